@@ -13,6 +13,7 @@ from chronik.config import Address
 from chronik.console.connection import HttpLimits
 from chronik.console.listener import HttpListener
 from chronik.console.source import Metric, Sample
+from chronik.console.vitals import Vitals
 
 DEADLINE_SECONDS = 60.0
 
@@ -31,6 +32,9 @@ class FakeSource:
 
     def ready(self) -> str | None:
         return self.why_not_ready
+
+    def vitals(self) -> Vitals:
+        return Vitals(0, 0, 0, 0, 0, None, 0.0, (), ())
 
     def metrics(self) -> Iterable[Metric]:
         return [Metric("chronik_topics", "gauge", "Topics.", [Sample(7)])]

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from chronik.console.prometheus import exposition
-from chronik.console.views import api_metrics, group_view, image_metrics, image_view
+from chronik.console.views import group_view, image_view
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.groups import CommitOffset, CreateConsumerGroup, OffsetToCommit
-from chronik.metadata.image import Image
 from tests.metadata.world import World, assignment
 
 
@@ -55,23 +53,3 @@ def test_a_group_without_offsets_is_a_group_and_one_without_anything_is_none() -
     assert view is not None
     assert (view["protocol_type"], list(view["offsets"]), view["members"]) == ("consumer", [], [])
     assert group_view(world.image, "other") is None
-
-
-def test_metrics_count_what_the_image_holds() -> None:
-    world = world_with_offsets()
-    world.accept(UpdateBrokerStatus(2, BrokerStatus.OFFLINE))
-    lines = exposition(image_metrics(world.image)).splitlines()
-    assert f"chronik_metadata_applied_index {world.image.applied_index}" in lines
-    assert 'chronik_brokers{status="online"} 1' in lines
-    assert 'chronik_brokers{status="offline"} 1' in lines
-    assert 'chronik_brokers{status="maintenance"} 0' in lines
-    assert "chronik_topics 1" in lines
-    assert "chronik_groups 1" in lines
-    assert "chronik_topics 0" in exposition(image_metrics(Image())).splitlines()
-
-
-def test_every_api_has_its_counters() -> None:
-    lines = exposition(api_metrics(iter([("Fetch", 10, 1), ("Produce", 3, 0)]))).splitlines()
-    assert 'chronik_requests_total{api="Fetch"} 10' in lines
-    assert 'chronik_request_failures_total{api="Fetch"} 1' in lines
-    assert 'chronik_requests_total{api="Produce"} 3' in lines

@@ -53,12 +53,12 @@ class Replica(HeldLog):
     synced (`flush = "group"`), or what is written (`flush = "os"`)."""
 
     __slots__ = (
-        "_bytes_appended",
         "_bytes_readable",
         "_marks",
         "_node_id",
         "_recent",
         "_starts",
+        "bytes_appended",
         "commits",
         "durables",
         "is_hidden",
@@ -106,7 +106,7 @@ class Replica(HeldLog):
         self.durables = Promises()
         """Those that wait until this node has it."""
         self._starts = News()  # of where the followers' logs start, or who of them is alive
-        self._bytes_appended = 0
+        self.bytes_appended = 0
         self._bytes_readable = 0  # of those appended
         self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
 
@@ -160,7 +160,7 @@ class Replica(HeldLog):
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self._marks.clear()
-        self._bytes_readable = self._bytes_appended
+        self._bytes_readable = self.bytes_appended
         self._advance()
 
     def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
@@ -222,8 +222,8 @@ class Replica(HeldLog):
     def append(self, incoming: Incoming, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch, origin=origin)
         if not info.duplicate:
-            self._bytes_appended += len(incoming.buffer)
-            self._marks.append((info.last_offset + 1, self._bytes_appended))
+            self.bytes_appended += len(incoming.buffer)
+            self._marks.append((info.last_offset + 1, self.bytes_appended))
             if self.readers:
                 self._recent.add(info.base_offset, info.last_offset + 1, incoming.buffer)
             self._appended(len(incoming.buffer))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, NamedTuple
 
+from chronik.meters import Histogram
+
 SLOW_SYNC_SECONDS: Final = 0.05
 """A slow sync: a hundred times what a healthy disk takes."""
 
@@ -24,10 +26,11 @@ class Sync(NamedTuple):
 
 
 class SyncTimes:
-    __slots__ = ("count", "longest_seconds", "slow", "slow_count")
+    __slots__ = ("count", "longest_seconds", "slow", "slow_count", "took")
 
     def __init__(self) -> None:
         self.count = 0
+        self.took = Histogram()
         self.longest_seconds = 0.0
         self.slow_count = 0
         self.slow: deque[Sync] = deque(maxlen=SLOW_SYNCS_KEPT_MAX)
@@ -35,6 +38,7 @@ class SyncTimes:
     def add(self, sync: Sync) -> None:
         self.count += 1
         seconds = sync.ended - sync.began
+        self.took.add(seconds)
         if seconds > self.longest_seconds:
             self.longest_seconds = seconds
         if seconds > SLOW_SYNC_SECONDS:

@@ -312,6 +312,12 @@ BROKER_KEYS = _by_name(
     ),
     _text("super.users", "", "Who may do everything, whatever ACLs say: User:NAME;User:NAME.", principals),
     _flag("allow.everyone.if.no.acl.found", False, "Whether everybody may do what no ACL is about."),
+    _int(
+        "chronik.metrics.series.max",
+        20_000,
+        "Series that /metrics tells: of more topics and groups the largest, and the rest in sum.",
+        scope=Scope.CLUSTER_WIDE,
+    ),
     _long("replica.lag.time.max.ms", 10_000, "A follower that has not had everything for so long is not in sync.", 1),
     _long("log.retention.check.interval.ms", 300_000, "How often it is checked what is to be deleted or compacted.", 1),
     _flag("log.cleaner.enable", True, "Whether compacted topics are compacted."),

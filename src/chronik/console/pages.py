@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from chronik.console.http import HttpResponse
-from chronik.console.prometheus import CONTENT_TYPE, exposition
+from chronik.console.prometheus import CONTENT_TYPE, exposition_pieces
 from chronik.console.source import StatusSource
 
 logger = logging.getLogger("chronik.console")
@@ -58,7 +58,7 @@ class Pages:
         return _text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {why_not}")
 
     def _metrics(self) -> HttpResponse:
-        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, exposition(self._source.metrics()).encode())
+        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, pieces=exposition_pieces(self._source.metrics()))
 
     def _status(self) -> HttpResponse:
         return _json_page(HTTPStatus.OK, self._source.status())

@@ -6,14 +6,18 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from chronik.console.vitals import Vitals
+from chronik.meters import Histogram
+
 
 class Sample(NamedTuple):
-    value: float
+    value: float | Histogram
     labels: Mapping[str, str] = MappingProxyType({})
 
 
 class Metric(NamedTuple):
-    """A family of samples. `kind` is Prometheus' word for it: "counter" (its name ends in _total) or "gauge"."""
+    """A family of samples. `kind` is Prometheus' word for it: "counter" (its name ends in _total), "gauge", or
+    "histogram", whose samples are histograms."""
 
     name: str
     kind: str
@@ -35,4 +39,8 @@ class StatusSource(Protocol):
     def ready(self) -> str | None:
         """Returns None when clients can be sent here, else why not."""
 
-    def metrics(self) -> Iterable[Metric]: ...
+    def vitals(self) -> Vitals:
+        """Returns how the node does, now."""
+
+    def metrics(self) -> Iterable[Metric | None]:
+        """Is read over many turns of the loop: None says that the turn is over."""

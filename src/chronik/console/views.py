@@ -1,15 +1,13 @@
-"""What a node's image looks like from outside: parts of the status page, and metrics, made from the image alone."""
+"""What a node's image looks like from outside: parts of the status page, made from the image alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chronik.console.source import Metric, Sample
-from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.levels import level_of
-from chronik.metadata.records import Broker, CommittedOffset, TransactionState
+from chronik.metadata.records import Broker, CommittedOffset
 
 
 def hash_text(state_hash: int) -> str:
@@ -76,46 +74,3 @@ def _offset_rows(offsets: Mapping[str, Mapping[int, CommittedOffset]]) -> Iterat
                 "metadata": committed.metadata,
                 "commit_time_ms": committed.commit_time_ms,
             }
-
-
-def image_metrics(image: Image) -> Iterator[Metric]:
-    statuses = [broker.status for broker in image.brokers.values()]
-    yield gauge("chronik_metadata_applied_index", "The last command applied to this node's image.", image.applied_index)
-    yield Metric(
-        "chronik_brokers",
-        "gauge",
-        "Registered brokers by status, as this node sees them.",
-        [Sample(statuses.count(status), {"status": status.name.lower()}) for status in BrokerStatus],
-    )
-    yield gauge("chronik_topics", "Topics in this node's image.", len(image.topics))
-    yield gauge("chronik_groups", "Consumer groups in this node's image.", len(image.groups))
-    yield from _transaction_metrics(image)
-
-
-def _transaction_metrics(image: Image) -> Iterator[Metric]:
-    unfinished = list(image.unfinished_transactions())
-    began = [each.began_ms for each in unfinished if each.state is TransactionState.ONGOING]
-    yield gauge("chronik_transactional_ids", "Transactional ids in this node's image.", len(image.transactions))
-    yield gauge("chronik_open_transactions", "Of those, the ones with an open transaction.", len(began))
-    marked = len(unfinished) - len(began)
-    yield gauge("chronik_decided_transactions", "Of those, the ones whose markers are on their way.", marked)
-    oldest = min(began) / 1000 if began else 0
-    told = "When the oldest open transaction began, in seconds since 1970; 0 when none is open."
-    yield gauge("chronik_oldest_open_transaction_began_seconds", told, oldest)
-
-
-def api_metrics(counts: Iterable[tuple[str, int, int]]) -> Iterator[Metric]:
-    """Makes metrics from (API, requests, failures) of each API."""
-    counts = list(counts)
-    requests = [Sample(count, {"api": api}) for api, count, _ in counts]
-    failures = [Sample(count, {"api": api}) for api, _, count in counts]
-    yield Metric("chronik_requests_total", "counter", "Requests of Kafka clients by API.", requests)
-    yield Metric("chronik_request_failures_total", "counter", "Requests whose handler broke, by API.", failures)
-
-
-def gauge(name: str, help: str, value: float) -> Metric:
-    return Metric(name, "gauge", help, [Sample(value)])
-
-
-def counter(name: str, help: str, value: float) -> Metric:
-    return Metric(name, "counter", help, [Sample(value)])

@@ -163,6 +163,11 @@ class PartitionLog(StoredLog):
         """Returns where the first record with the largest timestamp of all is."""
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
+    def time_at(self, offset: int) -> int | None:
+        """Returns the time of the record at `offset`, roughly. None when that is not known."""
+        segments, offset = self._segments, max(offset, self.log_start_offset)
+        return times.batch_time(segments.all[segments.number_of(offset)], self.epochs, offset) if segments.all else None
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns the offset below which all transactions are decided for good, and all else is committed.
 

@@ -182,7 +182,7 @@ class Segment:
 
         Raises CorruptRecords when that one is damaged; later damage only ends the read.
         """
-        position, at = self._start_for(offset, epochs)
+        position, at = self.start_for(offset, epochs)
         ahead = 0 if at == offset else READ_AHEAD_BYTES
         view = self.view(position, max_bytes + ahead)
         local, start = 0, -1
@@ -253,7 +253,7 @@ class Segment:
 
     def walk_from(self, offset: int, epochs: EpochHistory) -> Iterator[Piece]:
         """Walks from an indexed batch that is not above `offset`."""
-        return self.walk(*self._start_for(offset, epochs), epochs)
+        return self.walk(*self.start_for(offset, epochs), epochs)
 
     def walk_from_time(self, timestamp: int, epochs: EpochHistory) -> Iterator[Piece]:
         """Walks from a batch before which all are older than `timestamp`."""
@@ -335,7 +335,8 @@ class Segment:
         self._unindexed_bytes = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
-    def _start_for(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+    def start_for(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+        """Returns (position, offset) of an indexed batch that is not above `offset`."""
         position = self._hints.get(offset)
         if position is not None:
             return position, offset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.levels import time_if_kept
 from chronik.metadata.stores.early_answers import early_with_os, never_early
 from chronik.metadata.stores.local_store import LocalStore
+from chronik.meters import Histogram
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job, registered_as
 from chronik.transactions.messages import Nowhere
@@ -30,6 +31,7 @@ class Alone:
     may_be_replaced: Final = False
     is_up_to_date: Final = True
     is_draining: Final = False
+    watchdog: Final = None
     elsewhere: Final = Nowhere()
 
     def __init__(
@@ -58,6 +60,13 @@ class Alone:
 
     def status(self) -> dict[str, Any]:
         return {"role": "alone"}
+
+    @property
+    def sync_times(self) -> Histogram:
+        return self.store.sync_times
+
+    def raft_meters(self) -> Mapping[str, int]:
+        return {}
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
         """Does nothing: there is no other node."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from chronik.broker.replicas import Replicas
@@ -16,6 +16,7 @@ from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
+from chronik.meters import Histogram
 from chronik.node.addresses import Addresses
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Gate
@@ -26,7 +27,9 @@ from chronik.peers.handshake import make_identity
 from chronik.peers.securing import PeerTls
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
+from chronik.quorum.election_counts import ElectionCounts
 from chronik.quorum.settings import DriverSettings
+from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.events import Status
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
@@ -57,6 +60,7 @@ class Clustered:
         self._replicas: Replicas | None = None
         self.is_draining = False
         self._is_drained = False
+        self._elections = ElectionCounts()
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
         gate = Gate()
@@ -101,6 +105,7 @@ class Clustered:
         self._membership_job = MembershipJob(self.driver, gate, admissions, clock, folder, addresses, config.peers)
 
     def _status_changed(self, status: Status) -> None:
+        self._elections.note(status)
         self.store.leader_changed()
         self._controller.status_changed(status)
 
@@ -138,6 +143,32 @@ class Clustered:
                 for member in raft.membership.members
             ],
             "connected": list(raft.connected),
+        }
+
+    @property
+    def sync_times(self) -> Histogram:
+        return self.driver.sync_times
+
+    @property
+    def watchdog(self) -> LoopWatchdog:
+        return self.driver.watchdog
+
+    def raft_meters(self) -> Mapping[str, int]:
+        raft = self.driver.status
+        return {
+            "term": raft.term,
+            "is_leader": raft.role is Role.LEADER,
+            "leader": raft.leader,
+            "first_index": raft.first_index,
+            "last_index": raft.last_index,
+            "snapshot_index": raft.snapshot_index,
+            "commit_index": raft.commit_index,
+            "applied_index": raft.applied_index,
+            "apply_lag": max(raft.commit_index - raft.applied_index, 0),
+            "connected_peers": len(raft.connected),
+            "elections_total": self._elections.stood,
+            "elections_won_total": self._elections.won,
+            "leader_changes_total": self._elections.leader_changes,
         }
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:

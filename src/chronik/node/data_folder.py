@@ -14,6 +14,7 @@ from chronik.files import Lock, RealFiles, write_atomically
 from chronik.files.descriptors import SpareDescriptors
 from chronik.files.interface import read_file
 from chronik.ids import format_id, new_id, parse_id
+from chronik.log.synced import SyncedOffsets
 from chronik.metadata import levels
 from chronik.node.identity import (
     FORMAT,
@@ -111,6 +112,12 @@ class DataFolder:
     def is_directory(self, directory_id: bytes) -> None:
         """Checks the id under which the metadata knows this node's disk. Raises ConfigError."""
         refuse_other_directory(self._identity, format_id(directory_id), str(self._path))
+
+    def synced_offsets(self) -> SyncedOffsets:
+        if self.has_topics and not self.files.exists(SYNCED_OFFSETS_FILE):
+            told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
+            logger.warning(told, SYNCED_OFFSETS_FILE)
+        return SyncedOffsets(self.files, SYNCED_OFFSETS_FILE)
 
     @property
     def has_topics(self) -> bool:

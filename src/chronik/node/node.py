@@ -20,6 +20,7 @@ from chronik.api.routing.router import Interceptor, Router
 from chronik.api.shared.context import Services
 from chronik.broker.flusher import Flusher
 from chronik.broker.housekeeping import Housekeeping
+from chronik.broker.partition_changes import PartitionChanges
 from chronik.broker.replicas import Replicas
 from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.producer_ids import ProducerIds
@@ -41,7 +42,7 @@ from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
-from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
+from chronik.node.data_folder import DataFolder
 from chronik.node.descriptors import Descriptors
 from chronik.node.identity import Mode
 from chronik.node.security.authorizing import authorizer_for
@@ -57,6 +58,7 @@ from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpTls
+    from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
 
@@ -68,6 +70,7 @@ class _Parts(msgspec.Struct, frozen=True):
     cache: FileCache
     synced_offsets: SyncedOffsets
     housekeeping: Housekeeping
+    changes: PartitionChanges
     router: Router
     listener: Listener
     http_tls: HttpTls | None
@@ -94,6 +97,8 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
+        self.status: NodeStatus | None = None
+        self.http_address: Address | None = None
         self.transactions: TransactionCoordinator | None = None
 
     async def start(self) -> Address:
@@ -164,7 +169,7 @@ class Node:
         flusher = Flusher(self._fail)
         descriptors = node_descriptors(configs)
         cache = FileCache(folder.files, descriptors.open_files)
-        synced_offsets = _synced_offsets(folder)
+        synced_offsets = folder.synced_offsets()
         replicas = Replicas(
             config.node_id,
             store,
@@ -206,9 +211,17 @@ class Node:
             authorizer=authorizer_for(configs),
         )
         router, listener = self._front(services, descriptors)
-        housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
         return _Parts(
-            standing, services, flusher, cache, synced_offsets, housekeeping, router, listener, http_tls(config)
+            standing,
+            services,
+            flusher,
+            cache,
+            synced_offsets,
+            Housekeeping(replicas, synced_offsets, configs, self._clock),
+            PartitionChanges(config.node_id, replicas.began.is_set),
+            router,
+            listener,
+            http_tls(config),
         )
 
     def _front(self, services: Services, descriptors: Descriptors) -> tuple[Router, Listener]:
@@ -290,6 +303,7 @@ class Node:
             store.subscribe(parts.services.authorizer.follow)
         store.subscribe(parts.router.limiter.follow)
         store.subscribe(replicas.apply)
+        store.subscribe(parts.changes.follow)
         store.subscribe(parts.housekeeping.follow)
         self._undo.append(_later(replicas.close))
         self._undo.append(_later(parts.flusher.close))
@@ -325,18 +339,13 @@ class Node:
         from chronik.console.listener import HttpListener
         from chronik.node.status import NodeStatus
 
-        assert self.router is not None
-        source = NodeStatus(
-            self._config,
-            parts.standing,
-            self.router,
-            lambda: parts.listener.connection_count,
-            self._clock,
-            parts.flusher.times,
-            parts.services.replicas.damages,
+        source = self.status = NodeStatus(
+            parts.standing, parts.services, parts.router, parts.listener, parts.flusher.times, parts.changes
         )
+        source.start()
+        self._undo.append(_later(source.stop))
         http = HttpListener(address, source, token=self._config.http_token, tls=parts.http_tls)
-        bound = await http.bind()
+        bound = self.http_address = await http.bind()
         self._undo.append(http.stop)
         await http.serve()
         if parts.http_tls is not None:
@@ -385,10 +394,3 @@ def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         function()
 
     return call
-
-
-def _synced_offsets(folder: DataFolder) -> SyncedOffsets:
-    if folder.has_topics and not folder.files.exists(SYNCED_OFFSETS_FILE):
-        told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
-        logger.warning(told, SYNCED_OFFSETS_FILE)
-    return SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chronik.broker.replicas import Replicas
 from chronik.config import NodeConfig
@@ -12,8 +12,12 @@ from chronik.listeners import PLAINTEXT
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
+from chronik.meters import Histogram
 from chronik.transactions.messages import Elsewhere
 from chronik.transactions.parts import TransactionParts
+
+if TYPE_CHECKING:
+    from chronik.quorum.watchdog import LoopWatchdog
 
 Job = Callable[[], Awaitable[None]]
 
@@ -62,6 +66,17 @@ class Standing(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Describes the log that the metadata is kept in, for the status page."""
+
+    @property
+    def sync_times(self) -> Histogram:
+        """How long syncs of that log took."""
+
+    @property
+    def watchdog(self) -> LoopWatchdog | None:
+        """What looks at the loop, if that is looked at anyway."""
+
+    def raft_meters(self) -> Mapping[str, int]:
+        """Returns the values of the metrics `chronik_raft_…`, by the rest of their names."""
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
         """Called before anything starts: sees to it that this node's partitions are kept as other nodes have them."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import chronik
 from chronik.api.routing.router import Router
-from chronik.broker.replica import Replica
+from chronik.api.shared.context import Services
+from chronik.broker.partition_changes import PartitionChanges
 from chronik.broker.sync_times import SyncTimes
-from chronik.clock import Clock
-from chronik.config import NodeConfig
-from chronik.console.source import Metric, Sample
-from chronik.console.views import api_metrics, counter, gauge, group_view, image_metrics, image_view
+from chronik.console.source import Metric
+from chronik.console.views import group_view, image_view
+from chronik.console.vitals import Vitals
 from chronik.metadata import levels
 from chronik.node.standing import Standing
-from chronik.protocol.apis import APIS
+from chronik.quorum.watchdog import LoopWatchdog
+from chronik.server.listener import Listener
+
+if TYPE_CHECKING:
+    from chronik.console.metrics.made import Metrics
+    from chronik.console.metrics.survey import Steps, Survey
 
 DAMAGES_SHOWN_MAX: Final = 100
 """Partitions that are named in the status: a disk that has lost more has lost everything."""
@@ -28,37 +33,49 @@ class NodeStatus:
 
     def __init__(
         self,
-        config: NodeConfig,
         standing: Standing,
+        services: Services,
         router: Router,
-        connection_count: Callable[[], int],
-        clock: Clock,
+        listener: Listener,
         sync_times: SyncTimes,
-        damages: Callable[[], Iterable[tuple[Replica, str]]],
+        changes: PartitionChanges,
     ) -> None:
-        self._config = config
+        self._config = services.config
         self._standing = standing
+        self._services = services
         self._router = router
-        self._connection_count = connection_count
-        self._clock = clock
+        self._listener = listener
         self._sync_times = sync_times
-        self._damages = damages
-        self._began = clock.monotonic()
+        self._changes = changes
+        self._watchdog = standing.watchdog or LoopWatchdog()
+        self._began = services.clock.monotonic()
+        self._began_seconds = services.clock.now_ms() / 1000
+        self._metrics: Metrics | None = None
+
+    def start(self) -> None:
+        """Begins to look at the loop, unless that is looked at anyway."""
+        if self._standing.watchdog is None:
+            self._watchdog.start()
+
+    def stop(self) -> None:
+        if self._standing.watchdog is None:
+            self._watchdog.stop()
 
     def status(self) -> dict[str, Any]:
+        damages = self._services.replicas.damages()
         return {
             "node_id": self._config.node_id,
             "version": chronik.__version__,
             "levels": (levels.LOWEST, levels.HIGHEST),
             "pid": os.getpid(),
-            "time_ms": self._clock.now_ms(),
-            "uptime_s": round(self._clock.monotonic() - self._began, 1),
+            "time_ms": self._services.clock.now_ms(),
+            "uptime_s": round(self._services.clock.monotonic() - self._began, 1),
             "broker_epoch": self._standing.broker_epoch,
             "fenced": self._standing.is_fenced,
             "leader": self._standing.controller_id,
             "syncs": self._sync_times.view(),
             **self._standing.status(),
-            "damaged": [f"{replica}: {damage}" for replica, damage in islice(self._damages(), DAMAGES_SHOWN_MAX)],
+            "damaged": [f"{replica}: {damage}" for replica, damage in islice(damages, DAMAGES_SHOWN_MAX)],
             **image_view(self._standing.store.image),
         }
 
@@ -70,28 +87,36 @@ class NodeStatus:
             return "draining"
         return "this broker is fenced: it is not part of a majority" if self._standing.is_fenced else None
 
-    def metrics(self) -> Iterable[Metric]:
-        yield from self._own_metrics()
-        yield from image_metrics(self._standing.store.image)
+    def metrics(self) -> Iterable[Metric | None]:
+        return self._all_metrics().all()
 
-    def _own_metrics(self) -> Iterator[Metric]:
-        counts = self._router.counts.items()
-        yield from api_metrics((APIS[key].name, count.requests, count.failures) for key, count in counts)
-        yield gauge("chronik_connections", "Open client connections.", self._connection_count())
-        throttled = self._router.limiter.throttled.items()
-        yield Metric(
-            "chronik_throttled_requests_total",
-            "counter",
-            "Requests whose clients had to wait, by the quota that they exceeded.",
-            [Sample(count, {"quota": name}) for name, count in throttled],
-        )
-        damaged = sum(1 for _ in self._damages())
-        yield gauge("chronik_damaged_partitions", "Partitions of which this disk has lost records.", damaged)
-        yield gauge("chronik_fenced", "1 while this broker serves no data.", self._standing.is_fenced)
-        times = self._sync_times
-        yield counter("chronik_syncs_total", "Times that records were synced to disk.", times.count)
-        yield counter("chronik_slow_syncs_total", "Of those, the ones that took over 50 ms.", times.slow_count)
-        yield gauge("chronik_longest_sync_seconds", "The longest of them.", times.longest_seconds)
-        for name, value in self._standing.status().items():
-            if isinstance(value, int):
-                yield gauge(f"chronik_raft_{name}", f"Of the metadata log: {name.replace('_', ' ')}.", value)
+    def survey(self) -> Steps[Survey]:
+        """Looks at all partitions and offsets: yields whenever it is time for others, and returns what it saw."""
+        return self._all_metrics().survey()
+
+    def vitals(self) -> Vitals:
+        from chronik.console.metrics.vital_signs import vitals_of
+
+        return vitals_of(self._router.meters, self._listener.connection_count)
+
+    def _all_metrics(self) -> Metrics:
+        """Makes them when they are first asked for: many nodes are never scraped, and need not load them."""
+        if self._metrics is None:
+            from chronik.console.metrics.made import Metrics
+            from chronik.console.metrics.plain import Metered
+
+            standing = self._standing
+            self._metrics = Metrics(
+                Metered(
+                    self._services,
+                    self._router,
+                    self._listener,
+                    self._changes,
+                    self._sync_times,
+                    lambda: standing.sync_times,
+                    self._watchdog,
+                    standing.raft_meters,
+                    self._began_seconds,
+                )
+            )
+        return self._metrics

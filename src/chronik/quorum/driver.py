@@ -20,6 +20,7 @@ import msgspec
 
 from chronik.errors import StorageFailed
 from chronik.files import FileSystem
+from chronik.meters import Histogram
 from chronik.news import News
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.applying import Applier
@@ -207,6 +208,11 @@ class RaftDriver:
     def leader(self) -> int:
         """The leader that this node knows of, perhaps itself, or NOBODY. Only after `start`."""
         return self._node.status.leader
+
+    @property
+    def sync_times(self) -> Histogram:
+        """How long syncs of the log took. Only after `start`."""
+        return self._parts.storage.sync_times
 
     @property
     def status(self) -> DriverStatus:

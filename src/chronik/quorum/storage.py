@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from chronik.errors import DataDamaged, invariant
 from chronik.files import FileSystem, read_file, write_atomically
+from chronik.meters import Histogram
 from chronik.quorum import snapshot_files
 from chronik.quorum.disk_records import (
     Manifest,
@@ -94,6 +95,11 @@ class RaftStorage:
         except BaseException:
             log.close()
             raise
+
+    @property
+    def sync_times(self) -> Histogram:
+        """How long syncs of its log took; may be read anywhere."""
+        return self._log.sync_times
 
     # ---------------------------------------------------------------------------------------------------- on the loop
 

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import Final
 
+from chronik.meters import Histogram
+
 logger = logging.getLogger("chronik.raft")
 
 HELD_SECONDS_MAX: Final = 0.010
@@ -28,6 +30,8 @@ class LoopWatchdog:
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         """The longest stall since the start."""
+        self.lateness: Final = Histogram()
+        """How late the timer came, each time."""
         self._timer: asyncio.TimerHandle | None = None
         self._reported_at = float("-inf")
         self._count = 0
@@ -52,6 +56,7 @@ class LoopWatchdog:
 
     def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         late = loop.time() - due
+        self.lateness.add(late)
         if late > HELD_SECONDS_MAX:
             self._note(late, SOMETHING)
         if self._count and loop.time() - self._reported_at >= REPORT_SECONDS:

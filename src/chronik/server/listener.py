@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
@@ -19,7 +19,7 @@ from chronik.server.connection import Connection
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
 from chronik.server.listener_limits import ListenerLimits
-from chronik.server.places import Place
+from chronik.server.places import Comings, Place
 from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
@@ -77,6 +77,8 @@ class Listener:
         self._connections: set[Connection] = set()
         self._securing = securing
         self._accepted = 0
+        self.comings: Final = {name: Comings() for name in addresses}
+        """By the names of listeners."""
         self._stopping = False
         self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes, self.limits.frame_bytes)
         self._sweep: asyncio.TimerHandle | None = None
@@ -199,17 +201,28 @@ class Listener:
             place = self.take_place(connection.peer.host)
             if isinstance(place, str):
                 connection.refusal = place
-                return False
-            connection.place = place
+            else:
+                connection.place = place
         elif not self.has_place():
             connection.refusal = f"{len(self._connections)} connections are open"
+        comings = self.comings[connection.peer.listener]
+        if connection.refusal or connection.place is None:
+            comings.refused += 1
             return False
-        connection.peer.throttled_seconds = max(0.0, connection.place.waits_until - self.loop.time())
+        comings.accepted += 1
+        comings.open += 1
+        wait_seconds = max(0.0, connection.place.waits_until - self.loop.time())
+        if wait_seconds:
+            comings.throttled += 1
+            comings.throttled_seconds += wait_seconds
+        connection.peer.throttled_seconds = wait_seconds
         self._connections.add(connection)
         return True
 
     def release(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self.comings[connection.peer.listener].open -= 1
         if connection.place is not None:
             self.give_back(connection.place)
             connection.place = None

@@ -48,7 +48,7 @@ class ListenerSecuring:
         self, name: str, listener: Listener, connection: Callable[[], Connection]
     ) -> Callable[[], asyncio.BaseProtocol] | None:
         secured = self._listeners.get(name)
-        return None if secured is None else _Acceptor(secured, listener, self._handshakes, connection).accept
+        return None if secured is None else _Acceptor(name, secured, listener, self._handshakes, connection).accept
 
     def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
         contexts = [listener.context for listener in self._listeners.values()]
@@ -64,6 +64,7 @@ class _Acceptor:
 
     def __init__(
         self,
+        name: str,
         secured: SecuredListener,
         listener: Listener,
         handshakes: Handshakes[TlsTransport],
@@ -72,6 +73,7 @@ class _Acceptor:
         """`handshakes` are those of all listeners."""
         self.turns: Final = listener.turns
         self.handshake_seconds: Final = listener.limits.handshake_seconds
+        self._name = name
         self._secured = secured
         self._listener = listener
         self._handshakes = handshakes
@@ -85,11 +87,11 @@ class _Acceptor:
     def handshake_began(self, transport: TlsTransport) -> bool:
         """A handshake costs a thousand times what a refusal does: whatever can be refused is refused before it."""
         if self._handshakes.refuses(transport.host):
-            self._tell(transport, "too many TLS handshakes from its address are under way")
+            self._refuse(transport, "too many TLS handshakes from its address are under way")
             return False
         place = self._listener.take_place(transport.host)
         if isinstance(place, str):
-            self._tell(transport, place)
+            self._refuse(transport, place)
             return False
         self._places[transport] = place
         leaves = self._handshakes.begin(transport)
@@ -112,6 +114,10 @@ class _Acceptor:
             self._listener.give_back(place)
         if reason is not None:
             self._tell(transport, reason)
+
+    def _refuse(self, transport: TlsTransport, reason: str) -> None:
+        self._listener.comings[self._name].refused += 1
+        self._tell(transport, reason)
 
     def _tell(self, transport: TlsTransport, reason: str) -> None:
         logger.info("connection from %s:%d refused: %s", transport.host, transport.port, reason)

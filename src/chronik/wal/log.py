@@ -7,6 +7,7 @@ synced) and refuses damage (records that were) with DataDamaged.
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ import msgspec
 
 from chronik.errors import DataDamaged, invariant
 from chronik.files import File, FileSystem
+from chronik.meters import Histogram
 from chronik.wal.file_names import indexed_path, indexes_in
 from chronik.wal.records import RECORD_BYTES_MAX, encode_records, scan, was_synced
 from chronik.wal.synced_mark import Mark, SyncedMark
@@ -51,6 +53,7 @@ class WriteAheadLog:
         self._file = file
         self._mark = mark
         self._synced = synced
+        self.sync_times: Final = Histogram()
 
     @classmethod
     def open(cls, files: FileSystem, folder: str, *, after: int = 0) -> tuple[WriteAheadLog, list[Entry]]:
@@ -83,7 +86,9 @@ class WriteAheadLog:
         if not self._file.unsynced:
             return
         end = self._file.size
+        began = time.perf_counter()
         self._file.fdatasync()
+        self.sync_times.add(time.perf_counter() - began)
         self._synced = end
         self._mark.write(Mark(self._segments[-1].first_index, end))
 

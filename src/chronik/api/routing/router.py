@@ -12,10 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from chronik.api.routing.handlers import HANDLERS, Answer, Outcome
 from chronik.api.routing.held_answers import HeldAnswers
+from chronik.api.routing.metering import ApiMeter, error_names, errors_in
 from chronik.api.routing.throttling import limited
 from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
 from chronik.api.shared.context import Context, Pipelined, Services
@@ -51,12 +50,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.api")
 
 
-class ApiCounts(msgspec.Struct):
-    requests: int = 0
-    failures: int = 0
-    """Requests whose handler broke: a bug, or a storage failure on its way to stop the node."""
-
-
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 """May hold a request of the named API back, and have it answered with an error. For tests of clients."""
 
@@ -75,11 +68,12 @@ class Router:
         self._held = HeldAnswers(services.outbox)
         self.limiter = limiter or Limiter(SystemClock(), dict)
         self._guarded = _guarded(services)
-        self.counts = {api.key: ApiCounts() for api in APIS.values()}
+        self.meters = {api.key: ApiMeter(api.key) for api in APIS.values()}
 
     def dispatch(self, frame: bytearray, peer: Peer) -> ResponseFrame | Pending:
         view = memoryview(frame)
-        came = time.perf_counter() if self.limiter.is_on else 0.0
+        came = time.perf_counter()
+        limits = self.limiter.is_on
         try:
             header, position = decode_request_header(view)
             if len(frame) > DECODED_AT_ONCE_BYTES_MAX and header.api_key != PRODUCE_KEY:
@@ -89,33 +83,38 @@ class Router:
             return self._unsupported(error, peer)
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
-        self.counts[header.api_key].requests += 1
+        meter = self.meters[header.api_key]
+        meter.requests += 1
+        meter.received_bytes += len(frame)
         if logger.isEnabledFor(logging.DEBUG):
             _log_arrival(header, peer)
         hurry = Hurry(self._is_unsettled)
         context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
-        if came:
+        if limits:
             context = self._limited(header, context, len(frame), came)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
-                return self._pending(header, request, peer, self._intercepted(held, header, request, context))
+                return self._pending(header, request, peer, self._intercepted(held, header, request, context), came)
         try:
-            if came:
+            if limits:
                 outcome = self._handle_limited(header, request, context)
             else:
                 outcome = self._handle(header, request, context)
         except Disconnect:
             raise
         except Exception as error:
-            return self._now_or_when_read(header, self._broken(header, request, peer, error))
-        if isinstance(outcome, Response) or outcome is None:
-            began = time.perf_counter()
-            answer = self._encoded(header, outcome, peer, began)
-            if came and context.usage is not None:
-                context.usage.took(time.perf_counter() - began, waits=False)
+            answer = self._broken(header, request, peer, error)
+            meter.answered_later(answer, came)
             return self._now_or_when_read(header, answer)
-        pending = self._pending(header, request, peer, outcome)
+        if isinstance(outcome, Response) or outcome is None:
+            began = time.perf_counter() if limits else 0.0
+            answer = self._encoded(header, outcome, peer, came)
+            if context.usage is not None:
+                context.usage.took(time.perf_counter() - began, waits=False)
+            meter.answered(outcome, answer, came)
+            return self._now_or_when_read(header, answer)
+        pending = self._pending(header, request, peer, outcome, came)
         pending.hurry = hurry
         return pending
 
@@ -137,7 +136,7 @@ class Router:
             raise Disconnect(f"{APIS[header.api_key].name} in {len(view)} bytes (up to {PLAIN_REQUEST_BYTES_MAX})")
         hurry = Hurry(self._is_unsettled)
         context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
-        if came:
+        if self.limiter.is_on:
             context = self._limited(header, context, len(view), came)
 
         async def decode_and_answer() -> Answer:
@@ -145,7 +144,8 @@ class Router:
                 request = await asyncio.to_thread(decode_request_body, header, view, position)
             except MalformedMessage as error:
                 raise Disconnect(str(error)) from error
-            self.counts[header.api_key].requests += 1
+            self.meters[header.api_key].requests += 1
+            self.meters[header.api_key].received_bytes += len(view)
             if logger.isEnabledFor(logging.DEBUG):
                 _log_arrival(header, peer)
             try:
@@ -156,7 +156,7 @@ class Router:
                 response = self._failed(header, request, peer, error)
             return Long(response) if isinstance(response, Response) else response
 
-        pending = self._pending(header, REQUESTS[header.api_key](), peer, decode_and_answer())
+        pending = self._pending(header, REQUESTS[header.api_key](), peer, decode_and_answer(), came)
         pending.hurry = hurry
         return pending
 
@@ -208,8 +208,8 @@ class Router:
         request: Request,
         peer: Peer,
         outcome: Pipelined | Awaitable[Answer],
+        came: float,
     ) -> Pending:
-        began = time.perf_counter()
         source: asyncio.Future[Any]
         if isinstance(outcome, Pipelined):
             pipelined, source = True, outcome.response
@@ -228,13 +228,14 @@ class Router:
                 if isinstance(error, Disconnect):
                     raise error
                 if error is not None:
-                    self._answer(header, self._broken(header, request, peer, error), answer)
+                    self._answer(header, self._broken(header, request, peer, error), came, answer)
                     return
                 found: Answer = source.result()
                 if isinstance(found, Long):
-                    self._encode_aside(header, found.response, peer, began, answer)
+                    self._encode_aside(header, found.response, peer, came, answer)
                 else:
-                    self._answer(header, self._encoded(header, found, peer, began), answer)
+                    self.meters[header.api_key].count_errors(errors_in(found))
+                    self._answer(header, self._encoded(header, found, peer, came), came, answer)
             except Exception as failed:  # whatever it is, the client must not be left waiting
                 answer.set_exception(failed)
 
@@ -251,20 +252,24 @@ class Router:
         header: RequestHeader,
         response: Response,
         peer: Peer,
-        began: float,
+        came: float,
         answer: asyncio.Future[ResponseFrame],
     ) -> None:
-        def encoded(frame: asyncio.Future[ResponseFrame]) -> None:
-            error = frame.exception()
+        def encode() -> tuple[ResponseFrame, list[int]]:
+            return self._encoded(header, response, peer, came), errors_in(response)
+
+        def encoded(done: asyncio.Future[tuple[ResponseFrame, list[int]]]) -> None:
+            error = done.exception()
             if answer.done():
                 return
             if error is not None:
                 answer.set_exception(error)
             else:
-                self._answer(header, frame.result(), answer)
+                frame, errors = done.result()
+                self.meters[header.api_key].count_errors(errors)
+                self._answer(header, frame, came, answer)
 
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, self._encoded, header, response, peer, began).add_done_callback(encoded)
+        asyncio.get_running_loop().run_in_executor(None, encode).add_done_callback(encoded)
 
     async def _intercepted(
         self, held: Awaitable[ErrorCode | None], header: RequestHeader, request: Request, context: Context
@@ -275,9 +280,9 @@ class Router:
             return handler.failure(request, code)
         return await _settled(self._handle_limited(header, request, context))
 
-    def _encoded(self, header: RequestHeader, response: Response | None, peer: Peer, began: float) -> ResponseFrame:
+    def _encoded(self, header: RequestHeader, response: Response | None, peer: Peer, came: float) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
-            self._log(header, response, peer, began)
+            self._log(header, response, peer, came)
         return self._frame(header, response)
 
     def _frame(self, header: RequestHeader, response: Response | None) -> ResponseFrame:
@@ -301,7 +306,10 @@ class Router:
         self._held.hold(frame, answer)
         return Pending(answer)
 
-    def _answer(self, header: RequestHeader, frame: ResponseFrame, answer: asyncio.Future[ResponseFrame]) -> None:
+    def _answer(
+        self, header: RequestHeader, frame: ResponseFrame, came: float, answer: asyncio.Future[ResponseFrame]
+    ) -> None:
+        self.meters[header.api_key].answered_later(frame, came)
         if self._must_wait(header, frame):
             self._held.hold(frame, answer)
         else:
@@ -313,26 +321,31 @@ class Router:
             self._on_fatal(error)
         if isinstance(error, StorageFailed | StoreClosed):
             raise Disconnect("the node stops") from error
-        return self._frame(header, self._failed(header, request, peer, error))
+        failed = self._failed(header, request, peer, error)
+        self.meters[header.api_key].count_errors(errors_in(failed))
+        return self._frame(header, failed)
 
     def _failed(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:
         told = APIS[header.api_key].name, header.api_version, _who(header, peer)
         if isinstance(error, KafkaError):  # an answer as good as any other: it holds for the whole of the request
             logger.info("%s v%d of %s is refused: %s", *told, error)
-            return HANDLERS[header.api_key].failure(request, error.code)
-        self.counts[header.api_key].failures += 1
-        logger.error("%s v%d of %s failed", *told, exc_info=error)
-        return HANDLERS[header.api_key].failure(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            code = error.code
+        else:
+            self.meters[header.api_key].failures += 1
+            logger.error("%s v%d of %s failed", *told, exc_info=error)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return HANDLERS[header.api_key].failure(request, code)
 
     def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
         """Answers ApiVersions in version 0, which every client can read, and others as the newest version has it."""
         api = APIS[error.api_key]
         logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
         response = HANDLERS[error.api_key].failure(REQUESTS[api.key](), ErrorCode.UNSUPPORTED_VERSION)
+        self.meters[api.key].count_errors([ErrorCode.UNSUPPORTED_VERSION])
         version = 0 if error.api_key == API_VERSIONS_KEY else api.max_version
         return encode_response(error.correlation_id, version, response)
 
-    def _log(self, header: RequestHeader, response: Response | None, peer: Peer, began: float) -> None:
+    def _log(self, header: RequestHeader, response: Response | None, peer: Peer, came: float) -> None:
         logger.debug(
             "connection %d (%s): %s v%d #%d in %.2f ms: %s",
             peer.number,
@@ -340,8 +353,8 @@ class Router:
             APIS[header.api_key].name,
             header.api_version,
             header.correlation_id,
-            (time.perf_counter() - began) * 1000,
-            ", ".join(sorted({code.name for code in _errors(response)})) or "ok",
+            (time.perf_counter() - came) * 1000,
+            ", ".join(error_names(response)) or "ok",
         )
 
 
@@ -370,19 +383,3 @@ async def _settled(outcome: Outcome) -> Answer:
     if isinstance(outcome, Response) or outcome is None:
         return outcome
     return await outcome
-
-
-def _errors(part: object) -> list[ErrorCode]:
-    """Every error code in a response, wherever it stands."""
-    found: list[ErrorCode] = []
-    if isinstance(part, list):
-        for each in part:
-            found += _errors(each)
-    elif hasattr(part, "__struct_fields__"):
-        for name in part.__struct_fields__:
-            value = getattr(part, name)
-            if name == "error_code" and value != 0:
-                found.append(ErrorCode(value))
-            elif isinstance(value, list) or hasattr(value, "__struct_fields__"):
-                found += _errors(value)
-    return found

@@ -15,6 +15,7 @@ from chronik.metadata.apply import apply
 from chronik.metadata.commands.envelope import decode_command
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
+from chronik.meters import Histogram
 from chronik.wal.log import Entry, WriteAheadLog
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots
 
@@ -33,6 +34,10 @@ class Journal:
     @property
     def bytes_since_snapshot(self) -> int:
         return self._opened.segment_bytes
+
+    @property
+    def sync_times(self) -> Histogram:
+        return self._opened.sync_times
 
     def recover(self) -> Image:
         """Returns the image as of the last durable command. Raises DataDamaged, and LevelNotSupported or UnknownCommand

@@ -39,6 +39,7 @@ from chronik.metadata.snapshot import encode_snapshot
 from chronik.metadata.stores.early_answers import never_early
 from chronik.metadata.stores.journal import Journal
 from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
+from chronik.meters import Histogram
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import SnapshotWriter
@@ -124,6 +125,11 @@ class LocalStore:
     @property
     def image(self) -> Image:
         return self._image
+
+    @property
+    def sync_times(self) -> Histogram:
+        """How long syncs of its log took. Only after `start`."""
+        return self._journal.sync_times
 
     async def start(self) -> None:
         """Raises DataDamaged when the folder does not hold what was written there, LevelNotSupported when a newer

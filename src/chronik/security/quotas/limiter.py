@@ -53,6 +53,8 @@ class Limiter:
         self.mutation: Buckets[Shared] = Buckets(MUTATION_BURST_SECONDS)
         self.throttled = dict.fromkeys(Quotas._fields, 0)
         """Requests whose clients had to wait, by what for."""
+        self.throttled_seconds = dict.fromkeys(Quotas._fields, 0.0)
+        """How long they had to, together."""
 
     @property
     def policy(self) -> Policy:
@@ -157,5 +159,6 @@ class Usage:
         if seconds < WAIT_SECONDS_LEAST:
             return 0.0
         self._limiter.throttled[name] += 1
+        self._limiter.throttled_seconds[name] += seconds
         self._wait_until = max(self._wait_until, now + seconds)
         return seconds

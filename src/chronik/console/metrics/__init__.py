@@ -1,0 +1,1 @@
+"""What /metrics tells: the table of all families, and who makes their samples."""

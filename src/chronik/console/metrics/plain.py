@@ -1,0 +1,135 @@
+"""Samples of what is counted anyway, and of which there is a bounded number: made in one turn of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+import chronik
+from chronik.api.routing.metering import ApiMeter, code_name
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
+from chronik.broker.partition_changes import PartitionChanges
+from chronik.broker.sync_times import SyncTimes
+from chronik.console.metrics.process import process_metrics
+from chronik.console.metrics.table import FAMILIES, told
+from chronik.console.source import Metric, Sample
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.image import Image
+from chronik.metadata.records import TransactionState
+from chronik.meters import Histogram
+from chronik.protocol.apis import APIS
+from chronik.quorum.watchdog import LoopWatchdog
+from chronik.server.listener import Listener
+
+CONNECTION: Final = "connection"
+"""What connections wait for that come too fast: `max.connection.creation.rate`."""
+
+
+class Metered(msgspec.Struct, frozen=True):
+    """The parts of a node that count."""
+
+    services: Services
+    router: Router
+    listener: Listener
+    changes: PartitionChanges
+    record_syncs: SyncTimes
+    metadata_syncs: Callable[[], Histogram]
+    watchdog: LoopWatchdog
+    raft: Callable[[], Mapping[str, int]]
+    """Values of the families `chronik_raft_…`, by the rest of their names; none where there is no Raft."""
+    started_seconds: float
+    """Since 1970."""
+
+
+def plain_metrics(parts: Metered) -> Iterator[Metric]:
+    yield from api_metrics(parts.router.meters)
+    yield from _front_metrics(parts)
+    yield from _disk_metrics(parts)
+    yield from _change_metrics(parts)
+    yield from image_metrics(parts.services.image)
+    for name, value in parts.raft().items():
+        yield told(f"chronik_raft_{name}", value)
+    yield FAMILIES["chronik_loop_lateness_seconds"].of([Sample(parts.watchdog.lateness)])
+    yield told("chronik_loop_longest_stall_seconds", parts.watchdog.longest_seconds)
+    about = {"version": chronik.__version__, "node_id": str(parts.services.node_id)}
+    yield FAMILIES["chronik_build_info"].of([Sample(1, about)])
+    yield from process_metrics(parts.started_seconds)
+
+
+def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
+    """Yields counts of every API, and times and errors of those that have some."""
+    named = [(APIS[key].name, meter) for key, meter in meters.items()]
+    counts: dict[str, Callable[[ApiMeter], int]] = {
+        "chronik_requests_total": lambda meter: meter.requests,
+        "chronik_request_failures_total": lambda meter: meter.failures,
+        "chronik_received_bytes_total": lambda meter: meter.received_bytes,
+        "chronik_sent_bytes_total": lambda meter: meter.sent_bytes,
+    }
+    for name, count in counts.items():
+        yield FAMILIES[name].of([Sample(count(meter), {"api": api}) for api, meter in named])
+    times = ((api, meter, which) for api, meter in named for which in ("at_once", "later"))
+    yield FAMILIES["chronik_request_seconds"].of(
+        Sample(took, {"api": api, "answered": which})
+        for api, meter, which in times
+        if (took := getattr(meter, which)).count
+    )
+    yield FAMILIES["chronik_request_errors_total"].of(
+        Sample(count, {"api": api, "code": code_name(code)})
+        for api, meter in named
+        for code, count in meter.errors.items()
+    )
+
+
+def _front_metrics(parts: Metered) -> Iterator[Metric]:
+    yield told("chronik_unsent_bytes", parts.services.outbox.unsent_bytes)
+    yield told("chronik_large_requests_bytes", parts.listener.bytes_reserved)
+    comings = [({"listener": name}, each) for name, each in parts.listener.comings.items()]
+    yield FAMILIES["chronik_connections"].of([Sample(each.open, labels) for labels, each in comings])
+    yield FAMILIES["chronik_connections_accepted_total"].of([Sample(each.accepted, labels) for labels, each in comings])
+    yield FAMILIES["chronik_connections_refused_total"].of([Sample(each.refused, labels) for labels, each in comings])
+    limiter, came = parts.router.limiter, parts.listener.comings.values()
+    waits: dict[str, Mapping[str, float]] = {
+        "chronik_throttled_requests_total": {**limiter.throttled, CONNECTION: sum(each.throttled for each in came)},
+        "chronik_throttled_seconds_total": {
+            **limiter.throttled_seconds,
+            CONNECTION: sum(each.throttled_seconds for each in came),
+        },
+    }
+    for name, by_quota in waits.items():
+        yield FAMILIES[name].of([Sample(value, {"quota": quota}) for quota, value in by_quota.items()])
+
+
+def _disk_metrics(parts: Metered) -> Iterator[Metric]:
+    records = parts.record_syncs
+    took = {"records": records.took, "metadata": parts.metadata_syncs()}
+    yield FAMILIES["chronik_sync_seconds"].of([Sample(times, {"log": log}) for log, times in took.items()])
+    yield told("chronik_syncs_total", records.count)
+    yield told("chronik_slow_syncs_total", records.slow_count)
+    yield told("chronik_longest_sync_seconds", records.longest_seconds)
+
+
+def _change_metrics(parts: Metered) -> Iterator[Metric]:
+    yield told("chronik_fenced", parts.services.is_fenced())
+    yield told("chronik_isr_shrinks_total", parts.changes.isr_shrinks)
+    yield told("chronik_isr_expands_total", parts.changes.isr_expands)
+    yield told("chronik_leader_elections_total", parts.changes.elections)
+    yield told("chronik_unclean_leader_elections_total", parts.changes.unclean_elections)
+
+
+def image_metrics(image: Image) -> Iterator[Metric]:
+    statuses = [broker.status for broker in image.brokers.values()]
+    yield told("chronik_metadata_applied_index", image.applied_index)
+    yield FAMILIES["chronik_brokers"].of(
+        [Sample(statuses.count(status), {"status": status.name.lower()}) for status in BrokerStatus]
+    )
+    yield told("chronik_topics", len(image.topics))
+    yield told("chronik_groups", len(image.groups))
+    unfinished = list(image.unfinished_transactions())
+    began = [each.began_ms for each in unfinished if each.state is TransactionState.ONGOING]
+    yield told("chronik_transactional_ids", len(image.transactions))
+    yield told("chronik_open_transactions", len(began))
+    yield told("chronik_decided_transactions", len(unfinished) - len(began))
+    yield told("chronik_oldest_open_transaction_began_seconds", min(began) / 1000 if began else 0)

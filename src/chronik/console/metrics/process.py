@@ -1,0 +1,56 @@
+"""What this process takes of the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from chronik.console.metrics.table import told
+from chronik.console.source import Metric
+
+
+def cpu_seconds() -> float:
+    """Returns the time on processors, in the system too, of all threads."""
+    return time.process_time()
+
+
+def memory_bytes() -> int | None:
+    """Returns what of its memory is in use; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def open_files() -> int | None:
+    """Returns how many descriptors are open; None where the system does not tell. Linux counts them
+    from 6.2 on; to list 10,000 takes 5 ms."""
+    try:
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None
+
+
+def open_files_max() -> int | None:
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def process_metrics(started_seconds: float) -> Iterator[Metric]:
+    yield told("process_cpu_seconds_total", cpu_seconds())
+    yield told("process_start_time_seconds", started_seconds)
+    found = {
+        "process_resident_memory_bytes": memory_bytes(),
+        "process_open_fds": open_files(),
+        "process_max_fds": open_files_max(),
+    }
+    for name, value in found.items():
+        if value is not None:
+            yield told(name, value)

@@ -1,0 +1,29 @@
+"""Takes the vitals of a node from what is counted anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from chronik.api.routing.metering import ApiMeter
+from chronik.console.metrics.process import cpu_seconds, memory_bytes
+from chronik.console.vitals import Counts, Vitals
+from chronik.protocol.apis import FETCH_KEY, PRODUCE_KEY
+
+
+def vitals_of(meters: Mapping[int, ApiMeter], connections: int) -> Vitals:
+    produce, fetch = meters[PRODUCE_KEY], meters[FETCH_KEY]
+    return Vitals(
+        in_bytes=sum(meter.received_bytes for meter in meters.values()),
+        out_bytes=sum(meter.sent_bytes for meter in meters.values()),
+        requests=sum(meter.requests for meter in meters.values()),
+        errors=sum(sum(meter.errors.values()) for meter in meters.values()),
+        connections=connections,
+        memory_bytes=memory_bytes(),
+        cpu_seconds=cpu_seconds(),
+        produce_counts=_added((produce.at_once.counts, produce.later.counts)),
+        fetch_counts=tuple(fetch.at_once.counts),
+    )
+
+
+def _added(counts: Iterable[Iterable[int]]) -> Counts:
+    return tuple(map(sum, zip(*counts, strict=True)))

@@ -1,0 +1,93 @@
+"""A node of this process that shows its metrics, and what official code reads out of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from chronik.api.shared.context import Services
+from chronik.config import Address, load_config
+from chronik.ids import new_id
+from chronik.metadata.commands.topics import CreateTopic, CreateTopics, PartitionAssignment
+from chronik.node.node import Node
+from chronik.node.status import NodeStatus
+from tests.console.serving import Peer
+
+TOPICS_PER_COMMAND = 500
+Labels = tuple[tuple[str, str], ...]
+
+
+class Scraped:
+    """What Prometheus' own parser makes of a page."""
+
+    def __init__(self, text: str) -> None:
+        families = list(text_string_to_metric_families(text))
+        self.kinds = {family.name: family.type for family in families}
+        self.helps = {family.name: family.documentation for family in families}
+        self.values: dict[str, dict[Labels, float]] = {}
+        self.series = 0
+        for family in families:
+            for sample in family.samples:
+                labels = tuple(sorted(sample.labels.items()))
+                told = self.values.setdefault(sample.name, {})
+                assert labels not in told, f"{sample.name}{labels} is told twice"
+                told[labels] = sample.value
+                self.series += 1
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.values[name][tuple(sorted(labels.items()))]
+
+    def labelled(self, name: str, label: str) -> dict[str, float]:
+        """The samples of a family with one label, by its values."""
+        return {dict(labels)[label]: value for labels, value in self.values.get(name, {}).items()}
+
+
+class ShownNode:
+    def __init__(self, node: Node, address: Address) -> None:
+        self._node = node
+        self.address = address
+
+    @property
+    def services(self) -> Services:
+        assert self._node.router is not None
+        return self._node.router._services
+
+    @property
+    def status(self) -> NodeStatus:
+        assert self._node.status is not None
+        return self._node.status
+
+    async def scrape(self) -> Scraped:
+        peer = Peer(*await asyncio.open_connection(*self.http))
+        answer = await peer.get("/metrics")
+        peer.writer.close()
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        return Scraped(answer.body.decode())
+
+    @property
+    def http(self) -> Address:
+        assert self._node.http_address is not None
+        return self._node.http_address
+
+    async def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
+        node_id = self.services.node_id
+        assigned = (PartitionAssignment((node_id,), (node_id,), node_id),) * partitions
+        topics = [CreateTopic(new_id(), name, assigned, {}, 1) for name in names]
+        for first in range(0, len(topics), TOPICS_PER_COMMAND):
+            command = CreateTopics(tuple(topics[first : first + TOPICS_PER_COMMAND]))
+            assert not (await self.services.store.propose(command)).failures
+
+
+@asynccontextmanager
+async def shown_node(folder: Path, **broker: str) -> AsyncIterator[ShownNode]:
+    config = load_config(None, {}, data_dir=folder, kafka="127.0.0.1:0", http="127.0.0.1:0", broker=broker)
+    node = Node(config)
+    try:
+        yield ShownNode(node, await node.start())
+    finally:
+        await node.stop()
