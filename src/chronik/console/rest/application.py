@@ -62,6 +62,8 @@ class RestApplication:
         self._threads = ThreadPoolExecutor(THREADS, "console")
         self._under_way = 0
         self.streams: Final = Streams(self.loop)
+        self.kept: Final[dict[str, Any]] = {}
+        """What operations keep from one request to the next."""
 
     def close(self) -> None:
         self.loop.close()
@@ -124,11 +126,11 @@ class RestApplication:
         what = given if given is not None else asked
         if operation.events is not None:
             self.streams.check_room()
-            made = await self._in_thread(function, plain, what)
+            made = await self.in_thread(function, plain, what)
             return HttpResponse(operation.status, EVENTS, events=self.streams.events(plain, made))
-        return encoded(operation, await self._in_thread(function, plain, what))
+        return encoded(operation, await self.in_thread(function, plain, what))
 
-    async def _in_thread(self, function: Callable[..., Any], call: Call, asked: Any) -> Any:
+    async def in_thread(self, function: Callable[..., Any], call: Call, asked: Any) -> Any:
         if self._under_way >= THREADS + WAITING_MAX:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many operations are under way")
         self._under_way += 1

@@ -68,7 +68,7 @@ def refusal_of(error: ChronikError) -> Refusal:
         status = _STATUS_OF.get(error.code)
         if status is None:
             status = HTTPStatus.SERVICE_UNAVAILABLE if error.code.retriable else HTTPStatus.BAD_REQUEST
-        return Refusal(status, str(error), error.code.name)
+        return Refusal(status, sentence_of(error), error.code.name)
     if isinstance(error, ApiNotSupported):
         return Refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
     if isinstance(error, RequestTimedOut):
@@ -80,6 +80,11 @@ def refusal_of(error: ChronikError) -> Refusal:
     if isinstance(error, ClientError):
         return Refusal(HTTPStatus.BAD_REQUEST, str(error))
     return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def sentence_of(error: KafkaError) -> str:
+    """Without the code, which stands beside it."""
+    return str(error).removeprefix(f"{error.code.name}: ")
 
 
 def refused(refusal: Refusal, *headers: tuple[str, str]) -> HttpResponse:

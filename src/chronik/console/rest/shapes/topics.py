@@ -53,7 +53,7 @@ class TopicDetails(msgspec.Struct):
     cleanup_policy: str | None
     partitions: list[PartitionView]
     last_changed: int | None
-    """The index of the metadata log at which it was last changed."""
+    """When it was created, or its configs or partitions last changed, in milliseconds since 1970."""
 
 
 class NewTopic(DryRun, kw_only=True):
