@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,7 +186,7 @@ def test_what_kafka_refuses_is_refused_in_one_line(broker: dict[str, str], expec
 )
 @pytest.mark.parametrize("short", [{}, {"kafka": "127.0.0.1:1"}, {"kafka": "0.0.0.0:1", "advertised": "a:1"}])
 def test_what_else_kafkas_configs_say_holds_for_the_short_form_too(
-    broker: dict[str, str], expected: str, short: dict[str, str]
+    broker: dict[str, str], expected: str, short: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         load_config(None, {}, broker=broker, **short)
@@ -240,7 +241,7 @@ def test_a_port_for_controllers_is_not_opened_to_clients() -> None:
 
 
 def test_the_short_form_beside_the_long_one_is_refused() -> None:
-    named = {"broker": {"listeners": "PLAINTEXT://a:1"}}
+    named: dict[str, Any] = {"broker": {"listeners": "PLAINTEXT://a:1"}}
     with pytest.raises(ConfigError, match=r"kafka = 'a:1': expected no listeners in \[broker\] beside it"):
         load_config(None, {}, kafka="a:1", **named)
     with pytest.raises(ConfigError, match=r"advertised = 'a:1': expected no listeners in"):

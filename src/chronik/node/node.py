@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,6 @@ from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
 from chronik.listeners import WITH_SASL
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -44,12 +43,13 @@ from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import DataFolder
 from chronik.node.descriptors import Descriptors
+from chronik.node.http.port import HttpPort
 from chronik.node.identity import Mode
 from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
 from chronik.node.security.securing import http_tls, listener_securing
 from chronik.node.settings import group_config, listener_limits, node_descriptors, static_configs, transaction_config
-from chronik.node.standing import Standing
+from chronik.node.standing import Standing, endpoints_of
 from chronik.security.quotas.connections import ConnectionLimits
 from chronik.security.quotas.limiter import Limiter
 from chronik.server.listener import Listener
@@ -58,6 +58,7 @@ from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpTls
+    from chronik.node.http.side import HttpSide
     from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
@@ -97,9 +98,10 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
-        self.status: NodeStatus | None = None
-        self.http_address: Address | None = None
         self.transactions: TransactionCoordinator | None = None
+        self.http: HttpPort | None = None
+        self._told: NodeStatus | None = None
+        self._began = self._clock.monotonic()
 
     async def start(self) -> Address:
         """Returns the address of the main Kafka port when requests are answered.
@@ -141,6 +143,7 @@ class Node:
         parts = self._parts(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions
+        parts.standing.serve_others(parts.router.dispatch, lambda: self._status(parts).status())
         await self._open(parts)
         await self._join(parts)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
@@ -151,7 +154,9 @@ class Node:
         self._undo.append(parts.standing.leave)
         await parts.listener.serve()
         if self._config.http is not None:
-            await self._serve_http(self._config.http, parts)
+            self.http = HttpPort(self._config, partial(self._http_side, parts))
+            self._undo.append(self.http.stop)
+            self._supervise([*await self.http.open(self._config.http)])
         self._undo.append(parts.standing.drain)
         config = self._config
         bound = parts.services.bound
@@ -312,7 +317,7 @@ class Node:
     async def _join(self, parts: _Parts) -> None:
         """Takes the node's place among the others, and begins its jobs."""
         replicas, standing = parts.services.replicas, parts.standing
-        await standing.join(_endpoints(self._config, parts.services.bound))
+        await standing.join(endpoints_of(self._config, parts.services.bound))
         for coordinator in (parts.services.groups, parts.services.transactions):
             await coordinator.start()
             self._undo.append(coordinator.close)
@@ -334,23 +339,27 @@ class Node:
 
         return Clustered(self._config, folder, self._clock, self._fail)
 
-    async def _serve_http(self, address: Address, parts: _Parts) -> None:
-        """Called when the Kafka port answers: importing it takes time that clients need not wait for."""
-        from chronik.console.listener import HttpListener
-        from chronik.node.status import NodeStatus
+    def _status(self, parts: _Parts) -> NodeStatus:
+        """Is made when it is first asked for: importing it takes time that clients need not wait for."""
+        if self._told is None:
+            from chronik.node.status import NodeStatus
 
-        source = self.status = NodeStatus(
-            parts.standing, parts.services, parts.router, parts.listener, parts.flusher.times, parts.changes
-        )
-        source.start()
-        self._undo.append(_later(source.stop))
-        http = HttpListener(address, source, token=self._config.http_token, tls=parts.http_tls)
-        bound = self.http_address = await http.bind()
-        self._undo.append(http.stop)
-        await http.serve()
-        if parts.http_tls is not None:
-            self._supervise([parts.http_tls.keep_up_to_date])
-        logger.info("node %d shows its status on %s://%s", self._config.node_id, http.scheme, bound)
+            self._told = NodeStatus(
+                parts.standing,
+                parts.services,
+                parts.router,
+                parts.listener,
+                parts.flusher.times,
+                parts.changes,
+                self._began,
+            )
+        return self._told
+
+    def _http_side(self, parts: _Parts) -> HttpSide:
+        """Called when the Kafka port answers."""
+        from chronik.node.http.side import HttpSide
+
+        return HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
 
     # Supervision
 
@@ -382,11 +391,6 @@ class Node:
 async def _allocate_producer_ids(standing: Standing, node_id: int, count: int) -> int:
     result = await standing.store.propose(AllocateProducerIds(node_id, standing.broker_epoch, count))
     return result.value
-
-
-def _endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
-    told = ((listener.name, listener.told(bound[listener.name])) for listener in config.listeners)
-    return tuple(Endpoint(name, address.host, address.port) for name, address in told if address is not None)
 
 
 def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:

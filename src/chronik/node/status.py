@@ -39,6 +39,7 @@ class NodeStatus:
         listener: Listener,
         sync_times: SyncTimes,
         changes: PartitionChanges,
+        began: float,
     ) -> None:
         self._config = services.config
         self._standing = standing
@@ -48,8 +49,8 @@ class NodeStatus:
         self._sync_times = sync_times
         self._changes = changes
         self._watchdog = standing.watchdog or LoopWatchdog()
-        self._began = services.clock.monotonic()
-        self._began_seconds = services.clock.now_ms() / 1000
+        self._began = began
+        self._began_seconds = services.clock.now_ms() / 1000 - (services.clock.monotonic() - began)
         self._metrics: Metrics | None = None
 
     def start(self) -> None:

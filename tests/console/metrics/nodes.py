@@ -58,8 +58,8 @@ class ShownNode:
 
     @property
     def status(self) -> NodeStatus:
-        assert self._node.status is not None
-        return self._node.status
+        assert self._node._told is not None
+        return self._node._told
 
     async def scrape(self) -> Scraped:
         peer = Peer(*await asyncio.open_connection(*self.http))
@@ -71,8 +71,9 @@ class ShownNode:
 
     @property
     def http(self) -> Address:
-        assert self._node.http_address is not None
-        return self._node.http_address
+        assert self._node.http is not None
+        assert self._node.http.url is not None
+        return Address.parse(self._node.http.url.removeprefix("http://"))
 
     async def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
         node_id = self.services.node_id

@@ -1,0 +1,171 @@
+"""One stream for all who look: how the cluster is, every two seconds, made only while somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Final
+
+from chronik.client.errors import ClientError
+from chronik.client.groups import committed_offsets
+from chronik.console.http import HttpResponse
+from chronik.console.rest.application import AsyncCall, RestApplication
+from chronik.console.rest.call import Call
+from chronik.console.rest.doing.groups import _ends, lag_of, listed
+from chronik.console.rest.doing.overview import cluster_view
+from chronik.console.rest.doing.shared import unless_refused
+from chronik.console.rest.shapes.common import Error, NoQuestion
+from chronik.console.rest.shapes.live import GroupLag, Latency, LiveCluster, Overview, Percentiles, Rates
+from chronik.console.rest.streams import CONTENT_TYPE, Event, encoded_event
+from chronik.console.vitals import Latency as Seconds
+from chronik.console.vitals import Vitals
+from chronik.errors import ChronikError
+from chronik.principals import Principal
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+
+SECONDS: Final = 2.0
+GROUPS_SHOWN_MAX: Final = 10
+GROUPS_LOOKED_AT_MAX: Final = 200
+"""Of more groups, the lag is looked at in turns."""
+LAG_SECONDS: Final = 10.0
+"""The lag of groups is asked for so often: it takes more than all the rest."""
+EVENTS_AHEAD_MAX: Final = 4
+"""A browser that does not read misses what was before."""
+
+
+async def stream(call: AsyncCall, asked: NoQuestion) -> HttpResponse:
+    tickers: dict[tuple[Principal, str], Ticker] = call.application.kept.setdefault("tickers", {})
+    key = call.principal, call.host
+    ticker = tickers.get(key)
+    if ticker is None:
+        ticker = tickers[key] = Ticker(call.application, call)
+    return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, events=_events(tickers, key, ticker))
+
+
+async def _events(
+    tickers: dict[tuple[Principal, str], Ticker], key: tuple[Principal, str], ticker: Ticker
+) -> AsyncGenerator[bytes, None]:
+    queue: asyncio.Queue[bytes] = asyncio.Queue(EVENTS_AHEAD_MAX)
+    ticker.join(queue)
+    try:
+        while True:
+            yield await queue.get()
+    finally:
+        if ticker.leave(queue):
+            tickers.pop(key, None)
+
+
+class Ticker:
+    """Makes one event for all tabs of one principal; those of others may see other things."""
+
+    def __init__(self, application: RestApplication, call: Call) -> None:
+        self._application = application
+        self._call = call
+        self._listeners: set[asyncio.Queue[bytes]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._last = b""
+        self._before: tuple[float, Vitals] | None = None
+        self._lag: list[GroupLag] = []
+        self._lag_at = float("-inf")
+
+    def join(self, queue: asyncio.Queue[bytes]) -> None:
+        self._listeners.add(queue)
+        if self._last:
+            queue.put_nowait(self._last)
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    def leave(self, queue: asyncio.Queue[bytes]) -> bool:
+        """Says whether nobody is left."""
+        self._listeners.discard(queue)
+        if not self._listeners and self._task is not None:
+            self._task.cancel()
+            self._task = None
+        return not self._listeners
+
+    async def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            self._last = await self._made()
+            for queue in self._listeners:
+                if not queue.full():
+                    queue.put_nowait(self._last)
+            await asyncio.sleep(max(0.0, SECONDS - (time.monotonic() - began)))
+
+    async def _made(self) -> bytes:
+        vitals = self._application.side.source.vitals()
+        try:
+            overview = await self._application.in_thread(self._overview, self._call, vitals)
+        except ChronikError as error:
+            return encoded_event(Event("error", Error(str(error))))
+        return encoded_event(Event("overview", overview))
+
+    def _overview(self, call: Call, vitals: Vitals) -> Overview:
+        overview = Overview(
+            call.side.services.clock.now_ms(), None, None, None, self._lag_of_groups(call), None, None, None
+        )
+        if not _may_describe(call):
+            return overview
+        view = cluster_view(call)
+        overview.cluster = LiveCluster(**{name: getattr(view, name) for name in LiveCluster.__struct_fields__})
+        overview.connections = vitals.connections
+        overview.memory_bytes = vitals.memory_bytes
+        self._add_rates(overview, vitals)
+        return overview
+
+    def _add_rates(self, overview: Overview, vitals: Vitals) -> None:
+        """What happened since the event before: of the first one nothing is known."""
+        now = time.monotonic()
+        before, self._before = self._before, (now, vitals)
+        if before is None or now <= before[0]:
+            return
+        seconds, old = now - before[0], before[1]
+
+        def rate(new: int, earlier: int) -> float:
+            return round(max(0, new - earlier) / seconds, 1)
+
+        overview.rates = Rates(
+            rate(vitals.requests, old.requests),
+            rate(vitals.errors, old.errors),
+            rate(vitals.in_bytes, old.in_bytes),
+            rate(vitals.out_bytes, old.out_bytes),
+            None,
+        )
+        overview.cpu = round((vitals.cpu_seconds - old.cpu_seconds) / seconds, 3)
+        overview.latency_ms = Latency(_percentiles(vitals.produce_since(old)), _percentiles(vitals.fetch_since(old)))
+
+    def _lag_of_groups(self, call: Call) -> list[GroupLag]:
+        now = time.monotonic()
+        if now - self._lag_at >= LAG_SECONDS:
+            try:
+                self._lag = _furthest_behind(call)
+                self._lag_at = time.monotonic()
+            except (KafkaError, ClientError):
+                pass  # what was known before is shown until it is known again
+        return self._lag
+
+
+def _may_describe(call: Call) -> bool:
+    """Without a line in the audit log each time: somebody who looks at a page has not asked for it."""
+    authorizer = call.side.services.authorizer
+    return authorizer is None or authorizer.allows(
+        call.principal, call.host, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+
+
+def _furthest_behind(call: Call) -> list[GroupLag]:
+    offsets = {}
+    for name in sorted(listed(call))[:GROUPS_LOOKED_AT_MAX]:
+        committed = unless_refused(lambda name=name: committed_offsets(call.cluster, name))  # type: ignore[misc]
+        if committed:
+            offsets[name] = committed
+    ends = _ends(call, {each for of_group in offsets.values() for each in of_group})
+    lags = [GroupLag(name, lag_of(committed, ends)) for name, committed in offsets.items()]
+    return sorted(lags, key=lambda each: (-(each.lag or 0), each.group))[:GROUPS_SHOWN_MAX]
+
+
+def _percentiles(latency: Seconds) -> Percentiles:
+    return Percentiles(*(None if each is None else round(1000 * each, 3) for each in latency))
