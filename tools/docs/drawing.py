@@ -1,4 +1,4 @@
-"""A small writer of SVG: pictures that are read in light and dark, with a title and a description for who cannot see them."""
+"""A small writer of SVG: pictures for light and dark, with a title and a description for who cannot see them."""
 
 from __future__ import annotations
 
@@ -57,20 +57,28 @@ class Drawing:
         self._title, self._description = title, description
         self._parts: list[str] = []
 
-    def box(self, x: float, y: float, width: float, height: float, colour: str, *, line: str = "", round_by: float = 6) -> None:
+    def box(self, x: float, y: float, width: float, height: float, colour: str, *, line: str = "") -> None:
         outline = f' class="{colour} {line}-line" stroke-width="1.2"' if line else f' class="{colour}"'
-        self._add(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_by:g}"{outline}/>')
+        self._add(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"{outline}/>')
 
     def text(
-        self, x: float, y: float, text: str, size: float = 13, *, colour: str = "ink", anchor: str = "start", strong: bool = False
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 13,
+        *,
+        colour: str = "ink",
+        anchor: str = "start",
+        strong: bool = False,
     ) -> None:
         """`y` is that of the line on which letters stand."""
         weight = " strong" if strong else ""
         place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}"'
         self._add(f'<text {place} class="{colour}{weight}">{escape(text)}</text>')
 
-    def path(self, data: str, colour: str = "soft", *, width: float = 1.5, arrow: bool = False, dashed: bool = False) -> None:
-        more = (' marker-end="url(#tip)"' if arrow else "") + (' stroke-dasharray="4 4"' if dashed else "")
+    def path(self, data: str, colour: str = "soft", *, width: float = 1.5, arrow: bool = False) -> None:
+        more = ' marker-end="url(#tip)"' if arrow else ""
         self._add(f'<path d="{data}" fill="none" class="{colour}-line" stroke-width="{width:g}"{more}/>')
 
     def line(self, x: float, y: float, to_x: float, to_y: float, colour: str = "rule", *, width: float = 1) -> None:
@@ -86,7 +94,8 @@ class Drawing:
         width, height = self._size
         tip = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         head = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+            f'width="{width:g}" height="{height:g}" '
             'role="img" aria-labelledby="title description">',
             f'<title id="title">{escape(self._title)}</title>',
             f'<desc id="description">{escape(self._description)}</desc>',

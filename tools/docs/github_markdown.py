@@ -1,5 +1,5 @@
-"""Pages are written as GitHub reads them; Python-Markdown, which the site is made with, is stricter about blank lines and
-indentation. Here the first becomes the second. Standard library only: the site's environment has nothing else of ours."""
+"""Pages are written as GitHub reads them; Python-Markdown, which makes the site, is stricter about blank lines and
+indentation. Here the first becomes the second. Standard library only: the site has an environment of its own."""
 
 from __future__ import annotations
 

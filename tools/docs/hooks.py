@@ -1,4 +1,4 @@
-"""What mkdocs asks of us while it builds the site: pages from outside of docs/, links, pictures, and what is under "More".
+"""What mkdocs asks of us while it builds the site: pages from outside of docs/, links, pictures, and "More".
 
 It runs in an environment of its own (.tools/docs), which knows the standard library and mkdocs."""
 
@@ -76,7 +76,8 @@ def _states_uri(mermaid: str) -> str:
 
 def _picture(found: re.Match[str], uri: str) -> str:
     # As if it were beside the page's source, since links are resolved from there afterwards.
-    return f"![States, and what leads from one to another]({posixpath.relpath(_states_uri(found[2]), posixpath.dirname(uri) or '.')})"
+    place = posixpath.relpath(_states_uri(found[2]), posixpath.dirname(uri) or ".")
+    return f"![States, and what leads from one to another]({place})"
 
 
 def _listed(path: Path) -> str:
@@ -85,7 +86,7 @@ def _listed(path: Path) -> str:
 
 
 def site_target(target: str, source: str, uri: str) -> str | None:
-    """Where a link of the repository's file `source`, which is the site's page `uri`, leads on the site, if anywhere."""
+    """Where a link of the file `source`, which is the page `uri` of the site, leads on the site, if anywhere."""
     path, mark, anchor = target.partition("#")
     if not path or re.match(r"[a-z]+:", target):
         return target

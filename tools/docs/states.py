@@ -1,4 +1,4 @@
-"""The pictures of states that pages have as Mermaid's text, as SVG: who draws Mermaid in a browser fetches it from elsewhere."""
+"""The pictures of states that pages have as text of Mermaid, as SVG: Mermaid itself would be fetched from elsewhere."""
 
 from __future__ import annotations
 
@@ -41,9 +41,14 @@ def drawn(mermaid: str) -> str:
     legend = [f"{number}  {step.source} → {step.target}: {step.why}" for number, step in enumerate(numbered, 1)]
     states_height = len(states) * (STATE_HEIGHT + GAP)
     width = max(right + LANE * (len(down) + 1) + MARGIN, MARGIN * 2 + max(width_of(line, 13) for line in legend))
-    drawing = Drawing(width, MARGIN * 2 + states_height + LINE * len(legend), "States, and what leads from one to another", ". ".join(legend))
+    drawing = Drawing(
+        width,
+        MARGIN * 2 + states_height + LINE * len(legend),
+        "States, and what leads from one to another",
+        ". ".join(legend),
+    )
     tops = {state: MARGIN + row * (STATE_HEIGHT + GAP) for state, row in rows.items()}
-    for side, lanes, x, sign in (("right", down, right, 1), ("left", up, left, -1)):
+    for lanes, x, sign in ((down, right, 1), (up, left, -1)):
         for lane, step in enumerate(lanes, 1):
             _draw_step(drawing, step, str(numbered.index(step) + 1), tops, x, sign * LANE * lane)
     for state in states:
