@@ -31,8 +31,8 @@ CHRONIK_RECORD_CLIENTS=docs/client-compatibility.json .venv/bin/pytest tests/cli
 ```
 
 A number says how many tests of that kind the client has passed against a Chronik broker, or a cluster of three. An
-empty cell says that nothing of the kind was tried: most often since the client does not have it. Kafka Streams, Spark and
-MirrorMaker 2 have tests of their own: [transactions.md](transactions.md), [pipeline.md](pipeline.md) and
+empty cell says that nothing of the kind was tried: most often since the client does not have it. Kafka Streams, Spark
+and MirrorMaker 2 have tests of their own: [transactions.md](transactions.md), [pipeline.md](pipeline.md) and
 [from-apache-kafka.md](from-apache-kafka.md). What is different from Kafka:
 [differences-from-kafka.md](differences-from-kafka.md).
 
