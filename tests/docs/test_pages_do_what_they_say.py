@@ -88,22 +88,24 @@ def script_of(blocks: list[Block], folder: Path, ports: dict[int, int]) -> str:
 
 
 def run(script: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    shell = subprocess.Popen(
-        ["bash", "--norc", "--noprofile", "-c", script],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "errors.log").open("w"),
-        text=True,
-        cwd=folder,
-        env=environ,
-        start_new_session=True,
-    )
+    errors = folder / "errors.log"
+    with errors.open("w") as told:
+        shell = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+            cwd=folder,
+            env=environ,
+            start_new_session=True,
+        )
     try:
         out, _ = shell.communicate(timeout=PAGE_SECONDS_MAX)
     finally:
         end_group(shell.pid)
         shell.wait(STOP_SECONDS_MAX)
-    return subprocess.CompletedProcess(shell.args, shell.returncode, out, (folder / "errors.log").read_text())
+    return subprocess.CompletedProcess(shell.args, shell.returncode, out, errors.read_text())
 
 
 def end_group(group: int) -> None:

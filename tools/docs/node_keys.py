@@ -15,8 +15,8 @@ INTRODUCTION: Final = """\
 
 Written by `.venv/bin/python -m tools.docs`, from `config.py`. A node is configured by one TOML file
 (`chronik start --config FILE`, or `CHRONIK_CONFIG`). Every key but `peers` and `broker` can also stand in the
-environment, as `CHRONIK_NODE_ID` and so on, and some on the [command line](cli-reference.md#chronik-start), which counts
-most. A key that nobody knows is refused.
+environment, as `CHRONIK_NODE_ID` and so on. The [command line](cli-reference.md#chronik-start) has some of them, and
+counts most. A key that nobody knows is refused.
 
 ```toml
 node_id = 1
