@@ -71,7 +71,7 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing_from_elsewhere(
     if not MKDOCS.exists():
         pytest.skip("mkdocs-material is not set up: make docs")
     site = tmp_path / "site"
-    command = [MKDOCS, "build", "--strict", "--quiet", "--site-dir", site]
+    command = [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", str(site)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert built.returncode == 0, built.stderr
     pages = list(site.rglob("*.html"))

@@ -50,7 +50,7 @@ until {{ {commands}
 def other_ports() -> Iterator[dict[int, int]]:
     """Ports in place of those of the page: other tests run beside this one. They are held until they are used."""
     free = [Neighbours() for _ in FIRST_PORTS]
-    ports = {}
+    ports: dict[int, int] = {}
     for told, neighbours in zip(FIRST_PORTS, free, strict=True):
         neighbours.release()
         ports |= {told + number: neighbours.first + number for number in range(3)}
