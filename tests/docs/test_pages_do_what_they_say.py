@@ -76,7 +76,8 @@ def script_of(blocks: list[Block], folder: Path, ports: dict[int, int]) -> str:
         text = with_ports(block.text, ports)
         if name := block.mark(FILE):
             (folder / name).write_text(text, encoding="utf-8")
-        elif block.language == "python":
+            continue
+        if block.language == "python":
             (folder / f"test_block_{number}.py").write_text(text, encoding="utf-8")
             runner = "-m pytest -q -p no:cacheprovider" if "def test_" in text else ""
             parts.append(f"{shlex.quote(sys.executable)} {runner} test_block_{number}.py")
@@ -157,5 +158,5 @@ def test_a_page_is_followed_from_its_beginning_to_its_end(page: str, tmp_path: P
     log = folder / "background.log"
     background = log.read_text()[-2000:] if log.exists() else ""
     assert done.returncode == 0, f"{where}: {outputs[-1][-2000:]}{done.stderr[-3000:]}{background}"
-    for block, output in zip(commands, outputs, strict=False):
+    for block, output in zip(commands, outputs[:-1], strict=True):
         assert block.prints is None or printed(block.prints, output), f"{block} printed:\n{output}"
