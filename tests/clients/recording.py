@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -102,6 +103,9 @@ def clients_of(names: Iterable[str], parameters: dict[str, Any]) -> list[str]:
 def version_of(client: str) -> str:
     if client in PACKAGES:
         return version(PACKAGES[client])
+    if client == "kcat":
+        told = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
+        return re.sub(r".*\bVersion (\S+).*", r"\1", told, flags=re.DOTALL)
     if client == "kafkajs":
         pinned = json.loads((DRIVERS_SOURCES / "node" / "package.json").read_text())
         return str(pinned["dependencies"]["kafkajs"])

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -46,15 +45,14 @@ until {{ {commands}
 """
 
 
-@contextmanager
-def other_ports() -> Iterator[dict[int, int]]:
-    """Ports in place of those of the page: other tests run beside this one. They are held until they are used."""
+def other_ports() -> dict[int, int]:
+    """Ports in place of those of the page, free a moment ago: other tests run beside this one."""
     free = [Neighbours() for _ in FIRST_PORTS]
     ports: dict[int, int] = {}
     for told, neighbours in zip(FIRST_PORTS, free, strict=True):
         neighbours.release()
         ports |= {told + number: neighbours.first + number for number in range(3)}
-    yield ports
+    return ports
 
 
 def with_ports(text: str, ports: dict[int, int]) -> str:
@@ -145,7 +143,7 @@ def test_a_page_is_followed_from_its_beginning_to_its_end(page: str, tmp_path: P
     (tools / "chronik").write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
     (tools / "chronik").chmod(0o755)
     with ExitStack() as stack:
-        ports = stack.enter_context(other_ports())
+        ports = other_ports()
         bootstrap = f"127.0.0.1:{ports[FIRST_PORTS[0]]}"
         if (config := RUN_HERE[page]) is not None:
             bootstrap = stack.enter_context(Broker(tmp_path / "broker", **config)).bootstrap

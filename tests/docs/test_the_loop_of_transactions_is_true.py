@@ -8,25 +8,26 @@ import time
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
 from tests.docs.blocks import ROOT, blocks_of
 
 PAGE = ROOT / "docs" / "transactions.md"
 WAIT_SECONDS_MAX = 60.0
 
 
-def test_orders_become_bills(chronik_broker: Broker) -> None:
+def test_orders_become_bills(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()  # others have topics of these names, too
     (program,) = [block.text for block in blocks_of(PAGE) if block.language == "python"]
     for topic in ("orders", "bills"):
-        chronik_broker.create_topic(topic)
+        broker.create_topic(topic)
     values = [b"tea", b"salt", b"milk"]
-    with chronik_broker.cluster() as cluster:
+    with broker.cluster() as cluster:
         Producer(cluster).send("orders", [OutgoingRecord(value) for value in values])
     assert "127.0.0.1:9092" in program
-    running = subprocess.Popen([sys.executable, "-c", program.replace("127.0.0.1:9092", chronik_broker.bootstrap)])
+    running = subprocess.Popen([sys.executable, "-c", program.replace("127.0.0.1:9092", broker.bootstrap)])
     try:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while len(billed := [record.value for record in chronik_broker.records("bills")]) < len(values):
+        while len(billed := [record.value for record in broker.records("bills")]) < len(values):
             assert running.poll() is None, "the program ended"
             assert time.monotonic() < deadline
             time.sleep(0.05)
