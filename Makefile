@@ -7,9 +7,10 @@ READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 PACKAGING := .tools/packaging/.ready
+DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse package bench bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -18,6 +19,7 @@ help:
 	@echo "make test-again  those that failed, if they are few, once more and alone: what fails twice is no accident"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
+	@echo "make bench-peers     Chronik beside Apache Kafka (Maven Central), one node and three: ratios, JSON and plots into docs/"
 	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
 	@echo "make bench-transactions  transactions of 10 and of 10,000 records, beside Apache Kafka (Maven Central)"
 	@echo "make bench-security  what TLS, a login and 10,000 ACLs cost, and TLS beside Apache Kafka's (Maven Central)"
@@ -29,6 +31,7 @@ help:
 	@echo "make chaos-seeds     the same for each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
 	@echo "make abuse   hostile clients beside an honest one, with budgets (SEED=$(SEED) ATTACKS=$(ATTACKS)); docs/abuse.md"
 	@echo "make package  a wheel and a source distribution into dist/, checked, installed and tried (PyPI)"
+	@echo "make docs    the pages of docs/ as a site, into build/site (PyPI); a warning is an error"
 	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
 
 $(READY): pyproject.toml
@@ -56,13 +59,21 @@ $(PACKAGING):
 	@.tools/packaging/bin/pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=6.1' 'setuptools>=77' \
 		&& touch $@ || echo "build and twine could not be fetched: tests of packages are skipped"
 
+# As with packages. Where PyPI is not reached there is no site, and nothing else is amiss.
+$(DOCS):
+	@echo "== setting up what the site of the docs is built with (PyPI)"
+	@mkdir -p .tools
+	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv .tools/docs || python3 -m venv .tools/docs
+	@.tools/docs/bin/pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' \
+		&& touch $@ || echo "mkdocs-material could not be fetched: the site is not built"
+
 demo: $(READY)
 	@$(BIN)/chronik demo
 
 check: $(READY)
 	@echo "== ruff"
-	@$(BIN)/ruff check src tests bench
-	@$(BIN)/ruff format --check --quiet src tests bench || { echo "run $(BIN)/ruff format"; exit 1; }
+	@$(BIN)/ruff check src tests bench tools/docs
+	@$(BIN)/ruff format --check --quiet src tests bench tools/docs || { echo "run $(BIN)/ruff format"; exit 1; }
 	@echo "== mypy --strict"
 	@$(BIN)/mypy
 	@echo "== imports run downwards"
@@ -123,9 +134,19 @@ abuse: $(READY)
 package: $(PACKAGING)
 	@.tools/packaging/bin/python -m tests.packaging.run
 
+# Pages that are made of something else first: which they are, tools/docs/__main__.py says.
+docs: $(READY) $(DOCS)
+	@$(BIN)/python -m tools.docs
+	@test ! -e $(DOCS) || NO_MKDOCS_2_WARNING=1 .tools/docs/bin/mkdocs build --strict --quiet
+	@test ! -e $(DOCS) || echo "build/site/index.html"
+
 bench: $(READY)
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.pipeline
+
+bench-peers: $(READY)
+	@tools/clients/setup apache-kafka
+	@$(BIN)/python -m bench.peers --keep
 
 bench-tails: $(READY)
 	@tools/clients/setup apache-kafka

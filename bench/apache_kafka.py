@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from bench.servers import ROOT
+from bench.servers import ROOT, answers_api_versions
 from chronik.bench.errors import BenchFailed
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster
@@ -33,6 +33,7 @@ START_SECONDS_MAX: Final = 120.0
 
 STOP_SECONDS_MAX: Final = 20.0
 ASK_SECONDS_MAX: Final = 5.0
+FIRST_ANSWER_POLL_SECONDS: Final = 0.005
 POLL_SECONDS: Final = 0.1
 LOG_BYTES_SHOWN: Final = 3000
 CLIENT_ID: Final = "chronik-testing"
@@ -125,6 +126,8 @@ class ApacheKafka:
         self._tls_ports = self._reserved.ports[2 * nodes :]
         self._log_path = folder / "kafka.log"
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.first_answer_seconds = 0.0
+        """From the start of its processes until each has answered."""
 
     @property
     def port(self) -> int:
@@ -148,11 +151,18 @@ class ApacheKafka:
         """Of the first node."""
         return self._processes[0].pid
 
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
     def __enter__(self) -> ApacheKafka:
         """Raises BenchFailed."""
         try:
             self._format()
+            began = time.perf_counter()
             self._processes = [self._start(BROKER, str(self._settings(index))) for index in range(len(self._ports))]
+            self._wait_for_answers()
+            self.first_answer_seconds = time.perf_counter() - began
             self.wait_until_ready()
         except BaseException:
             self.close()
@@ -247,6 +257,18 @@ class ApacheKafka:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _wait_for_answers(self) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not all(map(answers_api_versions, self._ports)):
+            self._raise_if_ended()
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"Kafka does not answer:\n{self._last_words()}")
+            time.sleep(FIRST_ANSWER_POLL_SECONDS)
+
+    def _raise_if_ended(self) -> None:
+        if any(process.poll() is not None for process in self._processes):
+            raise BenchFailed(f"Kafka ended:\n{self._last_words()}")
 
     def wait_until_ready(self) -> None:
         """Returns when every node lists all. Raises BenchFailed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from bench.apache_kafka import AS_SHIPPED, ApacheKafka
 from bench.cluster.figures import Plan
-from bench.cluster.nodes import running_cluster
+from bench.cluster.nodes import fresh_cluster, start
 from bench.servers import Server
 from chronik.config import Address
 
@@ -22,6 +23,9 @@ class Running:
     bootstrap: str
     http: Sequence[Address] = ()
     """Where its nodes tell how long their disks took; Kafka's do not."""
+    pids: Sequence[int] = ()
+    first_answer_seconds: float = 0.0
+    """From the start of its processes until each has answered."""
 
 
 Start = Callable[[Path], AbstractContextManager[Running]]
@@ -31,14 +35,20 @@ Start = Callable[[Path], AbstractContextManager[Running]]
 def _one_node(name: str, folder: Path) -> Iterator[Running]:
     with Server(name, folder, tells_status=True) as server:
         assert server.http is not None
-        yield Running(server.bootstrap, [server.http])
+        yield Running(server.bootstrap, [server.http], [server.pid], server.first_answer_seconds)
 
 
 @contextmanager
 def _three_nodes(flush: str, folder: Path) -> Iterator[Running]:
     plan = Plan(folder=folder, rounds=1, seconds=0.0, idle_seconds=0.0, topics=0, offsets=0, megabytes=0)
-    with running_cluster(plan, flush=flush) as cluster:
-        yield Running(cluster.bootstrap, [node.http for node in cluster.nodes.values()])
+    with fresh_cluster(plan, flush=flush) as cluster:
+        began = time.perf_counter()
+        start(cluster)
+        first_answer_seconds = time.perf_counter() - began
+        cluster.wait_until_ready()
+        nodes = cluster.nodes.values()
+        http, pids = [node.http for node in nodes], [node.pid for node in nodes]
+        yield Running(cluster.bootstrap, http, pids, first_answer_seconds)
 
 
 @contextmanager
@@ -47,7 +57,7 @@ def _kafka(nodes: int, folder: Path) -> Iterator[Running]:
         tempfile.TemporaryDirectory(prefix="kafka-", dir=folder, ignore_cleanup_errors=True) as data,
         ApacheKafka(Path(data), nodes, AS_SHIPPED) as kafka,
     ):
-        yield Running(kafka.bootstrap)
+        yield Running(kafka.bootstrap, pids=kafka.pids, first_answer_seconds=kafka.first_answer_seconds)
 
 
 def one_node(server: str) -> Start:

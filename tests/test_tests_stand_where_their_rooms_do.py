@@ -17,6 +17,7 @@ WHOLE = {
     "chaos": "three nodes under faults: make chaos",
     "clients": "clients of others, against one broker",
     "cluster": "three nodes, as clients see them",
+    "docs": "the pages: what they show is run, and what is written by programs is up to date",
     "faults": "one node, killed, damaged and starved",
     "folders": "data folders of earlier versions",
     "levels": "clusters of two versions",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from . import recording
 from .catalogue import SECURED
 from .issuing import Issuer
 from .running import Clients
@@ -60,3 +61,8 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Issuer]:
 def guarded_broker(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[GuardedBroker]:
     with GuardedBroker(tmp_path_factory.mktemp("guarded"), issuer) as running:
         yield running
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get(recording.FILE):
+        config.pluginmanager.register(recording.Recorder(), "chronik-clients")

@@ -1,0 +1,1 @@
+"""Chronik beside Apache Kafka, by one client: `make bench-peers`."""

@@ -1,0 +1,134 @@
+"""What was measured of each server, round by round, and how it compares with Kafka: a file that is kept, and ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from bench.peers.subjects import KAFKA, name_of
+from chronik.bench.report import number
+from chronik.bench.rounds import markdown_table, median_ratio
+
+RECORD_BYTES: Final = (100, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    key: str
+    title: str
+    unit: str
+    more_is_better: bool = False
+    by_most: bool = False
+    """The most of all rounds counts, and not their median."""
+
+
+METRICS: Final = (
+    *(Metric(f"produce_{size}", f"Produce, {size} B", "records/s", True) for size in RECORD_BYTES),
+    *(Metric(f"consume_{size}", f"Consume, {size} B", "records/s", True) for size in RECORD_BYTES),
+    Metric("trip_p50", "Round trip of one record, median", "ms"),
+    Metric("trip_p99", "Round trip, p99", "ms"),
+    Metric("trip_p999", "Round trip, p99.9", "ms"),
+    Metric("trip_longest", "Round trip, longest", "ms", by_most=True),
+    Metric("start", "Start, until all nodes answer", "s"),
+    Metric("memory_idle", "Memory of all nodes, idle", "MB"),
+    Metric("memory_loaded", "Memory of all nodes, after the load", "MB", by_most=True),
+    *(Metric(f"produce_cpu_{size}", f"CPU of all nodes, produce {size} B", "s/million") for size in RECORD_BYTES),
+    *(Metric(f"consume_cpu_{size}", f"CPU of all nodes, consume {size} B", "s/million") for size in RECORD_BYTES),
+)
+
+
+class Measured(msgspec.Struct):
+    """By metric: a value of each round."""
+
+    server: str
+    nodes: int
+    rounds: dict[str, list[float]] = {}
+
+    def add(self, key: str, value: float) -> None:
+        self.rounds.setdefault(key, []).append(value)
+
+    def value(self, metric: Metric) -> float | None:
+        values = self.rounds.get(metric.key)
+        if not values:
+            return None
+        return max(values) if metric.by_most else median(values)
+
+
+class Peers(msgspec.Struct):
+    """One run: docs/benchmarks/peers.json."""
+
+    machine: str
+    load_before: float
+    rounds: int
+    seconds: float
+    kafka: str
+    """Its version, or why it is left out."""
+    measured: list[Measured]
+    version: str = ""
+    """Of Chronik."""
+
+    def of(self, server: str, nodes: int) -> Measured | None:
+        return next((each for each in self.measured if (each.server, each.nodes) == (server, nodes)), None)
+
+    def servers(self, nodes: int) -> list[str]:
+        """Kafka first, since the others stand beside it."""
+        there = [each.server for each in self.measured if each.nodes == nodes]
+        return sorted(there, key=lambda server: (server != KAFKA, there.index(server)))
+
+    def sizes(self) -> list[int]:
+        return sorted({each.nodes for each in self.measured})
+
+
+def ratio(metric: Metric, own: Measured, kafkas: Measured) -> float | None:
+    """How many times as good as Kafka's: above 1 is better. Taken within rounds, where it is no maximum."""
+    mine, theirs = own.rounds.get(metric.key), kafkas.rounds.get(metric.key)
+    if not mine or not theirs:
+        return None
+    if metric.by_most:
+        mine, theirs = [max(mine)], [max(theirs)]
+    if not all(mine) or not all(theirs):
+        return None
+    return median_ratio(mine, theirs) if metric.more_is_better else median_ratio(theirs, mine)
+
+
+def table(peers: Peers, nodes: int) -> str:
+    """Values, and how they compare with Kafka's of as many nodes."""
+    servers = peers.servers(nodes)
+    kafkas = peers.of(KAFKA, nodes)
+    headings = [name_of("", nodes).removeprefix(", ")]
+    for server in servers:
+        headings += [server] if kafkas is None or server == KAFKA else [server, "ratio"]
+    return markdown_table(headings, [_row(peers, metric, servers, nodes, kafkas) for metric in METRICS])
+
+
+def _row(peers: Peers, metric: Metric, servers: Sequence[str], nodes: int, kafkas: Measured | None) -> list[str]:
+    row = [f"{metric.title}, {metric.unit}"]
+    for server in servers:
+        measured = peers.of(server, nodes)
+        value = None if measured is None else measured.value(metric)
+        row.append("" if value is None else number(value))
+        if kafkas is not None and server != KAFKA:
+            found = None if measured is None else ratio(metric, measured, kafkas)
+            row.append("" if found is None else f"{found:.2f}")
+    return row
+
+
+def encoded(peers: Peers) -> str:
+    return msgspec.json.format(msgspec.json.encode(_rounded(msgspec.to_builtins(peers))), indent=1).decode() + "\n"
+
+
+def decoded(text: str) -> Peers:
+    return msgspec.json.decode(text, type=Peers)
+
+
+def _rounded(value: Any) -> Any:
+    """Six figures are more than a measurement has."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value

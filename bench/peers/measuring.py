@@ -1,0 +1,128 @@
+"""One round: each server in turn is written to, read from, and sent single records. Before it: starts, a warm-up."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.beside_kafka import Running, say
+from bench.peers.figures import RECORD_BYTES, Measured
+from bench.peers.subjects import Subject
+from chronik.bench import consume, produce
+from chronik.bench.clients import temporary_topics, unique_name
+from chronik.bench.consume import ConsumeLoad
+from chronik.bench.measures import MEGABYTE, MILLION, cpu_seconds, resident_bytes
+from chronik.bench.produce import ProduceLoad
+from chronik.bench.round_trip import make_trips, result_of
+from chronik.bench.rounds import in_turn
+from chronik.client.cluster import Cluster
+
+BYTES_MAX: Final = 1000 * MEGABYTE
+"""Written in one measurement. Much more, and it is the disk that is measured."""
+
+RECORDS_MIN: Final = 20_000
+"""Fewer may all come in one answer, and then there is nothing to time."""
+
+WARM_UP_BYTES_PER_SECOND: Final = 5 * MEGABYTE
+WARM_UP_TRIPS: Final = 1000
+SETTLED_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    rounds: int
+    seconds: float
+    """Of one load of one server."""
+    trips: int
+    starts: int
+
+
+def measure(measured: Sequence[Subject], plan: Plan, folder: Path) -> list[Measured]:
+    figures = {subject.name: Measured(subject.server, subject.nodes, {}) for subject in measured}
+    by_name = {subject.name: subject for subject in measured}
+    _measure_starts(by_name, plan, folder, figures)
+    with ExitStack() as stack:
+        running: dict[str, Running] = {}
+        for name, subject in by_name.items():
+            say(f"starting {name}")
+            running[name] = stack.enter_context(subject.start(folder))
+        counts = {name: _warm_up(running[name], by_name[name].nodes, plan) for name in by_name}
+        for turn in range(plan.rounds):
+            for name in in_turn(list(by_name), turn):
+                say(f"round {turn + 1} of {plan.rounds}: {name}")
+                _run_round(running[name], by_name[name].nodes, plan, counts[name], figures[name])
+    return list(figures.values())
+
+
+def _measure_starts(by_name: dict[str, Subject], plan: Plan, folder: Path, figures: dict[str, Measured]) -> None:
+    """One after another, each alone. The first of Chronik compiled the modules, which happens once, and is left out."""
+    for turn in range(-1, plan.starts):
+        for name in in_turn(list(by_name), turn % max(1, plan.starts)):
+            say(f"start {turn + 1} of {plan.starts}: {name}")
+            with by_name[name].start(folder) as server:
+                if turn < 0:
+                    continue
+                figures[name].add("start", server.first_answer_seconds)
+                time.sleep(SETTLED_SECONDS)
+                figures[name].add("memory_idle", _resident_mb(server))
+
+
+def _warm_up(server: Running, nodes: int, plan: Plan) -> dict[int, int]:
+    """Java compiles what is run often. Returns how many records of each size take about as long as is asked for."""
+    counts = {}
+    for size in RECORD_BYTES:
+        records = max(RECORDS_MIN, int(WARM_UP_BYTES_PER_SECOND * plan.seconds / size))
+        deadline = time.monotonic() + 2 * plan.seconds
+        while True:
+            rate = _write_and_read(server, nodes, size, records, Measured("", 0, {}))
+            if time.monotonic() > deadline:
+                break
+        counts[size] = max(RECORDS_MIN, min(int(rate * plan.seconds), BYTES_MAX // size))
+    _trips(server, nodes, min(WARM_UP_TRIPS, plan.trips), Measured("", 0, {}))
+    return counts
+
+
+def _run_round(server: Running, nodes: int, plan: Plan, counts: dict[int, int], figures: Measured) -> None:
+    for size, records in counts.items():
+        _write_and_read(server, nodes, size, records, figures)
+    _trips(server, nodes, plan.trips, figures)
+    figures.add("memory_loaded", _resident_mb(server))
+
+
+def _write_and_read(server: Running, nodes: int, size: int, records: int, figures: Measured) -> float:
+    """Returns records a second of the writing."""
+    topic = unique_name("peers")
+    with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+        os.sync()  # what an earlier server left in the page cache must not slow this one
+        began = _cpu_seconds(server)
+        written = produce.measure(ProduceLoad(server.bootstrap, topic, records, size))
+        figures.add(f"produce_{size}", written.records_per_second)
+        figures.add(f"produce_cpu_{size}", (_cpu_seconds(server) - began) / records * MILLION)
+        began = _cpu_seconds(server)
+        read = consume.measure(ConsumeLoad(server.bootstrap, topic, 1, records))
+        figures.add(f"consume_{size}", read.records_per_second)
+        figures.add(f"consume_cpu_{size}", (_cpu_seconds(server) - began) / records * MILLION)
+    return written.records_per_second
+
+
+def _trips(server: Running, nodes: int, trips: int, figures: Measured) -> None:
+    topic = unique_name("peers-trips")
+    with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+        latency = result_of(make_trips(server.bootstrap, topic, trips, RECORD_BYTES[0]), RECORD_BYTES[0]).latency
+    figures.add("trip_p50", latency.p50_ms)
+    figures.add("trip_p99", latency.p99_ms)
+    figures.add("trip_p999", latency.p999_ms)
+    figures.add("trip_longest", latency.max_ms)
+
+
+def _cpu_seconds(server: Running) -> float:
+    return sum(map(cpu_seconds, server.pids))
+
+
+def _resident_mb(server: Running) -> float:
+    return sum(map(resident_bytes, server.pids)) / MEGABYTE

@@ -1,0 +1,72 @@
+"""Settings that pages show are understood by what reads them, and commands that they name are there."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from chronik.cli.completion.tree import places
+from chronik.client.access.settings import parse_security, read_settings
+from chronik.config import NodeConfig, load_config
+from tests.docs.blocks import PAGES, ROOT, Block, all_blocks
+
+OTHERS_SETTINGS = {
+    "docs/from-apache-kafka.md": "of MirrorMaker 2",
+    "docs/apply.md": "a cluster's file, which is applied",
+}
+"""Files that are no node's and no client's; their own tests read them."""
+
+COMMAND = re.compile(r"(?<![\w./-])chronik ((?:[a-z][a-z-]*(?= |$|`|\n))(?: [^\n`|;&>]*)?)")
+WORD = re.compile(r"[a-z]+(?:-[a-z]+)*")
+OPTION = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)")
+
+
+def of(language: str) -> list[Block]:
+    found = [block for block in all_blocks() if block.language == language and block.page not in OTHERS_SETTINGS]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=str)
+def test_a_node_would_start_with_a_file_that_a_page_shows(block: Block, tmp_path: Path) -> None:
+    given = tomllib.loads(block.text)
+    if "peers" not in given and given.keys() & {"peer_keystore", "http"} and "node_id" not in given:
+        assert given.keys() <= set(NodeConfig.__struct_fields__)  # some of its lines
+        return
+    file = tmp_path / "node.toml"
+    file.write_text(block.text, encoding="utf-8")
+    assert load_config(file, {}) != NodeConfig()
+
+
+@pytest.mark.parametrize("block", of("properties"), ids=str)
+def test_a_client_would_be_let_in_with_settings_that_a_page_shows(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(block.text, encoding="utf-8")
+    assert parse_security(read_settings(file)).protocol.startswith("SASL")
+
+
+@pytest.mark.parametrize("block", of("json"), ids=str)
+def test_what_is_said_to_be_json_is(block: Block) -> None:
+    assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
+
+
+def test_commands_that_pages_name_are_there_with_their_options() -> None:
+    known = {place.words: {name for option in place.options for name in option.names} for place in places()}
+    wrong, seen = [], 0
+    for page in PAGES:
+        if page.parent.name == "decisions":
+            continue  # they tell of what was
+        for command in COMMAND.findall(page.read_text(encoding="utf-8")):
+            words = tuple(re.split(r" (?![a-z])", command)[0].split())
+            place = max((each for each in known if words[: len(each)] == each), key=len)
+            if not place:
+                continue  # a word of prose
+            seen += 1
+            unknown = set(OPTION.findall(command)) - known[place]
+            wrong += [f"{page.relative_to(ROOT)}: chronik {command}: {option}" for option in sorted(unknown)]
+    assert seen > 100
+    assert wrong == []

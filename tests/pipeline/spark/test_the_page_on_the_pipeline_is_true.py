@@ -1,0 +1,31 @@
+"""The programs of docs/pipeline.md read a topic and write another, in the session that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.testing import Broker
+
+PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
+
+
+def test_orders_are_read_and_copied(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
+    copies = f"{chronik_topic}-copies"
+    chronik_broker.create_topic(copies)
+    with chronik_broker.cluster() as cluster:
+        Producer(cluster).send(chronik_topic, [OutgoingRecord(b"tea"), OutgoingRecord(b"salt")])
+    programs = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(programs) == 2
+    names: dict[str, object] = {}
+    for program in programs:
+        text = program.replace("127.0.0.1:9092", chronik_broker.bootstrap)
+        text = text.replace('"orders"', f'"{chronik_topic}"').replace('"copies"', f'"{copies}"')
+        exec(compile(text, str(PAGE), "exec"), names)
+    assert names["spark"] is spark or isinstance(names["spark"], SparkSession)
+    written = sorted(record.value or b"" for record in chronik_broker.records(copies))
+    assert written == sorted([b"tea", b"salt"] * 2), "once by each program"

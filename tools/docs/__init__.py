@@ -1,0 +1,1 @@
+"""What makes pages, pictures and the site of them: `make docs`."""

@@ -1,0 +1,76 @@
+"""The pictures of states that pages have as text of Mermaid, as SVG: Mermaid itself would be fetched from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tools.docs.drawing import Drawing, width_of
+
+STEP: Final = re.compile(r"^\s*(\S+) --> (\S+?)(?:: (.*))?$", re.MULTILINE)
+BEGIN: Final = "[*]"
+STATE_HEIGHT: Final = 34.0
+GAP: Final = 46.0
+LANE: Final = 26.0
+MARGIN: Final = 24.0
+LINE: Final = 20.0
+
+
+class Step(NamedTuple):
+    source: str
+    target: str
+    why: str
+
+
+def steps_of(mermaid: str) -> list[Step]:
+    return [Step(found[1], found[2], found[3] or "") for found in STEP.finditer(mermaid)]
+
+
+def drawn(mermaid: str) -> str:
+    """States one below the other; each step has a lane of its own, downwards at the right and upwards at the left."""
+    steps = steps_of(mermaid)
+    states = list(dict.fromkeys(name for step in steps for name in step[:2] if name != BEGIN))
+    numbered = [step for step in steps if BEGIN not in step[:2]]
+    rows = {state: number for number, state in enumerate(states)}
+    down = _in_lanes([step for step in numbered if rows[step.target] > rows[step.source]], rows)
+    up = _in_lanes([step for step in numbered if rows[step.target] < rows[step.source]], rows)
+    state_width = max(width_of(state, 14) for state in states) + 40
+    left = MARGIN + LANE * (len(up) + 1)
+    right = left + state_width
+    legend = [f"{number}  {step.source} → {step.target}: {step.why}" for number, step in enumerate(numbered, 1)]
+    states_height = len(states) * (STATE_HEIGHT + GAP)
+    width = max(right + LANE * (len(down) + 1) + MARGIN, MARGIN * 2 + max(width_of(line, 13) for line in legend))
+    drawing = Drawing(
+        width,
+        MARGIN * 2 + states_height + LINE * len(legend),
+        "States, and what leads from one to another",
+        ". ".join(legend),
+    )
+    tops = {state: MARGIN + row * (STATE_HEIGHT + GAP) for state, row in rows.items()}
+    for lanes, x, sign in ((down, right, 1), (up, left, -1)):
+        for lane, step in enumerate(lanes, 1):
+            _draw_step(drawing, step, str(numbered.index(step) + 1), tops, x, sign * LANE * lane)
+    for state in states:
+        drawing.box(left, tops[state], state_width, STATE_HEIGHT, "one-soft", line="one")
+        drawing.text(left + state_width / 2, tops[state] + 22, state, 14, anchor="middle", strong=True)
+    for number, line in enumerate(legend):
+        drawing.text(MARGIN, MARGIN + states_height + LINE * number, line, 13)
+    return drawing.svg()
+
+
+def _in_lanes(steps: Sequence[Step], rows: dict[str, int]) -> list[Step]:
+    """The shortest nearest to the states, so that few lines cross."""
+    return sorted(steps, key=lambda step: abs(rows[step.source] - rows[step.target]))
+
+
+def _draw_step(drawing: Drawing, step: Step, number: str, tops: dict[str, float], x: float, away: float) -> None:
+    """It leaves below the middle of a state and comes in above it, or the other way round, so that no two tips meet."""
+    goes_down = tops[step.target] > tops[step.source]
+    nearer = 6 * (abs(away) / LANE - 1) % 12
+    start = tops[step.source] + (STATE_HEIGHT - 6 - nearer if goes_down else 6 + nearer)
+    end = tops[step.target] + (6 + nearer if goes_down else STATE_HEIGHT - 6 - nearer)
+    drawing.path(f"M{x:g} {start:g}H{x + away:g}V{end:g}H{x:g}", "soft", arrow=True)
+    middle = (start + end) / 2
+    drawing.dot(x + away, middle, 9, "page")
+    drawing.text(x + away, middle + 4.5, number, 12, anchor="middle", strong=True, colour="one")
