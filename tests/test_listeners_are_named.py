@@ -215,7 +215,12 @@ def test_what_kafkas_configs_may_say_beside_the_short_form_changes_nothing_of_it
         "inter.broker.listener.name": " plaintext ",
         "security.inter.broker.protocol": "PLAINTEXT",
     }
-    for short in ({}, {"kafka": "[::1]:7"}, {"kafka": "0.0.0.0:0", "advertised": "example.org:0"}):
+    shorts: tuple[dict[str, Any], ...] = (
+        {},
+        {"kafka": "[::1]:7"},
+        {"kafka": "0.0.0.0:0", "advertised": "example.org:0"},
+    )
+    for short in shorts:
         assert load_config(None, {}, broker=broker, **short).listeners == load_config(None, {}, **short).listeners
     with pytest.raises(ConfigError, match=r'^kafka = .0\.0\.0\.0:1.: expected advertised = "HOST:PORT" beside it'):
         load_config(None, {}, broker=broker, kafka="0.0.0.0:1")
