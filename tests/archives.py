@@ -1,9 +1,9 @@
-"""Archives of classes (JVM's class-data sharing), for JVMs that tests start by the dozen: half of the processor's time that
-such a JVM takes until it has answered goes into reading and checking classes, and an archive has them ready to be used.
+"""Archives of classes (the JVM's class-data sharing) for JVMs that tests start by the dozen.
 
-`make test` has them made once, by `python -m tests.archives`: each by a program that does what tests will ask for. They lie
-in .tools/archives, named by the Java and the jars that they are of. Without them, and with a Java that has no use for
-them, everything is as it is with them, but slower. Only those are made that save more than they cost in one `make test`.
+Half of the processor's time that such a JVM takes until it has answered goes into reading classes; an archive has them as
+the JVM needs them. `make test` has them made once, by `python -m tests.archives`, each by a program that does what tests
+ask for. They lie in .tools/archives, named by the Java and the jars that they are of. Where there is none, or a Java has
+no use for it, nothing is different but the time. Only those are made that save more than they cost in one `make test`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tests.api import talk
 from tests.api.limiting import set_quota
 from tests.raw import RawClient
 
-from .catalogue import JVM_OPTIONS, TOOLS
+from .kafka_tools import java_command
 
 RATE = 1_000_000
 RECORD_BYTES = 1000
