@@ -3,7 +3,7 @@
 Half of the processor's time that such a JVM takes until it has answered goes into reading classes; an archive has them
 as the JVM needs them. `make test` has them made once, by `python -m tests.archives`, each by a program that does what
 tests ask for. They lie in .tools/archives, named by the Java and the jars that they are of. Where there is none, or
-Java has no use for it, only the time is different. Only those are made that save more than they cost in one `make test`.
+Java has no use for it, only the time is different. Those alone are made that save more than they cost in one run.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def make_spark(archive: Path, options: tuple[str, ...]) -> None:
     jvm = spark.sparkContext._gateway.proc
     spark.stop()
     jvm.stdin.close()  # it ends, and writes the archive
-    jvm.wait(SPARK_SECONDS_MAX)
+    if code := jvm.wait(SPARK_SECONDS_MAX):
+        raise subprocess.CalledProcessError(code, "Spark")
 
 
 def make_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None], options: tuple[str, ...]) -> None:
@@ -100,7 +101,7 @@ def make_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None
     print(f"{name:<12} making an archive of its classes", flush=True)
     partial, begun = archive.with_suffix(".partial"), time.monotonic()
     make(partial, options)
-    partial.rename(archive)
+    partial.rename(archive)  # only now: Java 17 crashes with half of one
     print(f"{name:<12} {archive.stat().st_size >> 20} MiB in {time.monotonic() - begun:.0f} s")
 
 
