@@ -1,6 +1,6 @@
 """Archives of classes (the JVM's class-data sharing) for JVMs that tests start by the dozen.
 
-Half of the processor's time that such a JVM takes until it has answered goes into reading classes; an archive has them
+Up to half of the time of a processor that such a JVM takes to answer goes into reading classes; an archive has them
 as the JVM needs them. `make test` has them made once, by `python -m tests.archives`, each by a program that does what
 tests ask for. They lie in .tools/archives, named by the Java and the jars that they are of. Where there is none, or
 Java has no use for it, only the time is different. Those alone are made that save more than they cost in one run.
