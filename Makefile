@@ -44,6 +44,7 @@ $(READY): pyproject.toml
 $(CLIENTS): $(READY) $(shell find tools/clients -type f -not -path "*/node_modules/*" -not -path "*/target/*")
 	@echo "== setting up the clients that the tests use (npm, Debian, Maven Central)"
 	@tools/clients/setup
+	@$(BIN)/python -m tests.archives || echo "archives of classes could not be made: tests of JVMs take longer"
 	@touch $@
 
 $(NETWORK): tools/clients/setup

@@ -7,12 +7,13 @@ from typing import Final
 
 import pytest
 
-from .catalogue import JVM_OPTIONS, TOOLS
+from tests.archives import KAFKA_TOOLS, kafka_tools_archive, using
+
+from .catalogue import JVM_OPTIONS
 
 RUN_SECONDS_MAX: Final = 120.0
 """For a machine that does much else."""
 
-_JARS: Final = TOOLS / "jars" / "kafka-tools"
 _PACKAGE: Final = "org.apache.kafka.tools"
 MAINS: Final = {
     "kafka-acls": f"{_PACKAGE}.AclCommand",
@@ -28,11 +29,16 @@ class ToolFailed(Exception):
     """With all that it said."""
 
 
+def java_command(main: str) -> list[str]:
+    """Skips the test where the tools are missing."""
+    if not KAFKA_TOOLS.exists():
+        pytest.skip("kafka-tools: not set up; run tools/clients/setup")
+    return ["java", *JVM_OPTIONS, *using(kafka_tools_archive()), "-cp", f"{KAFKA_TOOLS}/*", main]
+
+
 def run_tool(name: str, bootstrap: str, *arguments: str) -> str:
     """What it prints. Raises ToolFailed when it says that something went wrong; skips the test where it is missing."""
-    if not _JARS.exists():
-        pytest.skip("kafka-tools: not set up; run tools/clients/setup")
-    command = ["java", *JVM_OPTIONS, "-cp", f"{_JARS}/*", MAINS[name], "--bootstrap-server", bootstrap, *arguments]
+    command = [*java_command(MAINS[name]), "--bootstrap-server", bootstrap, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
     if done.returncode != 0:
         raise ToolFailed(done.stdout + done.stderr)

@@ -22,7 +22,7 @@ from tests.api import talk
 from tests.api.limiting import set_quota
 from tests.raw import RawClient
 
-from .catalogue import JVM_OPTIONS, TOOLS
+from .kafka_tools import java_command
 
 RATE = 1_000_000
 RECORD_BYTES = 1000
@@ -39,7 +39,6 @@ POLL_SECONDS = 0.02
 LATEST = -1
 
 LIMITED: dict[str, str | None] = {"client_id": "limited"}
-_JARS = TOOLS / "jars" / "kafka-tools"
 
 
 @pytest.fixture
@@ -115,9 +114,7 @@ def measured_at_the_end_of_the_log(broker: Broker) -> float:
 @contextmanager
 def java(main: str, *arguments: str) -> Iterator[Callable[[], str]]:
     """Runs one of Kafka's own tools, and returns what it has said so far when asked."""
-    if not _JARS.exists():
-        pytest.skip("kafka-tools: not set up; run tools/clients/setup")
-    command = ["java", *JVM_OPTIONS, "-cp", f"{_JARS}/*", f"org.apache.kafka.tools.{main}", *arguments]
+    command = [*java_command(f"org.apache.kafka.tools.{main}"), *arguments]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True)
 

@@ -24,7 +24,7 @@ from typing import Any
 from chronik.pipeline.spark.masters import LOOPBACK
 from chronik.pipeline.spark.runtime import environment
 from chronik.testing.ports import ReservedPorts
-from tests.jvms import SHORT_LIVED
+from tests.jvms import spark_options
 
 READY_SECONDS_MAX = 240.0
 """24 s on a quiet machine."""
@@ -106,7 +106,7 @@ class SparkCluster:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.executor.cores": str(self._cores),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
+            "spark.executor.extraJavaOptions": " ".join(spark_options()),
             "spark.ui.enabled": "false",
         }
 

@@ -1,0 +1,118 @@
+"""Archives of classes (the JVM's class-data sharing) for JVMs that tests start by the dozen.
+
+Up to half of the time of a processor that such a JVM takes to answer goes into reading classes; an archive has them
+as the JVM needs them. `make test` has them made once, by `python -m tests.archives`, each by a program that does what
+tests ask for. They lie in .tools/archives, named by the Java and the jars that they are of. Where there is none, or
+Java has no use for it, only the time is different. Those alone are made that save more than they cost in one run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
+from chronik.pipeline.spark.java import JavaMissing, find_java
+
+TOOLS: Final = Path(__file__).parents[1] / ".tools"
+FOLDER: Final = TOOLS / "archives"
+KAFKA_TOOLS: Final = TOOLS / "jars" / "kafka-tools"
+
+SILENT: Final = "-Xlog:disable"
+"""An archive that does not fit is no news; Javas warn of it on standard output."""
+
+NO_CONF: Final = FOLDER / "no-conf"
+"""For Spark: a folder on its class path that has something in it makes archives impossible."""
+
+SPARK_SECONDS_MAX: Final = 600.0
+
+
+def archive_of(name: str, jars: Iterable[Path]) -> Path | None:
+    """Where it lies if there is one for these jars and this Java. None without a Java."""
+    try:
+        release = (find_java().home / "release").read_bytes()
+    except (JavaMissing, OSError):
+        return None
+    files = "".join(f"{jar.resolve()} {jar.stat().st_size}\n" for jar in sorted(jars))
+    return FOLDER / f"{name}-{hashlib.sha256(release + files.encode()).hexdigest()[:12]}.jsa"
+
+
+def using(archive: Path | None) -> tuple[str, ...]:
+    """Options for a JVM; none where there is no archive."""
+    return (f"-XX:SharedArchiveFile={archive}", SILENT) if archive is not None and archive.exists() else ()
+
+
+def making(archive: Path) -> tuple[str, ...]:
+    return (f"-XX:ArchiveClassesAtExit={archive}", SILENT)
+
+
+def kafka_tools_archive() -> Path | None:
+    return archive_of("kafka-tools", KAFKA_TOOLS.glob("*.jar"))
+
+
+def spark_archive() -> Path | None:
+    """For drivers, masters, workers and executors alike: their class path is the same."""
+    try:
+        return archive_of("spark", (pyspark_folder() / "jars").glob("*.jar"))
+    except PySparkMissing:
+        return None
+
+
+def spark_logging() -> str:
+    """The option for JVMs whose folder of settings is empty."""
+    return f"-Dlog4j2.configurationFile={private_spark_home(pyspark_folder()) / 'conf' / 'log4j2.properties'}"
+
+
+def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:
+    from chronik.testing import Broker
+
+    command = ["java", *options, *making(archive), "-cp", f"{KAFKA_TOOLS}/*", "kafka.admin.ConfigCommand"]
+    with Broker() as broker:
+        asked = ("--bootstrap-server", broker.bootstrap, "--describe", "--entity-type", "users")
+        subprocess.run([*command, *asked], capture_output=True, check=True)
+
+
+def make_spark(archive: Path, options: tuple[str, ...]) -> None:
+    os.environ["SPARK_CONF_DIR"] = str(NO_CONF)
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join((*options, spark_logging(), *making(archive)))
+    from chronik.pipeline.spark.runtime import session
+
+    spark = session("local[2]")
+    rows = spark.range(1000).selectExpr("id % 10 as key", "id as value")
+    rows.groupBy("key").count().orderBy("key").mapInArrow(lambda batches: batches, "key long, count long").collect()
+    jvm = spark.sparkContext._gateway.proc
+    spark.stop()
+    jvm.stdin.close()  # it ends, and writes the archive
+    if code := jvm.wait(SPARK_SECONDS_MAX):
+        raise subprocess.CalledProcessError(code, "Spark")
+
+
+def make_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None], options: tuple[str, ...]) -> None:
+    if archive is None or archive.exists():
+        return
+    name = archive.name.rpartition("-")[0]
+    for older in archive.parent.glob(f"{name}-*"):
+        older.unlink()
+    print(f"{name:<12} making an archive of its classes", flush=True)
+    partial, begun = archive.with_suffix(".partial"), time.monotonic()
+    make(partial, options)
+    partial.rename(archive)  # only now: Java 17 crashes with half of one
+    print(f"{name:<12} {archive.stat().st_size >> 20} MiB in {time.monotonic() - begun:.0f} s")
+
+
+def main() -> None:
+    from tests.jvms import QUICK_TO_START
+
+    NO_CONF.mkdir(parents=True, exist_ok=True)
+    if KAFKA_TOOLS.exists():
+        make_once(kafka_tools_archive(), make_kafka_tools, QUICK_TO_START)
+    make_once(spark_archive(), make_spark, QUICK_TO_START)
+
+
+if __name__ == "__main__":
+    main()

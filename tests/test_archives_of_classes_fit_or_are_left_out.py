@@ -1,0 +1,91 @@
+"""JVMs of tests share archives of classes where there are some. One that is of something else would be no help, and
+none is no reason to fail."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import archives, jvms
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a Java, the only one there is."""
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").touch()
+    (home / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"classes")
+    return jar
+
+
+def test_another_java_and_other_jars_have_another(java: Path, jar: Path) -> None:
+    first = archives.archive_of("some", [jar])
+    assert first == archives.archive_of("some", [jar])
+    jar.write_bytes(b"more classes")
+    second = archives.archive_of("some", [jar])
+    (java / "release").write_text('JAVA_VERSION="17.0.2"\n')
+    third = archives.archive_of("some", [jar])
+    assert None not in {first, second, third}
+    assert len({first, second, third}) == 3
+
+
+def test_one_that_is_missing_is_not_asked_for(tmp_path: Path) -> None:
+    archive = tmp_path / "some.jsa"
+    assert archives.using(None) == archives.using(archive) == ()
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in archives.using(archive)
+
+
+@pytest.mark.slow
+def test_java_says_nothing_of_one_that_does_not_fit(tmp_path: Path) -> None:
+    options = archives.using(archives.kafka_tools_archive())
+    if not options:
+        pytest.skip("there is no archive; run .venv/bin/python -m tests.archives")
+    command = ["java", *options, "-cp", str(tmp_path / "another.jar"), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert re.match(r"\w+ \d+", done.stdout)
+    assert done.stderr == ""
+
+
+def test_one_that_could_not_be_made_has_no_name_and_older_ones_go(tmp_path: Path) -> None:
+    def write(partial: Path, options: tuple[str, ...]) -> None:
+        partial.write_text(" ".join(options))
+
+    def fail(partial: Path, options: tuple[str, ...]) -> None:
+        write(partial, options)
+        raise RuntimeError("no space left")
+
+    older, wanted = tmp_path / "some-1.jsa", tmp_path / "some-2.jsa"
+    older.touch()
+    with pytest.raises(RuntimeError, match="no space left"):
+        archives.make_once(wanted, fail, ())
+    assert not wanted.exists()
+    archives.make_once(wanted, write, ("-Xmx1g",))
+    archives.make_once(wanted, fail, ())
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"some-2.jsa": "-Xmx1g"}
+
+
+def test_spark_s_settings_stay_where_the_user_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "spark.jsa"
+    archive.touch()
+    monkeypatch.setattr(jvms, "spark_archive", lambda: archive)
+    for name in (jvms.SPARK_LAUNCHER, *jvms.SPARK_JVMS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert jvms.spark_options() == jvms.SHORT_LIVED
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    jvms.make_spark_short_lived()
+    assert set(archives.using(archive)) < set(jvms.spark_options())
