@@ -18,6 +18,7 @@ RUN_HERE: dict[str, dict[str, Any] | None] = {
 """By `test_pages_do_what_they_say`, with the config of a broker that must be there, if there must be one."""
 
 RUN_ELSEWHERE = {
+    ("docs/admin-api.md", "sh"): "tests/docs/test_the_page_on_the_admin_api_is_true.py",
     ("docs/apply.md", "sh"): "tests/cli/applying/test_the_page_on_apply_is_true.py",
     ("docs/backup.md", "sh"): "tests/cli/moving/test_what_is_said_of_backups_is_run.py",
     ("docs/command-line.md", "sh"): "tests/cli/records/test_the_page_on_the_command_line_is_true.py",
