@@ -3,6 +3,7 @@
 import { get, onLoginNeeded } from "./api.js";
 import { fill, h } from "./ui/dom.js";
 import { forget, listen, live, onState, retry } from "./live.js";
+import { closeDialogs } from "./ui/dialog.js";
 import { notify, onRoute, parse } from "./router.js";
 import { shell } from "./ui/shell.js";
 import { loginPage } from "./pages/login.js";
@@ -32,7 +33,7 @@ function askWho() {
   frame?.close();
   frame = "login";
   document.title = "Log in · Chronik";
-  document.querySelectorAll("dialog[open]").forEach((each) => each.close());
+  closeDialogs();
   fill(app, loginPage(live.session ?? {}, async () => {
     live.session = await get("/session");
     enter();

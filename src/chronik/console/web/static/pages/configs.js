@@ -65,10 +65,8 @@ export function configsCard({ path, what, params }) {
   };
 }
 
-const isDefault = (row) => row.default === true || /default/i.test(row.source ?? "") && !/dynamic/i.test(row.source ?? "");
+const isDefault = (row) => row.source === "default" || row.source === "file";
 
 function sourceWord(row) {
-  const words = { default_config: "default", static_broker_config: "node’s file", dynamic_broker_config: "this node", dynamic_default_broker_config: "all nodes", dynamic_topic_config: "this topic" };
-  const source = String(row.source ?? "").toLowerCase();
-  return words[source] ?? (source.replaceAll("_", " ") || "—");
+  return { default: "default", file: "the node’s file", broker: "this node", cluster: "all nodes", topic: "this topic" }[row.source] ?? row.source ?? "—";
 }

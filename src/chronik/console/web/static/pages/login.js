@@ -7,13 +7,14 @@ import { button, problem } from "../ui/parts.js";
 import { themeButton } from "../ui/themes.js";
 
 export function loginPage(session, entered) {
-  const user = field("username", "User", { required: true, autocomplete: "username", autofocus: true });
-  const password = field("password", "Password", { type: "password", required: true, autocomplete: "current-password" });
+  const byToken = session.login_with === "token";
+  const user = field("username", "User", { required: !byToken, autocomplete: "username", autofocus: true });
+  const password = field("password", byToken ? "Token" : "Password", { type: "password", required: true, autocomplete: "current-password" });
   const status = h("div", { "aria-live": "polite" });
   const go = button("Log in", null, { tone: "primary", type: "submit" });
-  const form = h("form", { class: "form login-form", onsubmit: submit, "aria-label": "Log in" }, user.node, password.node, status, go);
+  const form = h("form", { class: "form login-form", onsubmit: submit, "aria-label": "Log in" }, byToken ? null : user.node, password.node, status, go);
   const about = session.node_id === null || session.node_id === undefined ? "" : `Node ${session.node_id}`;
-  setTimeout(() => user.input.focus());
+  setTimeout(() => (byToken ? password : user).input.focus());
 
   async function submit(event) {
     event.preventDefault();
@@ -38,7 +39,7 @@ export function loginPage(session, entered) {
       { class: "card login-card" },
       h("div", { class: "login-head" }, h("img", { src: "/ui/icon.svg", alt: "", width: 44, height: 44 }), h("div", {}, h("h1", {}, "Chronik"), h("p", { class: "muted" }, about)), themeButton()),
       form,
-      h("p", { class: "muted small" }, "The user and password of Kafka’s clients (SCRAM). What you may see and do here is what your ACLs allow."),
+      h("p", { class: "muted small" }, byToken ? "The node’s http_token." : "The user and password of Kafka’s clients (SCRAM). What you may see and do here is what your ACLs allow."),
     ),
   );
 }

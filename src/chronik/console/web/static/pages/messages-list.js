@@ -1,7 +1,7 @@
 // Messages as rows that open: pretty values, headers, and the same record as Python, a command or SQL.
 
 import { parse, setParams } from "../router.js";
-import { fill, h } from "../ui/dom.js";
+import { fill, h, hidden } from "../ui/dom.js";
 import * as format from "../ui/format.js";
 import { prettyNodes, prettyText } from "../ui/json.js";
 import { badge, copyButton, facts, icon } from "../ui/parts.js";
@@ -49,7 +49,7 @@ export function messageList(topic) {
     const line = h(
       "tr",
       { role: "row", class: "message", "data-place": id, onclick: (event) => !event.target.closest("button") && !getSelection().toString() && toggle() },
-      h("td", { role: "cell", "data-label": "Time" }, h("button", { type: "button", class: "opener", "aria-expanded": "false", "aria-label": `Message ${message.offset} of partition ${message.partition}`, "data-focus": `message-${id}`, onclick: toggle }, icon("next"), h("span", { class: "number" }, format.moment(message.timestamp_ms)))),
+      h("td", { role: "cell", "data-label": "Time" }, h("button", { type: "button", class: "opener", "aria-expanded": "false", "data-focus": `message-${id}`, onclick: toggle }, icon("next"), h("span", { class: "number" }, format.moment(message.timestamp_ms)), hidden(`, message ${message.offset} of partition ${message.partition}`))),
       h("td", { role: "cell", class: "end number", "data-label": "Partition" }, String(message.partition)),
       h("td", { role: "cell", class: "end number", "data-label": "Offset" }, String(message.offset)),
       h("td", { role: "cell", class: "clip mono", "data-label": "Key" }, preview(message.key, 40)),
@@ -63,7 +63,7 @@ export function messageList(topic) {
   function open(id = "") {
     opened = id;
     body.querySelectorAll("[data-detail]").forEach((each) => each.remove());
-    for (const line of body.children) {
+    for (const line of [...body.children]) {
       const is = line.dataset.place === id;
       line.classList.toggle("opened", is);
       line.querySelector(".opener").setAttribute("aria-expanded", String(is));
@@ -104,9 +104,9 @@ function detail(topic, message) {
       ["Size", format.bytes(message.size)],
       ["Transaction", message.transactional ? "yes" : "no"],
     ], "facts-row"),
-    h("h3", {}, "Key"),
+    h("h2", {}, "Key"),
     pretty(message.key),
-    message.headers.length ? [h("h3", {}, "Headers"), h("dl", { class: "headers" }, message.headers.map((header) => h("div", {}, h("dt", { class: "mono" }, header.name), h("dd", { class: "mono" }, header.value.kind === "null" ? "null" : header.value.text))))] : null,
+    message.headers.length ? [h("h2", {}, "Headers"), h("dl", { class: "headers" }, message.headers.map((header) => h("div", {}, h("dt", { class: "mono" }, header.name), h("dd", { class: "mono" }, header.value.kind === "null" ? "null" : header.value.text))))] : null,
     h("div", { class: "segments", role: "group", "aria-label": "Show the value, or how to ask for it" }, buttons),
     shown,
   );

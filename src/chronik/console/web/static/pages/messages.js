@@ -20,9 +20,9 @@ export function messagesCard(name, params, head) {
   const list = messageList(name);
   const foot = h("div", { class: "pager" });
   const node = card(null, { extra: "card-table" }, top, status, list.node, foot);
-  begin();
-
   const mode = () => state.mode ?? "browse";
+  const say = (...parts) => fill(status, ...parts);
+  begin();
 
   function begin() {
     stop();
@@ -37,8 +37,6 @@ export function messagesCard(name, params, head) {
     running?.stop();
     running = null;
   }
-
-  const say = (...parts) => fill(status, ...parts);
 
   // Controls: a form whose values go to the address; the address says what is shown.
 

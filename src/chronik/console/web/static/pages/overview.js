@@ -146,6 +146,7 @@ function throughput() {
     note: "Bytes per second, of this node",
     ...twin("throughput"),
     show: format.rate,
+    base: 1024,
     series: [
       { name: "In", value: (sample) => sample.rates?.in_bytes_s ?? null },
       { name: "Out", value: (sample) => sample.rates?.out_bytes_s ?? null },

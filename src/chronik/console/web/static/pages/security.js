@@ -112,7 +112,7 @@ function addAcl(rows) {
     title: "Give a right",
     fields: [
       field("principal", "Who", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for everybody." }),
-      side(choice("permission", "", [["allow", "may"], ["deny", "must not"]]), choice("operation", "Operation", OPERATIONS, { value: "read" })),
+      side(choice("permission", "May or must not", [["allow", "may"], ["deny", "must not"]]), choice("operation", "Operation", OPERATIONS, { value: "read" })),
       side(choice("resource", "On", RESOURCES), field("name", "Name", { required: true, mono: true, hint: "* for all; kafka-cluster for the cluster." })),
       side(choice("pattern", "Counts for", [["literal", "this name"], ["prefixed", "all names that begin so"]]), field("host", "From host", { value: "*", required: true, mono: true })),
     ],

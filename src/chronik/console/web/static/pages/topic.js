@@ -79,7 +79,7 @@ export function topicPage(name, params) {
 
 function topicFacts(topic) {
   const behind = topic.partitions.filter((each) => each.isr.length < each.replicas.length).length;
-  const offline = topic.partitions.filter((each) => each.offline === true || each.leader < 0 || each.leader === null).length;
+  const offline = topic.partitions.filter((each) => each.leader === null || each.leader < 0).length;
   const records = topic.partitions.reduce((sum, each) => sum + Math.max(0, (each.end_offset ?? 0) - (each.start_offset ?? 0)), 0);
   const health = offline ? badge(`${offline} offline`, "error") : behind ? badge(`${behind} not fully in sync`, "warning") : badge("all in sync", "ok");
   return card(null, { extra: "topic-facts" }, facts([
@@ -89,7 +89,7 @@ function topicFacts(topic) {
     ["Offsets kept", number(records)],
     ["Size, one copy", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
     ["Cleanup", format.known(topic.cleanup_policy)],
-    topic.last_changed ? ["Last changed", format.moment(typeof topic.last_changed === "number" ? topic.last_changed : Date.parse(topic.last_changed))] : null,
+    topic.last_changed ? ["Changed at index", number(topic.last_changed)] : null,
     topic.id ? ["Id", h("span", { class: "mono small" }, topic.id)] : null,
   ], "facts-row"));
 }

@@ -15,13 +15,12 @@ const CONFIGS = ["cleanup.policy", "retention.ms", "retention.bytes", "segment.b
 
 export function topicsPage(params) {
   let state = params;
+  const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource(load, draw, { everyMs: 10_000 });
   const internal = check("internal", "Internal topics too", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
   const bar = h("div", { class: "filter-bar" }, searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })), internal.node);
   const node = h("div", {}, pageHead("Topics", { actions: [button("Create a topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
   act(state);
-
-  const trail = () => (state.trail ? state.trail.split("\n") : []);
 
   function load(signal) {
     return get("/topics", { search: state.search, internal: state.internal === "1" ? "true" : undefined, limit: PAGE, after: trail().at(-1) }, signal);

@@ -11,7 +11,7 @@ const PAD = { top: 10, right: 8, bottom: 22, left: 64 };
 const ROWS = 30;
 
 /** series: [{name, value(sample)}] or a function of the history; show(value) is how a value reads; `twin` is whether the table is shown. */
-export function chart({ title, note, series, show, twin, toggle }) {
+export function chart({ title, note, series, show, base = 1, twin, toggle }) {
   const frame = h("div", { class: "chart-frame" });
   const legend = h("ul", { class: "legend" });
   const body = h("div", { class: "chart-body" });
@@ -57,7 +57,7 @@ export function chart({ title, note, series, show, twin, toggle }) {
     const now = history.at(-1)?.heardMs ?? Date.now();
     const at = state.hover === null ? history.at(-1) : nearest(history, now, width, state.hover);
     const peak = Math.max(0, ...lines.flatMap((line) => history.map((sample) => line.value(sample) ?? 0)));
-    const { top, ticks } = scale(peak);
+    const { top, ticks } = scale(peak, base);
     const x = (ms) => PAD.left + (1 - (now - ms) / SPAN_MS) * (width - PAD.left - PAD.right);
     const y = (value) => PAD.top + (1 - value / top) * (HEIGHT - PAD.top - PAD.bottom);
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -70,7 +70,14 @@ export function chart({ title, note, series, show, twin, toggle }) {
   return { node, update };
 }
 
-function scale(peak) {
+/** Ticks at round numbers: of bytes, in the unit in which they are shown. */
+function scale(peak, base) {
+  const unit = base > 1 && peak >= base ? base ** Math.floor(Math.log(peak) / Math.log(base)) : 1;
+  const { top, ticks } = rounded(peak / unit);
+  return { top: top * unit, ticks: ticks.map((each) => each * unit) };
+}
+
+function rounded(peak) {
   const rough = (peak || 1) / 3;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 2.5, 5, 10].find((each) => each * power >= rough);
@@ -83,13 +90,15 @@ function scale(peak) {
 function grid(ticks, y, width, show) {
   return ticks.map((value) => [
     svg("path", { class: "grid", d: `M${PAD.left} ${y(value)}H${width - PAD.right}` }),
-    svg("text", { class: "tick", x: PAD.left - 8, y: y(value) + 4, "text-anchor": "end" }, show(value)),
+    svg("text", { class: "tick", x: PAD.left - 8, y: y(value) + 4, "text-anchor": "end" }, tickText(show(value))),
   ]);
 }
 
+const tickText = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+
 function hours(width) {
   const inner = width - PAD.left - PAD.right;
-  return [5, 4, 3, 2, 1, 0].map((minutes) =>
+  return (width < 480 ? [4, 2, 0] : [5, 4, 3, 2, 1, 0]).map((minutes) =>
     svg("text", { class: "tick", x: PAD.left + inner * (1 - minutes / 5), y: HEIGHT - 4, "text-anchor": minutes === 0 ? "end" : minutes === 5 ? "start" : "middle" }, minutes ? `−${minutes} min` : "now"),
   );
 }

@@ -18,12 +18,20 @@ export function dialog(title, { wide, onclose, extra = "" } = {}) {
   );
   element.addEventListener("close", () => {
     element.remove();
-    onclose?.();
+    if (!element.dataset.left) onclose?.();
   });
   element.addEventListener("click", (event) => event.target === element && close());
   document.body.append(element);
   element.showModal();
   return { element, body, foot, close };
+}
+
+/** When the address names another page, or no dialog any more; the address is right already. */
+export function closeDialogs() {
+  for (const element of document.querySelectorAll("dialog[open]")) {
+    element.dataset.left = "yes";
+    element.close();
+  }
 }
 
 export function planList(plan) {

@@ -6,7 +6,7 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 
 const absent = (value) => value === null || value === undefined || Number.isNaN(value);
 
-export const count = (value) => (absent(value) ? NONE : whole.format(value));
+export const count = (value) => (absent(value) ? NONE : whole.format(value).replace("-", "−"));
 
 function scaled(value, base, units, digits = 3) {
   let step = 0;

@@ -30,7 +30,7 @@ export function card(title, props, ...children) {
   const { actions, extra = "", level = 2, id } = props ?? {};
   return h(
     "section",
-    { class: `card ${extra}`, "aria-label": title || undefined, id },
+    { class: `card ${extra}`, id },
     (title || actions) && h("div", { class: "card-head" }, title && h(`h${level}`, {}, title), actions && h("div", { class: "actions" }, actions)),
     children,
   );

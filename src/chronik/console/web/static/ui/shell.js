@@ -6,6 +6,7 @@ import { link } from "../router.js";
 import { append, fill, h, redraw } from "./dom.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
+import { closeDialogs } from "./dialog.js";
 import { installKeys, openHelp } from "./keys.js";
 import { openPalette } from "./palette.js";
 import { button, iconButton, notice } from "./parts.js";
@@ -18,7 +19,7 @@ export function shell(leave) {
   const main = h("main", { id: "main", tabindex: "-1", class: "main" });
   const pulse = h("span", { class: "pulse", role: "status" });
   const menu = iconButton("Menu", "menu", () => side.classList.toggle("open"), { extra: "menu-button" });
-  const side = h("div", { class: "side-bar" }, brand(), navigation, h("div", { class: "side-foot" }, who(leave)));
+  const side = h("aside", { class: "side-bar", "aria-label": "Chronik" }, brand(), navigation, h("div", { class: "side-foot" }, who(leave)));
   const top = h(
     "header",
     { class: "top-bar" },
@@ -36,6 +37,7 @@ export function shell(leave) {
   const keys = installKeys();
   let page = null;
   let current = null;
+  let doing = null;
   heard();
 
   function heard() {
@@ -62,6 +64,8 @@ export function shell(leave) {
     const name = route.parts[0];
     redraw(navigation, h("ul", {}, PAGES.map(({ id, label }) => h("li", {}, h("a", { href: link(id), "aria-current": id === name ? "page" : undefined, "data-focus": `nav-${id}` }, icon(id), label)))));
     const path = route.parts.join("\u0000");
+    if (current !== null && (current !== path || (doing && doing !== route.params.do))) closeDialogs();
+    doing = route.params.do;
     if (page?.update && current === path) {
       page.update(route.params);
       return;
