@@ -16,12 +16,12 @@ SCHEME: Final = "bearer "
 class Door:
     def __init__(self, token: str | None, *, is_open: bool) -> None:
         self._token = token.encode() if token else None
-        self._is_open = is_open
+        self.is_open: Final = is_open
 
     def check(self, path: str, authorization: str, *, has_certificate: bool = False) -> None:
         """A certificate was checked when the connection began. Raises BadRequest; of pages that do not exist, too, so
         that nobody learns which do."""
-        if self._is_open or has_certificate or path in OPEN_TO_ALL:
+        if self.is_open or has_certificate or path in OPEN_TO_ALL:
             return
         if self._token is None:
             why = "this node shows it on loopback addresses only, or to whoever has the token or a certificate: "

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address
-from chronik.console.connection import HttpConnection, HttpLimits
+from chronik.console.connection import Application, HttpConnection, HttpLimits
 from chronik.console.door import Door
 from chronik.console.http import names_this_machine
 from chronik.console.pages import Pages
@@ -33,12 +33,19 @@ class HttpListener:
         limits: HttpLimits | None = None,
         token: str | None = None,
         tls: HttpTls | None = None,
+        application: Application | None = None,
+        *,
+        asks_who: bool = False,
     ) -> None:
+        """`asks_who`: whoever shows neither token nor certificate has to log in, on loopback too."""
         self._address = address
         self.limits = limits or HttpLimits()
         self.pages = Pages(source)
         self.local_only = names_this_machine(str(address))
-        self.door = Door(token, is_open=self.local_only and not token and not (tls and tls.knows_certificates))
+        is_shut = bool(token) or asks_who or (tls is not None and tls.knows_certificates)
+        self.door = Door(token, is_open=self.local_only and not is_shut)
+        self.application = application
+        self.bodies_bytes = 0
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.scheme: Final = "http" if tls is None else "https"
         self._tls = tls

@@ -33,6 +33,9 @@ class Pages:
             "/status": self._status,
         }
 
+    def knows(self, path: str) -> bool:
+        return path in self._by_path or path.startswith(GROUPS_PREFIX)
+
     def answer(self, path: str) -> HttpResponse:
         """Never raises: a page that breaks is a line in the log, not the end of a node."""
         try:

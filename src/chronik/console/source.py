@@ -21,6 +21,19 @@ class Metric(NamedTuple):
     samples: Iterable[Sample]
 
 
+class Figures(NamedTuple):
+    """What a node has counted since its start, for the console's charts. None where nobody counts it."""
+
+    requests: int
+    errors: int
+    connections: int
+    in_bytes: int | None = None
+    out_bytes: int | None = None
+    in_messages: int | None = None
+    latencies_ms: Mapping[str, tuple[float | None, float | None]] = MappingProxyType({})
+    """Median and 99th percentile of the last minute or so, by API: "Produce", "Fetch"."""
+
+
 class StatusSource(Protocol):
     """Called on the node's event loop, between requests: nothing here may wait."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
+from chronik.exchange import Dispatch
 from chronik.ids import new_id
 from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.levels import time_if_kept
@@ -21,6 +22,9 @@ from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job, registered_as
 from chronik.transactions.messages import Nowhere
 from chronik.transactions.parts import TransactionParts
+
+if TYPE_CHECKING:
+    from chronik.console.rest.node_side import OtherNodes
 
 logger = logging.getLogger("chronik.node")
 
@@ -63,6 +67,15 @@ class Alone:
         """Does nothing: there is no other node."""
 
     def serve_transactions(self, parts: TransactionParts) -> None:
+        """Does nothing: nobody asks."""
+
+    @property
+    def others(self) -> OtherNodes:
+        from chronik.console.rest.node_side import Nobody
+
+        return Nobody()
+
+    def serve_others(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
         """Does nothing: nobody asks."""
 
     async def bind(self) -> None:

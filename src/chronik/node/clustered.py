@@ -13,10 +13,12 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.controller.controller import Controller
 from chronik.controller.quorum_store import QuorumStore
 from chronik.errors import ChronikError
+from chronik.exchange import Dispatch
 from chronik.ids import format_id
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
 from chronik.node.addresses import Addresses
+from chronik.node.admin_calls import AdminCalls
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Gate
 from chronik.node.membership_job import MembershipJob
@@ -69,6 +71,7 @@ class Clustered:
             tls=self._tls,
         )
         self.elsewhere: Final = TransactionCalls(self._transport.calls)
+        self.others: Final = AdminCalls(self._transport.calls)
         self.driver: Final = RaftDriver(
             DriverSettings(
                 node_id=config.node_id,
@@ -154,6 +157,9 @@ class Clustered:
 
     def serve_transactions(self, parts: TransactionParts) -> None:
         self.elsewhere.serve(parts.appender, parts.joining)
+
+    def serve_others(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
+        self.others.serve(dispatch, status)
 
     async def bind(self) -> None:
         await self._transport.bind()

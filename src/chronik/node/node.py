@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,6 @@ from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
 from chronik.listeners import WITH_SASL
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -48,7 +47,7 @@ from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
 from chronik.node.security.securing import http_tls, listener_securing
 from chronik.node.settings import group_config, listener_limits, node_descriptors, static_configs, transaction_config
-from chronik.node.standing import Standing
+from chronik.node.standing import Standing, endpoints_of
 from chronik.security.quotas.connections import ConnectionLimits
 from chronik.security.quotas.limiter import Limiter
 from chronik.server.listener import Listener
@@ -57,6 +56,7 @@ from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpTls
+    from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
 
@@ -95,6 +95,8 @@ class Node:
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
         self.transactions: TransactionCoordinator | None = None
+        self._told: NodeStatus | None = None
+        self._began = self._clock.monotonic()
 
     async def start(self) -> Address:
         """Returns the address of the main Kafka port when requests are answered.
@@ -136,6 +138,7 @@ class Node:
         parts = self._parts(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions
+        parts.standing.serve_others(parts.router.dispatch, lambda: self._status(parts).status())
         await self._open(parts)
         await self._join(parts)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
@@ -298,7 +301,7 @@ class Node:
     async def _join(self, parts: _Parts) -> None:
         """Takes the node's place among the others, and begins its jobs."""
         replicas, standing = parts.services.replicas, parts.standing
-        await standing.join(_endpoints(self._config, parts.services.bound))
+        await standing.join(endpoints_of(self._config, parts.services.bound))
         for coordinator in (parts.services.groups, parts.services.transactions):
             await coordinator.start()
             self._undo.append(coordinator.close)
@@ -320,28 +323,33 @@ class Node:
 
         return Clustered(self._config, folder, self._clock, self._fail)
 
-    async def _serve_http(self, address: Address, parts: _Parts) -> None:
-        """Called when the Kafka port answers: importing it takes time that clients need not wait for."""
-        from chronik.console.listener import HttpListener
-        from chronik.node.status import NodeStatus
+    def _status(self, parts: _Parts) -> NodeStatus:
+        """Is made when it is first asked for: importing it takes time that clients need not wait for."""
+        if self._told is None:
+            from chronik.node.status import NodeStatus
 
-        assert self.router is not None
-        source = NodeStatus(
-            self._config,
-            parts.standing,
-            self.router,
-            lambda: parts.listener.connection_count,
-            self._clock,
-            parts.flusher.times,
-            parts.services.replicas.damages,
-        )
-        http = HttpListener(address, source, token=self._config.http_token, tls=parts.http_tls)
-        bound = await http.bind()
+            self._told = NodeStatus(
+                self._config,
+                parts.standing,
+                parts.router,
+                lambda: parts.listener.connection_count,
+                self._clock,
+                parts.flusher.times,
+                parts.services.replicas.damages,
+                self._began,
+            )
+        return self._told
+
+    async def _serve_http(self, address: Address, parts: _Parts) -> None:
+        """Called when the Kafka port answers."""
+        from chronik.node.http_side import HttpSide
+
+        http = HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
         self._undo.append(http.stop)
-        await http.serve()
+        where = await http.serve(address)
         if parts.http_tls is not None:
             self._supervise([parts.http_tls.keep_up_to_date])
-        logger.info("node %d shows its status on %s://%s", self._config.node_id, http.scheme, bound)
+        logger.info("node %d shows its console on %s", self._config.node_id, where)
 
     # Supervision
 
@@ -373,11 +381,6 @@ class Node:
 async def _allocate_producer_ids(standing: Standing, node_id: int, count: int) -> int:
     result = await standing.store.propose(AllocateProducerIds(node_id, standing.broker_epoch, count))
     return result.value
-
-
-def _endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
-    told = ((listener.name, listener.told(bound[listener.name])) for listener in config.listeners)
-    return tuple(Endpoint(name, address.host, address.port) for name, address in told if address is not None)
 
 
 def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:

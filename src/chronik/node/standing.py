@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chronik.broker.replicas import Replicas
-from chronik.config import NodeConfig
+from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
+from chronik.exchange import Dispatch
 from chronik.listeners import PLAINTEXT
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
 from chronik.transactions.messages import Elsewhere
 from chronik.transactions.parts import TransactionParts
+
+if TYPE_CHECKING:
+    from chronik.console.rest.node_side import OtherNodes
 
 Job = Callable[[], Awaitable[None]]
 
@@ -34,6 +38,12 @@ def registered_as(
         listeners=endpoints if len(endpoints) > 1 or main.listener != PLAINTEXT else (),
         levels=(levels.LOWEST, levels.HIGHEST),
     )
+
+
+def endpoints_of(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
+    """Returns where clients find a broker whose listeners took these ports, the main one first."""
+    told = ((listener.name, listener.told(bound[listener.name])) for listener in config.listeners)
+    return tuple(Endpoint(name, address.host, address.port) for name, address in told if address is not None)
 
 
 class Standing(Protocol):
@@ -72,6 +82,13 @@ class Standing(Protocol):
 
     def serve_transactions(self, parts: TransactionParts) -> None:
         """Called before anything starts: answers other nodes."""
+
+    @property
+    def others(self) -> OtherNodes:
+        """The other nodes, as far as this one's console asks them."""
+
+    def serve_others(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
+        """Called before anything starts: answers other nodes' consoles."""
 
     async def bind(self) -> None:
         """Takes the ports it needs. Raises OSError."""

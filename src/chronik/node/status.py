@@ -13,7 +13,7 @@ from chronik.broker.replica import Replica
 from chronik.broker.sync_times import SyncTimes
 from chronik.clock import Clock
 from chronik.config import NodeConfig
-from chronik.console.source import Metric, Sample
+from chronik.console.source import Figures, Metric, Sample
 from chronik.console.views import api_metrics, counter, gauge, group_view, image_metrics, image_view
 from chronik.metadata import levels
 from chronik.node.standing import Standing
@@ -35,6 +35,7 @@ class NodeStatus:
         clock: Clock,
         sync_times: SyncTimes,
         damages: Callable[[], Iterable[tuple[Replica, str]]],
+        began: float,
     ) -> None:
         self._config = config
         self._standing = standing
@@ -43,7 +44,7 @@ class NodeStatus:
         self._clock = clock
         self._sync_times = sync_times
         self._damages = damages
-        self._began = clock.monotonic()
+        self._began = began
 
     def status(self) -> dict[str, Any]:
         return {
@@ -60,6 +61,12 @@ class NodeStatus:
             "damaged": [f"{replica}: {damage}" for replica, damage in islice(self._damages(), DAMAGES_SHOWN_MAX)],
             **image_view(self._standing.store.image),
         }
+
+    def figures(self) -> Figures:
+        """Returns what the console shows of this node's load."""
+        counts = self._router.counts.values()
+        requests, failures = sum(each.requests for each in counts), sum(each.failures for each in counts)
+        return Figures(requests, failures, self._connection_count())
 
     def group(self, group_id: str) -> dict[str, Any] | None:
         return group_view(self._standing.store.image, group_id)

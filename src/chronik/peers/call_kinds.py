@@ -18,3 +18,5 @@ class CallKind(IntEnum):
     WAKE = 20  # from a follower: answer my waiting fetch with what there is
     MARKERS = 21  # from a transaction's coordinator to the leader of its partitions: this is decided
     JOIN_TRANSACTION = 22  # to a transaction's coordinator: this partition, or group, is part of it
+    ADMIN = 23  # from a node's console: answer this request for somebody who is logged in there
+    STATUS = 24  # from a node's console: how are you?

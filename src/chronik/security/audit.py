@@ -29,6 +29,8 @@ _WHO: Final = '"principal": %s, "host": %s'
 REFUSED: Final = f'{{"event": "refused", {_WHO}, "api": %s, "operation": %s, "resource": %s, "name": %s}}'
 CHANGED: Final = f'{{"event": "changed", {_WHO}, "api": "API", "changed": %s, "more": %d, "failed": %d}}'
 
+LOGIN_REFUSED: Final = f'{{"event": "login refused", {_WHO}, "api": %s}}'
+
 
 def refused(peer: Peer, api: str, operation: Operation, resource: ResourceType, name: str) -> None:
     if logger.isEnabledFor(logging.INFO):
@@ -50,6 +52,12 @@ def changed(peer: Peer, api: str, names: Sequence[str], count: int, failures: in
         who = _shown(str(peer.principal)), _shown(peer.host)
         told = (*who, f"[{', '.join(named)}]", count - len(named), failures)
         logger.info(CHANGED.replace("API", api), *told, extra=IS_JSON)
+
+
+def login_refused(peer: Peer, way: str) -> None:
+    """Tells of somebody who is not who they said they are: of a password that was wrong, or a user that is none."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.info(LOGIN_REFUSED, _shown(str(peer.principal)), _shown(peer.host), _shown(way), extra=IS_JSON)
 
 
 def worded(number: IntEnum) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from chronik.cli.arguments import CLIENT_ID, WrongInput
-from chronik.cli.cluster.plans_shown import as_json, shown
+from chronik.planning.plans_shown import as_json, shown
 from chronik.cli.output import print_json
 from chronik.client.access.settings import Access
 from chronik.client.cluster import Cluster

@@ -1,0 +1,1 @@
+"""The admin API: HTTP and JSON, loaded when it is first asked."""

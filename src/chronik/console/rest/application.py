@@ -1,0 +1,169 @@
+"""The admin API and the console's files, as the HTTP port sees them: a request in, a response out.
+
+Operations run in a few threads, by Chronik's own client library: see `inside`. The loop only takes turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from chronik.console.connection import Caller
+from chronik.console.door import Door
+from chronik.console.http import BadRequest, HttpRequest, HttpResponse
+from chronik.console.rest.call import Call
+from chronik.console.rest.identity import CHALLENGE, Identity
+from chronik.console.rest.inside import Loop
+from chronik.console.rest.node_side import NodeSide
+from chronik.console.rest.operation import BASE, Operation
+from chronik.console.rest.refusals import JSON, Refusal, refusal_of, refused
+from chronik.console.rest.routes import WrongMethod, find, read_body, read_query
+from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
+from chronik.console.rest.streams import Streams
+from chronik.console.web.assets import Assets
+from chronik.errors import ChronikError
+from chronik.principals import ANONYMOUS
+from chronik.protocol.permissions import CLUSTER_NAME, ResourceType
+from chronik.protocol.permissions import Operation as Right
+
+logger = logging.getLogger("chronik.console")
+
+THREADS: Final = 4
+WAITING_MAX: Final = 64
+"""Operations that wait for a thread; one more is told to come again."""
+
+DOING: Final = "chronik.console.rest.doing"
+
+
+class AsyncCall(Call):
+    """That of an operation which runs on the loop: it may look at what belongs to the API itself."""
+
+    application: RestApplication
+    request: HttpRequest
+    caller: Caller
+
+
+class RestApplication:
+    def __init__(self, side: NodeSide, door: Door) -> None:
+        """Is made on the loop of the node."""
+        self.side: Final = side
+        self.identity: Final = Identity(side, door)
+        self._assets = Assets()
+        self.loop: Final = Loop(asyncio.get_running_loop())
+        self._threads = ThreadPoolExecutor(THREADS, "console")
+        self._under_way = 0
+        self.streams: Final = Streams(self.loop)
+        self.kept: Final[dict[str, Any]] = {}
+        """What operations keep from one request to the next."""
+
+    def close(self) -> None:
+        self.loop.close()
+        self.streams.close()
+        self.identity.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> None:
+        """Raises BadRequest."""
+        if not self.side.asks_who:
+            raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected Authorization: Bearer, and this node's http_token")
+        try:
+            who = await self.identity.who(request, caller)
+        except Refusal as error:
+            raise BadRequest(error.status, str(error)) from None
+        if who is None:
+            raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected a login, a token or a certificate")
+        authorizer = self.side.services.authorizer
+        if authorizer is not None:
+            allows = authorizer.allows(who, caller.host, Right.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+            if not allows:
+                raise BadRequest(HTTPStatus.FORBIDDEN, f"{who} may not describe the cluster")
+
+    async def answer(self, request: HttpRequest, body: bytes, caller: Caller) -> HttpResponse:
+        """Never raises."""
+        if self._assets.knows(request.path):
+            return self._assets.answer(request)
+        try:
+            return await self._answer(request, body, caller)
+        except WrongMethod as error:
+            return refused(error, ("Allow", error.allowed))
+        except Refusal as error:
+            return refused(error, *((CHALLENGE,) if error.status is HTTPStatus.UNAUTHORIZED else ()))
+        except ChronikError as error:
+            return refused(refusal_of(error))
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.path)
+            told = "this operation is broken; the node's log says why"
+            return refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, told))
+
+    async def _answer(self, request: HttpRequest, body: bytes, caller: Caller) -> HttpResponse:
+        if not request.target.startswith(f"{BASE}/"):
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such page; there are / and {BASE}/openapi.json")
+        _check_origin(request)
+        operation, path = find(request.method, request.target)
+        who = None if operation.is_open else await self.identity.who(request, caller)
+        if who is None and not operation.is_open:
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "log in first")
+        _check_content(operation, request)
+        asked = read_query(operation, request.query)
+        given = read_body(operation, body)
+        function = await _function(operation)
+        principal = who or ANONYMOUS
+        if inspect.iscoroutinefunction(function):
+            call = AsyncCall(self.side, self.loop, principal, caller.host, path, changes=operation.changes)
+            call.application, call.request, call.caller = self, request, caller
+            found = await function(call, given if given is not None else asked)
+            return found if isinstance(found, HttpResponse) else encoded(operation, found)
+        plain = Call(self.side, self.loop, principal, caller.host, path, changes=operation.changes)
+        what = given if given is not None else asked
+        if operation.events is not None:
+            self.streams.check_room()
+            made = await self.in_thread(function, plain, what)
+            return HttpResponse(operation.status, EVENTS, events=self.streams.events(plain, made))
+        return encoded(operation, await self.in_thread(function, plain, what))
+
+    async def in_thread(self, function: Callable[..., Any], call: Call, asked: Any) -> Any:
+        if self._under_way >= THREADS + WAITING_MAX:
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many operations are under way")
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function, call, asked)
+        finally:
+            self._under_way -= 1
+
+
+async def _function(operation: Operation) -> Callable[..., Any]:
+    module, _, name = operation.does.partition(":")
+    loaded = await asyncio.to_thread(import_module, f"{DOING}.{module}")
+    function: Callable[..., Any] = getattr(loaded, name)
+    return function
+
+
+def encoded(operation: Operation, found: Any, *headers: tuple[str, str]) -> HttpResponse:
+    return HttpResponse(operation.status, JSON, msgspec.json.encode(found) + b"\n", headers=headers)
+
+
+def _check_origin(request: HttpRequest) -> None:
+    """Refuses what a page of another site makes a browser send. Raises Refusal."""
+    origin = request.header(b"origin")
+    if origin and urlsplit(origin).netloc.lower() != request.host.lower():
+        raise Refusal(HTTPStatus.FORBIDDEN, "requests of other sites' pages are refused")
+    if request.header(b"sec-fetch-site") == "cross-site":
+        raise Refusal(HTTPStatus.FORBIDDEN, "requests of other sites' pages are refused")
+
+
+def _check_content(operation: Operation, request: HttpRequest) -> None:
+    """A page of another site can make browsers send forms and texts, but no JSON. Raises Refusal."""
+    kind = request.header(b"content-type").partition(";")[0].strip().lower()
+    if operation.body is not None and kind != JSON:
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected a body with Content-Type: {JSON}")
+    if operation.body is None and request.body_bytes:
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "this takes no body")

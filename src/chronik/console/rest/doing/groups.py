@@ -1,0 +1,307 @@
+"""Consumer groups: who is in them, how far they are, and how that is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from chronik.client.cluster import raise_for
+from chronik.client.errors import ClientError
+from chronik.client.groups import (
+    Committed,
+    assigned_partitions,
+    commit_offsets,
+    committed_offsets,
+    describe_group,
+)
+from chronik.client.offsets import EARLIEST, LATEST, list_offsets
+from chronik.client.records import TopicPartition
+from chronik.console.rest.call import Call, wrong
+from chronik.console.rest.doing.positions import milliseconds
+from chronik.console.rest.doing.reading import Reader
+from chronik.console.rest.doing.shared import led_by, metadata_of, offsets_now, paged
+from chronik.console.rest.refusals import Refusal
+from chronik.console.rest.shapes.common import Done, NoQuestion, Page, Searching
+from chronik.console.rest.shapes.groups import (
+    Group,
+    GroupDetails,
+    GroupPartition,
+    Member,
+    MemberPartition,
+    OffsetMove,
+    OffsetMoves,
+    OffsetReset,
+    OffsetsToDelete,
+)
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from chronik.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from chronik.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+INACTIVE: Final = ("Empty", "Dead")
+Offsets = Mapping[TopicPartition, Committed]
+
+
+def list_all(call: Call, asked: Searching) -> Page[Group]:
+    known = listed(call)
+    page = paged(known, asked.search, asked.after, asked.limit)
+    described = _described(call, {name: known[name][0] for name in page.items})
+    offsets = {name: _committed(call, name) for name in page.items}
+    ends = _ends(call, {each for each_of in offsets.values() for each in each_of})
+    items = []
+    for name in page.items:
+        node_id, group = known[name]
+        more = described.get(name)
+        items.append(
+            Group(
+                name,
+                group.group_state,
+                group.protocol_type,
+                more.protocol_data or None if more is not None else None,
+                node_id,
+                len(more.members) if more is not None else 0,
+                len({each.topic for each in offsets[name]}),
+                lag_of(offsets[name], ends),
+            )
+        )
+    return Page(items, page.next, page.total)
+
+
+def listed(call: Call) -> dict[str, tuple[int, ListedGroup]]:
+    """Returns groups by name, each with its coordinator. Raises KafkaError, ClientError."""
+
+    def ask() -> dict[str, tuple[int, ListedGroup]]:
+        found: dict[str, tuple[int, ListedGroup]] = {}
+        for node_id, broker in call.cluster.brokers_by_id().items():
+            response = broker.request(ListGroupsRequest(), ListGroupsResponse)
+            raise_for(response.error_code, f"groups of node {node_id}")
+            found |= {group.group_id: (node_id, group) for group in response.groups}
+        return found
+
+    return call.cluster.retrying(ask)
+
+
+def _described(call: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedGroup]:
+    found: dict[str, DescribedGroup] = {}
+    for node_id in set(coordinators.values()):
+        names = [name for name, each in coordinators.items() if each == node_id]
+        try:
+            response = call.cluster.node(node_id).request(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
+        except ClientError:
+            continue
+        found |= {group.group_id: group for group in response.groups if not group.error_code}
+    return found
+
+
+def _committed(call: Call, name: str) -> Offsets:
+    """Returns nothing of a group that is gone meanwhile, or whose offsets cannot be told at the moment."""
+    try:
+        return committed_offsets(call.cluster, name)
+    except KafkaError:
+        return {}
+
+
+def _ends(call: Call, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of those that are not known to this principal there is nothing."""
+    wanted = set(partitions)
+    topics = metadata_of(call.cluster, sorted({each.topic for each in wanted}))
+    found = offsets_now(call, led_by(topics.values(), wanted), LATEST)
+    return {each: offset for each, (offset, _) in found.items()}
+
+
+def lag_of(offsets: Offsets, ends: Mapping[TopicPartition, int]) -> int | None:
+    """Returns None when an end is not known, or nothing is committed."""
+    if not offsets or any(each not in ends for each in offsets):
+        return None
+    return sum(max(0, ends[each] - committed.offset) for each, committed in offsets.items())
+
+
+def show(call: Call, asked: NoQuestion) -> GroupDetails:
+    name, cluster = call.path["group"], call.cluster
+    group = describe_group(cluster, name)
+    offsets = committed_offsets(cluster, name)
+    assigned = {each: member.member_id for member in group.members for each in assigned_partitions(_bytes(member))}
+    partitions = sorted({*offsets, *assigned})
+    ends = _ends(call, partitions)
+    seconds = _lag_seconds(call, offsets, ends)
+    rows = [_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            [MemberPartition(*each) for each in assigned_partitions(_bytes(member))],
+        )
+        for member in group.members
+    ]
+    coordinator, _ = cluster._coordinator(name, 0)
+    return GroupDetails(
+        group=name,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data or None,
+        coordinator=coordinator,
+        members=len(members),
+        topics=len({each.topic for each in offsets}),
+        lag=lag_of(offsets, ends),
+        member_list=members,
+        partitions=rows,
+    )
+
+
+def _bytes(member: object) -> bytes:
+    return bytes(getattr(member, "member_assignment"))  # noqa: B009 - a view or bytes
+
+
+def _row(
+    partition: TopicPartition,
+    assigned: Mapping[TopicPartition, str],
+    committed: Committed | None,
+    end: int | None,
+    seconds: float | None,
+) -> GroupPartition:
+    lag = None if committed is None or end is None else max(0, end - committed.offset)
+    return GroupPartition(
+        partition.topic,
+        partition.partition,
+        assigned.get(partition),
+        committed.offset if committed is not None else None,
+        end,
+        lag,
+        seconds,
+        committed.metadata or None if committed is not None else None,
+    )
+
+
+LAGS_TIMED_MAX: Final = 64
+"""Partitions of a group whose lag is told in seconds: each takes a read of one batch."""
+
+
+def _lag_seconds(call: Call, offsets: Offsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+    """Returns the age of the first message that is not committed, where the principal may read it."""
+    found = {each: 0.0 for each, committed in offsets.items() if ends.get(each, -1) == committed.offset}
+    behind = [each for each, committed in offsets.items() if committed.offset < ends.get(each, -1)][:LAGS_TIMED_MAX]
+    now_ms = call.side.services.clock.now_ms()
+    reader = Reader(call, {each: offsets[each].offset for each in behind}, committed=False)
+    try:
+        for batch in reader.fetch(behind) if behind else ():
+            if batch.partition not in found:
+                committed = offsets[batch.partition].offset
+                first = next((each for each in batch.records() if each.offset >= committed), None)
+                if first is not None:
+                    found[batch.partition] = max(0.0, (now_ms - first.timestamp) / 1000)
+    except (KafkaError, ClientError):
+        pass  # it is only told to those who may read
+    return found
+
+
+def delete(call: Call, asked: NoQuestion) -> Done:
+    name, cluster = call.path["group"], call.cluster
+
+    def ask() -> None:
+        request = DeleteGroupsRequest(groups_names=[name])
+        (result,) = cluster.coordinator(name).request(request, DeleteGroupsResponse).results
+        raise_for(result.error_code, f"group {name}")
+
+    cluster.retrying(ask, repeatable=False)
+    return Done()
+
+
+def delete_offsets(call: Call, asked: OffsetsToDelete) -> Done:
+    name, cluster = call.path["group"], call.cluster
+    if asked.partition is not None:
+        indexes = [asked.partition]
+    else:
+        indexes = [each.partition for each in committed_offsets(cluster, name) if each.topic == asked.topic]
+    wanted = [OffsetDeleteRequestPartition(partition_index=each) for each in indexes]
+    topic = OffsetDeleteRequestTopic(name=asked.topic, partitions=wanted)
+
+    def ask() -> None:
+        request = OffsetDeleteRequest(group_id=name, topics=[topic])
+        response = cluster.coordinator(name).request(request, OffsetDeleteResponse)
+        raise_for(response.error_code, f"group {name}")
+        for answered in response.topics:
+            for each in answered.partitions:
+                raise_for(each.error_code, f"group {name}, {asked.topic}-{each.partition_index}")
+
+    cluster.retrying(ask)
+    return Done()
+
+
+def reset(call: Call, asked: OffsetReset) -> OffsetMoves:
+    name = call.path["group"]
+    committed = _while_inactive(call, name)
+    partitions = _chosen(call, asked, committed)
+    new = _new_offsets(call, asked.to, partitions, committed)
+    moves = [
+        OffsetMove(*each, committed[each].offset if each in committed else None, offset)
+        for each, offset in sorted(new.items())
+    ]
+    if not asked.dry_run:
+        commit_offsets(call.cluster, name, new)
+    return OffsetMoves(moves, not asked.dry_run)
+
+
+def _while_inactive(call: Call, name: str) -> Offsets:
+    """A group that does not exist yet may be given offsets, too."""
+    try:
+        state = describe_group(call.cluster, name).group_state
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return {}
+    if state not in INACTIVE:
+        told = f"group {name} is {state}: offsets can be moved only while it has no members"
+        raise Refusal(HTTPStatus.CONFLICT, told, ErrorCode.NON_EMPTY_GROUP.name)
+    return committed_offsets(call.cluster, name)
+
+
+def _chosen(call: Call, asked: OffsetReset, committed: Offsets) -> Sequence[TopicPartition]:
+    cluster = call.cluster
+    if asked.partitions is not None:
+        wanted = [TopicPartition(each.topic, each.partition) for each in asked.partitions]
+    elif asked.topics is not None:
+        wanted = [each for topic in asked.topics for each in cluster.retrying(lambda t=topic: cluster.partitions(t))]  # type: ignore[misc]
+    else:
+        wanted = sorted(committed)
+    if not wanted:
+        raise wrong("the group has committed nothing: say for which topics")
+    return list(dict.fromkeys(wanted))
+
+
+_SHIFT: Final = re.compile(r"[+-][0-9]{1,18}")
+_OFFSET: Final = re.compile(r"[0-9]{1,18}")
+
+
+def _new_offsets(
+    call: Call, to: str, partitions: Sequence[TopicPartition], committed: Offsets
+) -> dict[TopicPartition, int]:
+    """Never beyond the records that there are."""
+    cluster = call.cluster
+    first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    last = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    if to == "start":
+        return first
+    if to == "end":
+        return last
+    if to.startswith("@"):
+        found = list_offsets(cluster, dict.fromkeys(partitions, milliseconds(to[1:])))
+        wanted = {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
+    elif _SHIFT.fullmatch(to):
+        if missing := [str(each) for each in partitions if each not in committed]:
+            raise wrong(f"{missing[0]}: nothing is committed that could be shifted")
+        wanted = {each: committed[each].offset + int(to) for each in partitions}
+    elif _OFFSET.fullmatch(to):
+        wanted = dict.fromkeys(partitions, int(to))
+    else:
+        raise wrong(f"to = {to!r}: expected start, end, an offset, +N, -N or @TIME")
+    return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}

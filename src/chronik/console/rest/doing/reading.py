@@ -1,0 +1,119 @@
+"""Reads batches of partitions, and opens those that somebody wants to see."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, cast
+
+from chronik.client.cluster import raise_for
+from chronik.client.consumer import NO_SESSION_EPOCH
+from chronik.client.offsets import by_leader, by_topic
+from chronik.client.records import TopicPartition
+from chronik.console.rest.call import Call
+from chronik.limits import KIB, MIB
+from chronik.protocol.batch import BatchHeader, iter_batches
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from chronik.protocol.records import Record, decode_batch
+
+FETCH_BYTES_MAX: Final = 4 * MIB
+PARTITION_BYTES_MAX: Final = 512 * KIB
+ABORT: Final = 0
+_CONTROL_KEY: Final = struct.Struct(">hh")
+
+
+class Batch(NamedTuple):
+    """A batch that may be shown, unopened."""
+
+    partition: TopicPartition
+    header: BatchHeader
+    raw: memoryview
+    position: int
+
+    def records(self) -> list[Record]:
+        return decode_batch(self.raw, self.position)
+
+    @property
+    def payload(self) -> memoryview:
+        return self.raw[self.position : self.position + self.header.size]
+
+
+class Reader:
+    """`positions` says for every partition which offset comes next."""
+
+    def __init__(self, call: Call, positions: dict[TopicPartition, int], *, committed: bool) -> None:
+        self._call = call
+        self.positions = dict(positions)
+        self._committed = committed
+
+    def fetch(self, partitions: Sequence[TopicPartition], wait_s: float = 0.0) -> list[Batch]:
+        """Returns what comes next, and moves positions behind it. With `committed`, what was aborted is left out.
+
+        Raises ClientError, KafkaError."""
+        cluster = self._call.cluster
+        return cluster.retrying(lambda: self._fetch(partitions, wait_s))
+
+    def _fetch(self, partitions: Sequence[TopicPartition], wait_s: float) -> list[Batch]:
+        found: list[Batch] = []
+        led = by_leader(self._call.cluster, partitions)
+        for leader_id, some in led.items():
+            share_s = 0.0 if found else wait_s / len(led)
+            request = FetchRequest(
+                max_wait_ms=int(share_s * 1000),
+                min_bytes=1,
+                max_bytes=FETCH_BYTES_MAX,
+                isolation_level=int(self._committed),
+                session_epoch=NO_SESSION_EPOCH,
+                topics=[
+                    FetchTopic(topic=topic, partitions=[self._wanted(TopicPartition(topic, each)) for each in indexes])
+                    for topic, indexes in by_topic(some).items()
+                ],
+            )
+            response = self._call.cluster.broker(leader_id).request(request, FetchResponse, wait_s=share_s)
+            raise_for(response.error_code, "fetch")
+            for topic in response.responses:
+                for data in topic.partitions:
+                    found += self._read(TopicPartition(topic.topic, data.partition_index), data)
+        return found
+
+    def _wanted(self, partition: TopicPartition) -> FetchPartition:
+        return FetchPartition(
+            partition=partition.partition,
+            fetch_offset=self.positions[partition],
+            partition_max_bytes=PARTITION_BYTES_MAX,
+        )
+
+    def _read(self, partition: TopicPartition, data: PartitionData) -> Iterator[Batch]:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # deleted meanwhile: it goes on where there is something
+            self.positions[partition] = max(data.log_start_offset, self.positions[partition] + 1)
+            return
+        raise_for(data.error_code, str(partition))
+        raw = cast(memoryview, data.records or b"")  # a decoder yields no lists
+        aborted = _Aborted(data) if self._committed else None
+        for position, header in iter_batches(raw, partial_tail=True):
+            if aborted is None or not aborted.hides(header, raw, position):
+                yield Batch(partition, header, raw, position)
+            self.positions[partition] = max(self.positions[partition], header.next_offset)
+
+
+class _Aborted:
+    """Which batches of a fetch belong to transactions that were aborted; markers are hidden, too."""
+
+    def __init__(self, data: PartitionData) -> None:
+        self._to_come = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
+        self._producers: set[int] = set()
+
+    def hides(self, header: BatchHeader, raw: memoryview, position: int) -> bool:
+        while self._to_come and self._to_come[0][0] <= header.last_offset:
+            self._producers.add(self._to_come.pop(0)[1])
+        if header.is_control:
+            if _marker(decode_batch(raw, position)) == ABORT:
+                self._producers.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._producers
+
+
+def _marker(records: Sequence[Record]) -> int | None:
+    key = records[0].key if records else None
+    return None if key is None or len(key) < _CONTROL_KEY.size else int(_CONTROL_KEY.unpack_from(key)[1])

@@ -1,0 +1,78 @@
+"""Messages as JSON shows them: keys and values that are JSON, text, or neither."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from chronik.console.rest.doing.reading import Batch
+from chronik.console.rest.shapes.messages import Message, Shown, ShownHeader
+from chronik.protocol.batch import TimestampType
+from chronik.protocol.records import Record
+
+ANSWER_BYTES_MAX: Final = 800_000
+"""Of keys and values in one answer."""
+VALUE_BYTES_MIN: Final = 400
+VALUE_BYTES_MAX: Final = 300_000
+HEADERS_SHOWN_MAX: Final = 50
+HEADER_BYTES_MAX: Final = 1000
+
+NULL: Final = Shown("null", None)
+
+
+def bytes_for_each(count: int) -> int:
+    """Returns how much is shown of a value, when there may be so many messages."""
+    return min(VALUE_BYTES_MAX, max(VALUE_BYTES_MIN, ANSWER_BYTES_MAX // count // 2))
+
+
+def messages_of(batch: Batch, first: int, end: int, how: str, bytes_max: int) -> Iterator[Message]:
+    """Yields those from offset `first` on, and before `end`."""
+    for record in batch.records():
+        if first <= record.offset < end:
+            yield message_of(batch, record, how, bytes_max)
+
+
+def message_of(batch: Batch, record: Record, how: str, bytes_max: int) -> Message:
+    header = batch.header
+    return Message(
+        batch.partition.partition,
+        record.offset,
+        record.timestamp,
+        "append" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "create",
+        shown(record.key, how, min(bytes_max, max(VALUE_BYTES_MIN, bytes_max // 4))),
+        shown(record.value, how, bytes_max),
+        [ShownHeader(name, shown(value, how, HEADER_BYTES_MAX)) for name, value in record.headers[:HEADERS_SHOWN_MAX]],
+        len(record.key or b"") + len(record.value or b"") + sum(len(n) + len(v or b"") for n, v in record.headers),
+        header.is_transactional,
+        header.is_control,
+    )
+
+
+def shown(data: bytes | memoryview | None, how: str, bytes_max: int) -> Shown:
+    if data is None:
+        return NULL
+    cut = bytes(data[:bytes_max])
+    is_cut = len(data) > bytes_max
+    if how == "bytes":
+        return Shown("bytes", b64encode(cut).decode(), is_cut)
+    try:
+        text = cut.decode("utf-8", "ignore" if is_cut else "strict")
+    except UnicodeDecodeError:
+        text = None
+    if text is None or "\0" in text:
+        if how == "text":
+            return Shown("text", cut.decode("utf-8", "replace"), is_cut)
+        return Shown("bytes", b64encode(cut).decode(), is_cut)
+    is_json = how == "auto" and not is_cut and text.lstrip()[:1] in ("{", "[", '"') and _is_json(cut)
+    return Shown("json" if is_json else "text", text, is_cut)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

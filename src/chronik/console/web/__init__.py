@@ -1,0 +1,1 @@
+"""The console that browsers show: its files, and how they are served."""

@@ -1,0 +1,72 @@
+"""What one node's console asks of another node: to answer a request for somebody, and to say how it is."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from chronik.exchange import Buffer, Disconnect, Dispatch, Peer, Pending
+from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallRefused, PeerCalls
+from chronik.principals import Principal
+
+_THROTTLED: Final = struct.Struct(">d")
+"""Before an answer: how many seconds the client has to wait until its next request."""
+
+
+class Asked(msgspec.Struct, array_like=True):
+    """A request of Kafka's protocol, and who makes it: the node that asks has seen to it that this is true."""
+
+    principal_type: str
+    principal_name: str
+    host: str
+    listener: str
+    frame: bytes
+
+
+class AdminCalls:
+    """See `OtherNodes`."""
+
+    def __init__(self, calls: PeerCalls) -> None:
+        self._calls = calls
+
+    def serve(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
+        """Must be called before the peers' transport starts."""
+
+        async def answer(peer: int, payload: Buffer) -> Sequence[Buffer]:
+            try:
+                asked = msgspec.msgpack.decode(payload, type=Asked)
+            except msgspec.DecodeError as error:
+                raise CallRefused(f"the request cannot be read: {error}") from error
+            client = Peer(asked.host, 0, 0, asked.listener, Principal(asked.principal_type, asked.principal_name))
+            try:
+                response = dispatch(bytearray(asked.frame), client)
+                if isinstance(response, Pending):
+                    response = await response.response
+            except Disconnect as error:
+                raise CallRefused(str(error)) from error
+            return [_THROTTLED.pack(client.throttled_seconds), *(response or ())]
+
+        async def tell(peer: int, payload: Buffer) -> Sequence[Buffer]:
+            return [msgspec.json.encode(status())]
+
+        self._calls.register(CallKind.ADMIN, answer)
+        self._calls.register(CallKind.STATUS, tell)
+
+    async def ask(
+        self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
+    ) -> tuple[bytes, float]:
+        asked = msgspec.msgpack.encode(Asked(principal.type, principal.name, host, listener, frame))
+        answer = await self._calls.call(node_id, CallKind.ADMIN, asked, timeout_s)
+        (throttled_s,) = _THROTTLED.unpack_from(answer)
+        return bytes(answer[_THROTTLED.size :]), throttled_s
+
+    async def status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
+        answer = await self._calls.call(node_id, CallKind.STATUS, b"", timeout_s)
+        try:
+            return msgspec.json.decode(answer, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise CallRefused(f"the answer of node {node_id} cannot be read: {error}") from error
