@@ -31,10 +31,8 @@ async function ask(method, path, { query, body, signal } = {}) {
   const limit = AbortSignal.timeout(ANSWER_WITHIN_MS);
   const request = { method, headers: { Accept: "application/json" }, credentials: "same-origin", cache: "no-store" };
   request.signal = signal ? AbortSignal.any([signal, limit]) : limit;
-  if (body !== undefined || method !== "GET") {
-    request.headers["Content-Type"] = "application/json";
-    request.body = JSON.stringify(body ?? {});
-  }
+  if (method !== "GET") request.headers["Content-Type"] = "application/json";
+  if (body !== undefined) request.body = JSON.stringify(body);
   let response;
   let text;
   try {
@@ -63,7 +61,7 @@ function parsed(text) {
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
-export const post = (path, body, signal) => ask("POST", path, { body, signal });
+export const post = (path, body = {}, signal) => ask("POST", path, { body, signal });
 export const put = (path, body) => ask("PUT", path, { body });
 export const patch = (path, body) => ask("PATCH", path, { body });
 export const remove = (path, query) => ask("DELETE", path, { query });

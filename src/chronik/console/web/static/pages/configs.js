@@ -11,7 +11,7 @@ import { table } from "../ui/table.js";
 
 export function configsCard({ path, what, params }) {
   let state = params;
-  const rows = resource((signal) => get(path, { limit: 500 }, signal), draw, { everyMs: 15_000 });
+  const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000 });
   const only = check("changed", "Only what was changed", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
   const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("Set another", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
   const node = card(null, { extra: "card-table" }, bar, rows.node);

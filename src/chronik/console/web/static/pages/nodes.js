@@ -73,7 +73,7 @@ function columns(items) {
     { label: "Votes", cell: (row) => (row.voter ? "yes" : "no") },
     { label: "Leads", align: "end", cell: (row) => h("span", { class: "with-meter" }, number(row.leads), meter((row.leads ?? 0) / most)) },
     { label: "Copies", align: "end", cell: (row) => number(row.replicas) },
-    { label: "Data", align: "end", cell: (row) => format.bytes(row.bytes) },
+    { label: "Up", align: "end", cell: (row) => format.duration(row.uptime_s) },
     { label: "Rack", cell: (row) => format.known(row.rack) },
     { label: "Version", cell: (row) => format.known(row.version) },
   ];
@@ -141,12 +141,12 @@ export function nodePage(id, params) {
     }
     return [
       card(null, {}, facts([
-        ["Standing", h("span", { class: "badges" }, standing(data))],
+        ["Standing", h("span", { class: "badges" }, standing(data)), "wide"],
         ["Address", h("span", { class: "mono" }, data.host ? `${data.host}:${data.port}` : "—")],
         ["Votes", data.voter ? "yes" : "no"],
         ["Term", number(data.term)],
         ["Applied index", number(data.applied_index)],
-        ["State hash", h("span", { class: "mono small wrap" }, format.known(data.state_hash))],
+        ["State hash", h("span", { class: "mono small wrap" }, format.known(data.state_hash)), "wide"],
         ["Leads", number(data.leads)],
         ["Copies", number(data.replicas)],
         ["Data", format.bytes(data.bytes)],

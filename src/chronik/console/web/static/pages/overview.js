@@ -123,8 +123,8 @@ function nodeCard(node, cluster) {
       ["Term", h("span", { class: "number" }, format.count(node.term))],
       ["Leads", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
       ["Replicas", h("span", { class: "number" }, format.count(node.replicas))],
-      ["Data", format.bytes(node.bytes)],
       ["Up", format.duration(node.uptime_s)],
+      ["Version", format.known(node.version)],
     ], "facts-two"),
   );
 }

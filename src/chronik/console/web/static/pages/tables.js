@@ -11,17 +11,9 @@ import { table } from "../ui/table.js";
 
 const TONES = { running: "ok", landing: "ok", waiting: "ok", idle: "ok", paused: "warning", failed: "error", failing: "error", stopped: "plain" };
 
-const total = (offsets) => Object.values(offsets ?? {}).reduce((sum, each) => sum + Number(each), 0);
-
-function lagOf(told) {
-  if (typeof told.lag === "number") return told.lag;
-  const ends = told.high_watermarks ?? {};
-  return Object.entries(ends).reduce((sum, [partition, end]) => sum + Math.max(0, end - (told.next_offsets?.[partition] ?? 0)), 0);
-}
-
-const shareOf = (told) => (total(told.high_watermarks) ? total(told.next_offsets) / total(told.high_watermarks) : 1);
-const speed = (told) => (told.round_seconds > 0 ? told.round_rows / told.round_seconds : null);
-const topicOf = (row) => row.told.topic ?? row.name.split("/").slice(1).join("/");
+const stateBadge = (state) => badge(state, TONES[state] ?? "plain");
+const total = (offsets) => Object.values(offsets ?? {}).reduce((sum, each) => sum + each, 0);
+const share = (topic) => (total(topic.high_watermarks) ? total(topic.next_offsets) / total(topic.high_watermarks) : 1);
 
 export function tablesPage(params) {
   let state = params;
@@ -30,17 +22,14 @@ export function tablesPage(params) {
   const node = h("div", {}, pageHead("Tables", { lead: "Topics that land in tables, as their drivers tell of them." }), card(null, { extra: "card-table" }, bar, rows.node));
 
   function draw({ items }) {
-    if (!items.length && !state.search) return empty("No pipeline has told of itself yet. chronik pipeline run --table-root tables lands topics in tables.");
+    if (!items.length && !state.search) return empty(["No pipeline has told of itself yet. ", h("code", { class: "mono" }, "chronik pipeline run --table-root tables"), " lands topics in tables."]);
     return table("Pipelines", [
       { label: "Pipeline", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name) },
-      { label: "State", cell: (row) => badge(row.told.state ?? "—", TONES[row.told.state] ?? "plain") },
-      { label: "Progress", cell: (row) => h("span", { class: "with-meter" }, `${Math.floor(shareOf(row.told) * 100)} %`, meter(shareOf(row.told))) },
-      { label: "Lag", align: "end", cell: (row) => number(lagOf(row.told)) },
-      { label: "Rows/s", align: "end", cell: (row) => format.short(speed(row.told) === null ? null : Math.round(speed(row.told))) },
-      { label: "Rows", align: "end", cell: (row) => number(row.told.total_rows ?? 0) },
-      { label: "Dead letters", align: "end", cell: (row) => (row.told.total_dead_letters ? badge(format.count(row.told.total_dead_letters), "warning") : "0") },
+      { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
+      { label: "Topics", align: "end", cell: (row) => number(row.topics) },
+      { label: "Lag", align: "end", cell: (row) => number(row.lag) },
       { label: "News", cell: (row) => ago(row.updated_ms) },
-      { label: "Last error", cell: (row) => (row.told.last_error ? h("span", { class: "clip", title: row.told.last_error }, row.told.last_error) : "none") },
+      { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
     ], items, { key: (row) => row.name, empty: `No pipeline has “${state.search}” in its name.` }).node;
   }
 
@@ -56,59 +45,82 @@ export function tablesPage(params) {
   };
 }
 
-export function tablePage(name) {
-  const sample = h("div", {});
+export function tablePage(name, params) {
+  let state = params;
+  const samples = new Map();
   const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000 });
-  const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node, card("Sample", { actions: [button("Show rows", ask)] }, h("p", { class: "hint" }, "The driver is asked for some rows; this needs Read on the topic."), sample));
+  const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node);
 
-  function draw(row) {
-    const told = row.told;
-    const offsets = Object.keys({ ...told.high_watermarks, ...told.next_offsets }).map(Number).sort((a, b) => a - b);
+  function draw({ topics }) {
+    const one = topics.length === 1 ? topics[0] : topics.find((each) => each.topic === state.topic);
     return [
-      told.last_error ? notice(`${told.last_error}${told.last_error_ms ? ` (${format.moment(told.last_error_ms)})` : ""}`, "warning") : null,
-      card(null, {}, facts([
-        ["State", badge(told.state ?? "—", TONES[told.state] ?? "plain")],
-        ["Topic", h("a", { href: link("topics", topicOf(row)) }, topicOf(row))],
-        ["Lag", number(lagOf(told))],
-        ["Rows", number(told.total_rows ?? 0)],
-        ["Dead letters", number(told.total_dead_letters ?? 0)],
-        ["Last round", told.round_seconds ? `${format.plural(told.round_rows ?? 0, "row")} in ${format.duration(told.round_seconds)}` : "—"],
-        ["Driver", told.host ? `${told.host}:${told.pid}` : "—"],
-        ["News", ago(row.updated_ms)],
-        ["Table", h("span", { class: "mono wrap" }, format.known(told.table))],
-      ], "facts-row")),
-      card("Progress by partition", { extra: "card-table" }, table("Progress by partition", [
-        { label: "Partition", cell: (each) => String(each) },
-        { label: "Landed to", align: "end", cell: (each) => number(told.next_offsets?.[each]) },
-        { label: "End", align: "end", cell: (each) => number(told.high_watermarks?.[each]) },
-        { label: "Lag", align: "end", cell: (each) => number(Math.max(0, (told.high_watermarks?.[each] ?? 0) - (told.next_offsets?.[each] ?? 0))) },
-        { label: "Progress", grow: true, cell: (each) => meter(told.high_watermarks?.[each] ? (told.next_offsets?.[each] ?? 0) / told.high_watermarks[each] : 1) },
-      ], offsets, { empty: "Nothing is told of partitions." }).node),
-      schemaCard(told.schema),
+      topics.filter((each) => each.last_error).map((each) => notice(`${each.topic}: ${each.last_error}${each.last_error_ms ? ` (${format.moment(each.last_error_ms).slice(0, 19)})` : ""}`, "warning")),
+      card(null, { extra: "card-table" }, table(`Topics of ${name}`, columns(name), topics, { key: (row) => row.topic }).node),
+      one && details(one),
     ];
   }
 
-  async function ask() {
-    fill(sample, waiting("Asking the driver…"));
+  function details(topic) {
+    if (!samples.has(topic.topic)) samples.set(topic.topic, h("div", {}));
+    return [
+      card(topic.topic, {}, facts([
+        ["Topic", h("a", { href: link("topics", topic.topic) }, topic.topic)],
+        ["Table", h("span", { class: "mono wrap" }, format.known(topic.table))],
+        ["Driver", topic.host ? `${topic.host}:${topic.pid}` : "—"],
+        ["Started", ago(topic.started_ms)],
+        ["News", ago(topic.updated_ms)],
+        ["Rows since", number(topic.total_rows)],
+      ], "facts-row")),
+      card("Progress by partition", { extra: "card-table" }, progress(topic)),
+      card("Schema and sample", { actions: [button("Show rows", () => ask(topic.topic), { focus: `sample-${topic.topic}` })] }, h("p", { class: "hint" }, "The driver is asked for some rows of the table and their columns; this needs Read on the topic."), samples.get(topic.topic)),
+    ];
+  }
+
+  async function ask(topic) {
+    const place = samples.get(topic);
+    fill(place, waiting("Asking the driver…"));
     try {
-      const { columns, rows } = await get(at("pipelines", name, "sample"), { rows: 20 });
-      fill(sample, table(`Sample of ${name}`, columns.map((label, index) => ({ label, plain: true, cell: (row) => h("span", { class: "mono clip" }, cellText(row[index])) })), rows, { empty: "The table has no rows." }).node);
+      const { columns: names, rows } = await get(at("pipelines", name, "sample"), { topic, rows: 20 });
+      fill(place, table(`Sample of ${topic}`, names.map((label, index) => ({ label, plain: true, cell: (row) => h("span", { class: "mono clip" }, cellText(row[index])) })), rows, { empty: "The table has no rows." }).node);
     } catch (error) {
-      fill(sample, problem(error));
+      fill(place, problem(error));
     }
   }
 
-  return { title: name, node, refresh: page.refresh, close: page.close, update: () => {} };
+  return {
+    title: name,
+    node,
+    refresh: page.refresh,
+    close: page.close,
+    update: (next) => {
+      state = next;
+      if (page.data) page.show();
+    },
+  };
+}
+
+const columns = (name) => [
+  { label: "Topic", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", name, { topic: row.topic }), "data-focus": `topic-${row.topic}` }, row.topic) },
+  { label: "State", cell: (row) => (row.paused ? badge("paused", "warning") : stateBadge(row.state)) },
+  { label: "Progress", cell: (row) => h("span", { class: "with-meter" }, `${Math.floor(share(row) * 100)} %`, meter(share(row))) },
+  { label: "Lag", align: "end", cell: (row) => number(row.lag) },
+  { label: "Rows/s", align: "end", cell: (row) => format.short(Math.round(row.rows_per_second)) },
+  { label: "Rows", align: "end", cell: (row) => number(row.total_rows) },
+  { label: "Dead letters", align: "end", cell: (row) => (row.total_dead_letters ? badge(format.count(row.total_dead_letters), "warning") : "0") },
+  { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
+];
+
+function progress(topic) {
+  const partitions = Object.keys({ ...topic.high_watermarks, ...topic.next_offsets }).map(Number).sort((a, b) => a - b);
+  const landed = (each) => topic.next_offsets[each] ?? 0;
+  const end = (each) => topic.high_watermarks[each];
+  return table(`Progress of ${topic.topic} by partition`, [
+    { label: "Partition", cell: (each) => String(each) },
+    { label: "Landed to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
+    { label: "End", align: "end", cell: (each) => number(end(each)) },
+    { label: "Lag", align: "end", cell: (each) => number(end(each) === undefined ? null : Math.max(0, end(each) - landed(each))) },
+    { label: "Progress", grow: true, cell: (each) => meter(end(each) ? landed(each) / end(each) : 1) },
+  ], partitions, { empty: "Nothing is told of partitions." }).node;
 }
 
 const cellText = (value) => (value === null ? "null" : typeof value === "object" ? JSON.stringify(value) : String(value));
-
-function schemaCard(schema) {
-  if (!schema) return card("Schema", {}, h("p", { class: "hint" }, "Its driver has not told it yet."));
-  const fields = Array.isArray(schema) ? schema : Array.isArray(schema.fields) ? schema.fields : Object.entries(schema).map(([name, type]) => ({ name, type }));
-  return card("Schema", { extra: "card-table" }, table("Columns of the table", [
-    { label: "Column", grow: true, cell: (row) => h("span", { class: "mono name" }, row.name ?? String(row)) },
-    { label: "Type", cell: (row) => h("span", { class: "mono" }, cellText(row.type ?? "—")) },
-    { label: "Null", cell: (row) => (row.nullable === false ? "never" : "allowed") },
-  ], fields, {}).node);
-}

@@ -89,8 +89,8 @@ function topicFacts(topic) {
     ["Offsets kept", number(records)],
     ["Size, one copy", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
     ["Cleanup", format.known(topic.cleanup_policy)],
-    topic.last_changed ? ["Changed at index", number(topic.last_changed)] : null,
-    topic.id ? ["Id", h("span", { class: "mono small" }, topic.id)] : null,
+    topic.last_changed ? ["Last changed", format.moment(topic.last_changed).slice(0, 19)] : null,
+    topic.id ? ["Id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
   ], "facts-row"));
 }
 

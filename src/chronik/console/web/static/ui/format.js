@@ -35,10 +35,12 @@ export function duration(seconds) {
   if (absent(seconds)) return NONE;
   if (seconds < 1) return seconds <= 0 ? "0 s" : "under 1 s";
   if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+  if (seconds < 3600) return parts(Math.floor(seconds / 60), "min", Math.floor(seconds % 60), "s");
+  if (seconds < 86400) return parts(Math.floor(seconds / 3600), "h", Math.floor((seconds % 3600) / 60), "min");
+  return parts(Math.floor(seconds / 86400), "d", Math.floor((seconds % 86400) / 3600), "h");
 }
+
+const parts = (large, one, small, other) => `${large} ${one}${small ? ` ${small} ${other}` : ""}`;
 
 export const time = (ms) => (absent(ms) || ms < 0 ? NONE : clock.format(ms));
 

@@ -38,7 +38,7 @@ export function card(title, props, ...children) {
 
 /** Pairs of a word and a value. */
 export function facts(pairs, extra = "") {
-  return h("dl", { class: `facts ${extra}` }, pairs.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "—"))));
+  return h("dl", { class: `facts ${extra}` }, pairs.filter(Boolean).map(([name, value, extent]) => h("div", { class: extent }, h("dt", {}, name), h("dd", {}, value ?? "—"))));
 }
 
 export function pageHead(title, { lead, actions, back } = {}) {
@@ -108,6 +108,6 @@ async function copied(text) {
   }
 }
 
-export const ago = (ms, now = Date.now()) => h("span", { title: format.moment(ms) }, ms ? `${format.duration((now - ms) / 1000)} ago` : "—");
+export const ago = (ms, now = Date.now()) => h("span", { class: "ago", title: format.moment(ms) }, ms ? `${format.duration((now - ms) / 1000)} ago` : "—");
 
 export { hidden, icon };
