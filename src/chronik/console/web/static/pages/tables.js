@@ -1,17 +1,19 @@
-// Tables: what pipelines tell of themselves, and rows of a table that its driver shows on demand.
+// Tables: what pipelines tell of themselves.
 
 import { at, get } from "../api.js";
 import { link, setParams } from "../router.js";
-import { fill, h } from "../ui/dom.js";
+import { h } from "../ui/dom.js";
 import { searchField } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { ago, badge, button, card, empty, facts, meter, notice, number, pageHead, problem, waiting } from "../ui/parts.js";
+import { ago, badge, card, copyButton, empty, facts, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
+import { say } from "../ui/toast.js";
 
 const TONES = { running: "ok", landing: "ok", waiting: "ok", idle: "ok", paused: "warning", failed: "error", failing: "error", stopped: "plain" };
 
 const stateBadge = (state) => badge(state, TONES[state] ?? "plain");
+const question = (topic) => `chronik pipeline sql "SELECT * FROM ${/^[a-z_]\w*$/i.test(topic) ? topic : `\\\`${topic}\\\``} LIMIT 20"`;
 const total = (offsets) => Object.values(offsets ?? {}).reduce((sum, each) => sum + each, 0);
 const share = (topic) => (total(topic.high_watermarks) ? total(topic.next_offsets) / total(topic.high_watermarks) : 1);
 
@@ -47,7 +49,6 @@ export function tablesPage(params) {
 
 export function tablePage(name, params) {
   let state = params;
-  const samples = new Map();
   const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000 });
   const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node);
 
@@ -61,7 +62,6 @@ export function tablePage(name, params) {
   }
 
   function details(topic) {
-    if (!samples.has(topic.topic)) samples.set(topic.topic, h("div", {}));
     return [
       card(topic.topic, {}, facts([
         ["Topic", h("a", { href: link("topics", topic.topic) }, topic.topic)],
@@ -72,19 +72,8 @@ export function tablePage(name, params) {
         ["Rows since", number(topic.total_rows)],
       ], "facts-row")),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
-      card("Schema and sample", { actions: [button("Show rows", () => ask(topic.topic), { focus: `sample-${topic.topic}` })] }, h("p", { class: "hint" }, "The driver is asked for some rows of the table and their columns; this needs Read on the topic."), samples.get(topic.topic)),
+      card("Rows and columns", {}, h("p", { class: "hint" }, "Drivers do not tell them yet. This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
     ];
-  }
-
-  async function ask(topic) {
-    const place = samples.get(topic);
-    fill(place, waiting("Asking the driver…"));
-    try {
-      const { columns: names, rows } = await get(at("pipelines", name, "sample"), { topic, rows: 20 });
-      fill(place, table(`Sample of ${topic}`, names.map((label, index) => ({ label, plain: true, cell: (row) => h("span", { class: "mono clip" }, cellText(row[index])) })), rows, { empty: "The table has no rows." }).node);
-    } catch (error) {
-      fill(place, problem(error));
-    }
   }
 
   return {
@@ -122,5 +111,3 @@ function progress(topic) {
     { label: "Progress", grow: true, cell: (each) => meter(end(each) ? landed(each) / end(each) : 1) },
   ], partitions, { empty: "Nothing is told of partitions." }).node;
 }
-
-const cellText = (value) => (value === null ? "null" : typeof value === "object" ? JSON.stringify(value) : String(value));
