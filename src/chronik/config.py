@@ -25,6 +25,7 @@ SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 SECRETS = ("cluster_secret", "http_token")
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
+DEFAULT_HTTP_ADDRESS = Address("127.0.0.1", 6092)
 
 
 class Peer(NamedTuple):
@@ -52,7 +53,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
     kafka: Address = DEFAULT_KAFKA_ADDRESS
     """Where clients connect; when `broker` has Kafka's "listeners", it is the main one of those."""
     http: Address | None = None
-    """Health, metrics and status; none unless set."""
+    """The console and its API, health, metrics and status; "off" for none. `chronik start` has them at
+    DEFAULT_HTTP_ADDRESS unless something is said."""
+    http_is_default: bool = False
+    """Whether nobody has said where: a port that is taken is not missed then."""
     http_token: str | None = None
     """What whoever asks there has to show ("Authorization: Bearer …"). On other addresses than loopback nothing but
     /healthz is answered without one."""
@@ -109,13 +113,20 @@ class NodeConfig(msgspec.Struct, frozen=True):
         return named_listeners(short | dict(self.broker))
 
 
-def load_config(path: Path | None, environment: Mapping[str, str] | None = None, **overrides: Any) -> NodeConfig:
+def load_config(
+    path: Path | None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    http_default: Address | None = None,
+    **overrides: Any,
+) -> NodeConfig:
     """Reads the defaults, then the file, then the environment, then what was given on the command line.
+    `http_default` is where HTTP is served if none of them says anything of it.
 
     Raises ConfigError with the source, the key and what is expected there.
     """
     environment = os.environ if environment is None else environment
-    known = set(NodeConfig.__struct_fields__) - {"broker", "peers"}
+    known = set(NodeConfig.__struct_fields__) - {"broker", "peers", "http_is_default"}
     found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
     sources: list[tuple[Mapping[str, Any], str]] = [(_read_toml(path), str(path))] if path is not None else []
     sources.append((found, "environment CHRONIK_…"))
@@ -131,7 +142,10 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
         raise ConfigError(f"peer_{given} = {value!r}: expected peer_{missing} beside it")
     if config.http_truststore is not None and config.http_keystore is None:
         raise ConfigError(f"http_truststore = {config.http_truststore!r}: expected http_keystore beside it")
-    return _with_listeners(config, {key for values, _ in sources for key in values})
+    said = {key for values, _ in sources for key in values}
+    if http_default is not None and "http" not in said:
+        config = replace(config, http=http_default, http_is_default=True)
+    return _with_listeners(config, said)
 
 
 def _with_listeners(config: NodeConfig, given: Collection[str]) -> NodeConfig:
@@ -274,7 +288,7 @@ _READERS: dict[str, Any] = {
     "min_insync_replicas": _integer(1, 32767),
     "log_level": _one_of("debug", "info", "warning", "error"),
     "log_format": _one_of(*LOG_FORMATS),
-    "http": _address,
+    "http": lambda value: None if value == "off" else _address(value),
     "peers": _peers,
     "cluster_name": _text,
     "cluster_secret": _text,

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from chronik.api.shared.context import Services
-from chronik.config import load_config
+from chronik.config import Peer, load_config
 from chronik.metadata.commands.acls import CreateAcls, DeleteAcls
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.records import Acl
@@ -37,9 +37,10 @@ EVERYWHERE = tuple(
 
 
 class GuardedNode:
-    def __init__(self, folder: Path, **configs: str) -> None:
+    def __init__(self, folder: Path, http: str | None = None, peers: list[Peer] | None = None, **configs: str) -> None:
+        """With `http` it has a port for that, too; with `peers` it is a cluster, of which it is the only node."""
         broker = {"authorizer.class.name": "standard", "auto.create.topics.enable": "true", **configs}
-        config = load_config(None, {}, data_dir=folder, kafka="127.0.0.1:0", broker=broker)
+        config = load_config(None, {}, data_dir=folder, kafka="127.0.0.1:0", http=http, peers=peers, broker=broker)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -65,6 +66,13 @@ class GuardedNode:
                     await asyncio.sleep(0.001)
 
         self._wait(wait())
+
+    @property
+    def http(self) -> str:
+        """Where it is spoken to over HTTP, as HOST:PORT."""
+        assert self._node.http is not None
+        assert self._node.http.url is not None
+        return self._node.http.url.partition("://")[2]
 
     @property
     def services(self) -> Services:

@@ -88,7 +88,9 @@ def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child
         command = [sys.executable, "-P", "-m", "chronik", "start", *words]
         command += ["--node-id", str(node_id), "--data", str(config.data_dir / f"node{node_id}")]
         command += ["--kafka", str(places[node_id].kafka)]
-        if config.http is not None:
+        if config.http is None or (config.http_is_default and number):  # one console shows all of them
+            command += ["--http", "off"]
+        elif not config.http_is_default:
             command += ["--http", str(Address(config.http.host, config.http.port + number))]
         found.append(Child(node_id, command, config.rack or socket.gethostname()))
     return found

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from chronik.config import FLUSH_MODES, LOG_FORMATS, load_config
+from chronik.config import DEFAULT_HTTP_ADDRESS, FLUSH_MODES, LOG_FORMATS, load_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="where health, metrics and status are served")
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="the console, its API, health and metrics; off: none (default: 127.0.0.1:6092, if free)",
+    )
     parser.add_argument("--node-id", metavar="N", help="the broker id (default: 1)")
     parser.add_argument(
         "--flush", choices=FLUSH_MODES, help="group: acknowledged means on disk (default); os: left to the page cache"
@@ -59,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         data_dir=arguments.data,
         kafka=arguments.kafka,
         http=arguments.http,
+        http_default=DEFAULT_HTTP_ADDRESS,
         node_id=arguments.node_id,
         flush=arguments.flush,
         log_level=log_level,

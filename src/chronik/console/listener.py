@@ -7,6 +7,7 @@ read. So a connection holds at most what one read brought and what its peer has 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address
@@ -55,14 +56,19 @@ class HttpListener:
         """In the order in which they were last heard from."""
         self._all_closed = asyncio.Event()
 
-    async def bind(self) -> Address:
-        """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
+    async def bind(self, listening: socket.socket | None = None) -> Address:
+        """Takes the port, unless somebody has for it: `listening`. Returns its address (a port of 0 becomes a real
+        one). Raises OSError."""
         loop = asyncio.get_running_loop()
         if self._tls is not None:
             self._acceptor = self._tls.acceptor(self.limits.connections, self._new_connection)
         accept = self._new_connection if self._acceptor is None else self._acceptor.accept
+        host, port = self._address
         with naming(f"{self.scheme}://{self._address}"):
-            self._server = await loop.create_server(accept, self._address.host, self._address.port, start_serving=False)
+            if listening is not None:
+                self._server = await loop.create_server(accept, sock=listening, start_serving=False)
+            else:
+                self._server = await loop.create_server(accept, host, port, start_serving=False)
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     def _new_connection(self) -> HttpConnection:

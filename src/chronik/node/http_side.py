@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,7 @@ from chronik.console.connection import Application, Caller
 from chronik.console.http import HttpRequest, HttpResponse
 from chronik.console.listener import HttpListener
 from chronik.listeners import WITH_SASL
-from chronik.node.standing import Standing
+from chronik.node.standing import Job, Standing
 from chronik.node.status import NodeStatus
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ class HttpSide:
         self._application: _LoadedLater | None = None
         self._listener: HttpListener | None = None
 
-    async def serve(self, address: Address) -> str:
-        """Returns where it is, as a URL. Raises OSError."""
+    def jobs(self) -> list[Job]:
+        return [] if self._tls is None else [self._tls.keep_up_to_date]
+
+    async def serve(self, address: Address, listening: socket.socket | None = None) -> str:
+        """Takes the port, unless it is taken already: `listening`. Returns where it is, as a URL. Raises OSError."""
         config = self._services.config
         self._application = _LoadedLater(self._load)
         self._listener = HttpListener(
@@ -50,7 +54,7 @@ class HttpSide:
             application=self._application,
             asks_who=self._asks_who,
         )
-        bound = await self._listener.bind()
+        bound = await self._listener.bind(listening)
         await self._listener.serve()
         return f"{self._listener.scheme}://{bound}"
 

@@ -42,6 +42,7 @@ from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
 from chronik.node.descriptors import Descriptors
+from chronik.node.http_port import HttpPort
 from chronik.node.identity import Mode
 from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
@@ -56,6 +57,7 @@ from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpTls
+    from chronik.node.http_side import HttpSide
     from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
@@ -95,6 +97,7 @@ class Node:
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
         self.transactions: TransactionCoordinator | None = None
+        self.http: HttpPort | None = None
         self._told: NodeStatus | None = None
         self._began = self._clock.monotonic()
 
@@ -149,7 +152,9 @@ class Node:
         self._undo.append(parts.standing.leave)
         await parts.listener.serve()
         if self._config.http is not None:
-            await self._serve_http(self._config.http, parts)
+            self.http = HttpPort(self._config, partial(self._http_side, parts))
+            self._undo.append(self.http.stop)
+            self._supervise([*await self.http.open(self._config.http)])
         self._undo.append(parts.standing.drain)
         config = self._config
         bound = parts.services.bound
@@ -340,16 +345,11 @@ class Node:
             )
         return self._told
 
-    async def _serve_http(self, address: Address, parts: _Parts) -> None:
+    def _http_side(self, parts: _Parts) -> HttpSide:
         """Called when the Kafka port answers."""
         from chronik.node.http_side import HttpSide
 
-        http = HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
-        self._undo.append(http.stop)
-        where = await http.serve(address)
-        if parts.http_tls is not None:
-            self._supervise([parts.http_tls.keep_up_to_date])
-        logger.info("node %d shows its console on %s", self._config.node_id, where)
+        return HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
 
     # Supervision
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from chronik.cli.arguments import CLIENT_ID, WrongInput
-from chronik.planning.plans_shown import as_json, shown
 from chronik.cli.output import print_json
 from chronik.client.access.settings import Access
 from chronik.client.cluster import Cluster
@@ -27,6 +26,7 @@ from chronik.client.throttle import clear_throttle, set_throttle
 from chronik.errors import ChronikError
 from chronik.metadata.names import META_TOPIC
 from chronik.planning.changes import Plan
+from chronik.planning.plans_shown import as_json, shown
 from chronik.planning.views import Move, counted
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_nodes import DescribedNode

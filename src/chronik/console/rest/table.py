@@ -23,7 +23,7 @@ from chronik.console.rest.shapes.messages import (
     Skipped,
     TailMessages,
 )
-from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, Sample, SampleRows
+from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails
 from chronik.console.rest.shapes.security import AclQuestion, Acls, AclShape, NewPassword, Quota, QuotaChange, User
 from chronik.console.rest.shapes.session import Login, Session
 from chronik.console.rest.shapes.topics import (
@@ -149,6 +149,4 @@ OPERATIONS: Final = (
        "Read Topic __chronik_pipelines", query=Searching, answer=Page[Pipeline]),
     _o("GET", "/pipelines/{pipeline}", "pipelines:show", "Shows a pipeline.", "Read Topic __chronik_pipelines",
        answer=PipelineDetails),
-    _o("GET", "/pipelines/{pipeline}/sample", "pipelines:sample", "Shows rows of a pipeline's table.",
-       "Read Topic __chronik_pipelines, Read Topic of the pipeline's", query=SampleRows, answer=Sample),
 )  # fmt: skip

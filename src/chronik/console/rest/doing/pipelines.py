@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from chronik.client.offsets import LATEST
 from chronik.client.records import TopicPartition
-from chronik.console.rest.call import Call, missing, wrong
+from chronik.console.rest.call import Call, missing
 from chronik.console.rest.doing.positions import bounds, partitions_of
 from chronik.console.rest.doing.reading import Reader
 from chronik.console.rest.doing.shared import led_by, metadata_of, offsets_now, paged
-from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.shapes.common import NoQuestion, Page, Searching
-from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, PipelineTopic, Sample, SampleRows
+from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, PipelineTopic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 JOURNAL: Final = "__chronik_pipelines"
@@ -166,19 +164,3 @@ def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict
         told.started_ms,
         at_ms,
     )
-
-
-def sample(call: Call, asked: SampleRows) -> Sample:
-    """Needs a driver that answers, which none does yet: so it says so, and to nobody who may not read the topic."""
-    details = show(call, NoQuestion())
-    names = [each.topic for each in details.topics]
-    if asked.topic is None and len(names) > 1:
-        raise wrong(f"topic: expected one of {', '.join(names[:10])}")
-    topic = asked.topic or names[0]
-    if topic not in names:
-        raise missing(f"pipeline {details.name!r} has no topic {topic!r}")
-    found, partitions = partitions_of(call, topic, None)
-    _, ends = bounds(call, found, partitions, 0)
-    Reader(call, ends, committed=False).fetch(list(ends))  # whoever may not read it is refused here
-    told = "drivers answer no questions about rows yet: chronik pipeline sql shows them"
-    raise Refusal(HTTPStatus.NOT_IMPLEMENTED, told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 import msgspec
 
 
@@ -44,14 +42,3 @@ class Pipeline(msgspec.Struct):
 class PipelineDetails(msgspec.Struct):
     name: str
     topics: list[PipelineTopic]
-
-
-class SampleRows(msgspec.Struct):
-    rows: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-    topic: str | None = None
-    """Whose table; it may be left out where the pipeline has one topic."""
-
-
-class Sample(msgspec.Struct):
-    columns: list[str]
-    rows: list[list[Any]]

@@ -1,0 +1,86 @@
+"""Somebody who asks a node's admin API: as a browser does, with a cookie, or as a script does, with a password."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from chronik.console.rest.operation import BASE
+
+DEADLINE_SECONDS = 60.0
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json", self
+        return json.loads(self.body)
+
+
+class Browser:
+    """`origin` and `host` are what it would say of itself."""
+
+    def __init__(self, address: str, **headers: str) -> None:
+        self.address = address
+        self.headers = headers
+        self.cookie = ""
+
+    def ask(self, method: str, path: str, body: Any = None, **more: str) -> Answer:
+        """The path is that behind BASE, unless it begins with two slashes, one of which goes."""
+        connection, response = self._begin(method, path, body, more)
+        try:
+            content = response.read()
+        finally:
+            connection.close()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        if "set-cookie" in headers:
+            self.cookie = headers["set-cookie"].partition(";")[0]
+        return Answer(response.status, headers, content)
+
+    def get(self, path: str, **more: str) -> Answer:
+        return self.ask("GET", path, **more)
+
+    def post(self, path: str, body: Any = None, **more: str) -> Answer:
+        return self.ask("POST", path, {} if body is None else body, **more)
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yields what comes; close it to go."""
+        connection, response = self._begin("GET", path, None, {})
+        assert response.status == 200, response.read()
+        name = ""
+        try:
+            while line := response.readline():
+                if line.startswith(b"event: "):
+                    name = line[7:].strip().decode()
+                elif line.startswith(b"data: "):
+                    yield name, json.loads(line[6:])
+        finally:
+            connection.close()
+
+    def log_in(self, username: str, password: str) -> Answer:
+        return self.post("/login", {"username": username, "password": password})
+
+    def _begin(
+        self, method: str, path: str, body: Any, more: dict[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        headers = dict(self.headers)
+        if data is not None:
+            headers["content-type"] = "application/json"
+        if self.cookie:
+            headers["cookie"] = self.cookie
+        headers |= {name.replace("_", "-"): value for name, value in more.items()}
+        connection = http.client.HTTPConnection(self.address, timeout=DEADLINE_SECONDS)
+        connection.request(method, path[1:] if path.startswith("//") else BASE + path, data, headers)
+        return connection, connection.getresponse()
+
+
+def basic(username: str, password: str) -> str:
+    return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"

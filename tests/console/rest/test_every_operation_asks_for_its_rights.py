@@ -1,0 +1,77 @@
+"""Each operation, one by one: without a login there is nothing; without rights nothing is seen and nothing changes; and
+with them it is done. A new operation without a case fails."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chronik.console.rest.operation import Operation
+from chronik.console.rest.table import OPERATIONS
+from tests.api.guarded import GuardedNode
+from tests.console.rest.asking import Answer, Browser
+from tests.console.rest.cases import CASES, EMPTY, FOR_ALL, REFUSED, Case
+
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
+
+
+def test_there_is_a_case_for_each_operation() -> None:
+    assert sorted(CASES) == sorted(operation.id for operation in OPERATIONS)
+
+
+def ask(browser: Browser, operation: Operation, case: Case, body: object = None) -> Answer:
+    if operation.events is None:
+        return browser.ask(operation.method, case.path, case.body if body is None else body)
+    try:
+        events = browser.events(case.path)
+        name, data = next(events) if operation.id != "searching_tail" else ("", None)
+        events.close()
+    except AssertionError as error:  # the answer was none of events
+        refused = browser.get(case.path)
+        assert refused.status != 200, error
+        return refused
+    return Answer(200, {"content-type": "application/json"}, json.dumps({name: data}).encode())
+
+
+@each_operation
+def test_without_a_login_there_is_nothing(node: GuardedNode, operation: Operation) -> None:
+    case, stranger = CASES[operation.id], Browser(node.http)
+    answer = stranger.ask(operation.method, case.path, case.body)
+    if operation.is_open:
+        assert answer.status == 200
+        return
+    assert answer.status == 401
+    assert answer.json == {"error": "log in first", "code": None}
+    wrong = stranger.ask(operation.method, case.path, case.body, cookie="chronik_session=" + "x" * 43)
+    assert wrong.status == 401
+
+
+@each_operation
+def test_an_operation_is_for_those_who_have_the_right(
+    node: GuardedNode, root: Browser, mallory: Browser, operation: Operation
+) -> None:
+    case = CASES[operation.id]
+    case.prepare(node, root)
+    before = node.records()
+    bodies = [case.body] if not case.dry_run else [case.body, {**case.body, "dry_run": False}]
+    for body in bodies:
+        answer = ask(mallory, operation, case, body)
+        told = answer.body.decode()
+        if case.without_rights == REFUSED:
+            assert answer.status == 403, told
+            assert answer.json["code"].endswith("AUTHORIZATION_FAILED")
+        elif case.without_rights == EMPTY:
+            assert answer.status == 200, told
+            assert "secret" not in told
+        else:
+            assert case.without_rights == FOR_ALL
+            assert answer.status == 200
+        if case.without_rights != FOR_ALL:
+            assert node.records() == before
+    done = ask(root, operation, case)
+    assert done.status in (200, 201), done
+    if operation.events is None and operation.changes and not case.dry_run:
+        assert done.json.get("done", True), done
+    if case.without_rights == EMPTY:
+        assert "secret" in done.body.decode(), "there was something that others did not see"
