@@ -1,0 +1,154 @@
+"""A real browser on the console: Debian's Chromium, driven by Playwright, and axe-core, which finds what people would
+stumble over.
+
+`CHRONIK_SCREENSHOTS=1` has the tests take the pictures of docs/images/console anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[3]
+AXE: Final = ROOT / ".tools" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
+PICTURES: Final = ROOT / "docs" / "images" / "console"
+TAKES_PICTURES: Final = bool(os.environ.get("CHRONIK_SCREENSHOTS"))
+
+WAIT_MS: Final = 60_000
+"""For machines that do much else."""
+DESKTOP: Final = {"width": 1280, "height": 860}
+PHONE: Final = {"width": 390, "height": 844}
+RULES_OF_COLOUR: Final = ["color-contrast"]
+"""All that a theme can break."""
+
+
+def chromium() -> str:
+    path = shutil.which("chromium") or "/usr/bin/chromium"
+    if not Path(path).exists() or not AXE.exists():
+        pytest.skip("chromium or axe-core is not there; run tools/clients/setup browser")
+    return path
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = chromium()
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+class Console:
+    """A tab with the console in it. `faults` is what the browser complained of."""
+
+    def __init__(self, started: Any, address: str) -> None:
+        self.address = f"http://{address}"
+        context = started.new_context(viewport=DESKTOP, color_scheme="light", reduced_motion="reduce")
+        self.page = context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", self._heard)
+
+    def _heard(self, message: Any) -> None:
+        # That something was not answered is what some tests are about; what the policy forbids never is.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(message.text)
+
+    def close(self) -> None:
+        self.page.context.close()
+
+    # Ways about
+
+    def open(self, place: str = "/overview") -> None:
+        self.page.goto(f"{self.address}/#{place}")
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits until nothing is being asked for any more, but what goes on for good."""
+        self.page.locator("h1").first.wait_for()
+        self.page.wait_for_function("!document.querySelector('main .waiting')")
+
+    def log_in(self, user: str, password: str) -> None:
+        self.page.goto(f"{self.address}/")
+        self.say_who(user, password)
+
+    def say_who(self, user: str, password: str) -> None:
+        self.page.get_by_label("User").fill(user)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Log in").click()
+
+    def button(self, name: str, *, row: str | None = None) -> Any:
+        place = self.page if row is None else self.page.locator("tr", has_text=row)
+        return place.get_by_role("button", name=name, exact=True).first
+
+    def dialog(self) -> Any:
+        return self.page.get_by_role("dialog")
+
+    def confirm(self, label: str, *, typed: str | None = None, plan: str | None = None) -> None:
+        """Does what a dialog asks for: the plan is read, the name typed, the button pressed; then it is gone."""
+        dialog = self.dialog()
+        if plan is not None:
+            dialog.get_by_text(plan).first.wait_for()
+        if typed is not None:
+            dialog.get_by_role("textbox").last.fill(typed)
+        dialog.get_by_role("button", name=label, exact=True).click()
+        dialog.wait_for(state="detached")
+
+    def cancel(self) -> None:
+        self.page.keyboard.press("Escape")
+        self.dialog().wait_for(state="detached")
+
+    def sees(self, text: str) -> None:
+        self.page.get_by_text(text).first.wait_for()
+
+    # Looking
+
+    def look(self, name: str, *, picture: bool = False, thorough: bool = False) -> None:
+        """Has axe look at the page as it is, light and dark, on a desktop and on a phone. No theme changes what is
+        there, so that of dark ones only the colours are looked at, unless it is to be thorough."""
+        page = self.page
+        found: list[str] = []
+        for kind, size in (("desktop", DESKTOP), ("phone", PHONE)):
+            page.set_viewport_size(size)
+            for theme in ("light", "dark"):
+                page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+                rules = None if theme == "light" or thorough else RULES_OF_COLOUR
+                found += [f"{name}, {kind}, {theme}: {each}" for each in self._axe(rules)]
+                if picture and TAKES_PICTURES:
+                    self._picture(name, kind, theme)
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                found.append(f"{name}, {kind}: wider than the window")
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        page.set_viewport_size(DESKTOP)
+        assert not found, "\n".join(found)
+
+    def _axe(self, rules: list[str] | None) -> list[str]:
+        if not self.page.evaluate("typeof axe === 'object'"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8") + ";0")
+        options: dict[str, Any] = {"resultTypes": ["violations"]}
+        if rules is not None:
+            options["runOnly"] = {"type": "rule", "values": rules}
+        result = self.page.evaluate("options => axe.run(document, options)", options)
+        nodes = [(each["id"], node["html"][:200]) for each in result["violations"] for node in each["nodes"]]
+        return [f"{rule}: {html}" for rule, html in nodes]
+
+    def _picture(self, name: str, kind: str, theme: str) -> None:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        ending = {"desktop": "", "phone": "-phone"}[kind] + {"light": "", "dark": "-dark"}[theme]
+        self.page.screenshot(path=PICTURES / f"{name}{ending}.png", animations="disabled")
+
+    def keep_picture(self, name: str) -> None:
+        """Of the page as it is, on a desktop."""
+        if TAKES_PICTURES:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
