@@ -76,7 +76,7 @@ class Console:
     def settle(self) -> None:
         """Waits until nothing is being asked for any more, but what goes on for good."""
         self.page.locator("h1").first.wait_for()
-        self.page.wait_for_function("!document.querySelector('main .waiting')")
+        self.page.locator("main .waiting").first.wait_for(state="detached")
 
     def log_in(self, user: str, password: str) -> None:
         self.page.goto(f"{self.address}/")
@@ -139,8 +139,8 @@ class Console:
         if rules is not None:
             options["runOnly"] = {"type": "rule", "values": rules}
         result = self.page.evaluate("options => axe.run(document, options)", options)
-        nodes = [(each["id"], node["html"][:200]) for each in result["violations"] for node in each["nodes"]]
-        return [f"{rule}: {html}" for rule, html in nodes]
+        nodes = [(each["id"], node) for each in result["violations"] for node in each["nodes"]]
+        return [f"{rule}: {node['html'][:200]} ({node['failureSummary']})" for rule, node in nodes]
 
     def _picture(self, name: str, kind: str, theme: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)

@@ -48,7 +48,7 @@ def test_every_page_and_every_action(console: Console, cluster: SecuredCluster) 
     security(console)
     tables(console)
     jumping(console)
-    del producer
+    producer.purge()
 
 
 def logging_in(console: Console, cluster: SecuredCluster) -> None:

@@ -1,4 +1,4 @@
-"""What the console is made of: no markup from data, no host but the node, nothing inline; what others made is as it was."""
+"""What the console is made of: no markup from data, no host but the node, nothing inline; what others made unchanged."""
 
 from __future__ import annotations
 
