@@ -35,6 +35,8 @@ TESTED_AROUND = {
     "api/producing": "parts of Produce, by its tests",
     "api/routing": "by requests, in tests/api",
     "api/shared": "by the APIs that share it",
+    "console/rest/doing": "by operations, in tests/console/rest",
+    "console/rest/shapes": "by operations, in tests/console/rest",
     "metadata/commands": "by what they do, in tests/metadata",
     "metadata/handlers": "by commands, in tests/metadata",
     "metadata/security": "by commands, in tests/metadata",

@@ -9,7 +9,14 @@ import pytest
 
 from chronik.config import Address
 from chronik.console.connection import HttpLimits
-from chronik.console.http import COMPLAINT_CHARACTERS_MAX, HEAD_BYTES_MAX, BadRequest, names_this_machine, parse_head
+from chronik.console.http import (
+    BODY_BYTES_MAX,
+    COMPLAINT_CHARACTERS_MAX,
+    HEAD_BYTES_MAX,
+    BadRequest,
+    names_this_machine,
+    parse_head,
+)
 from chronik.console.listener import HttpListener
 from chronik.console.pages import ROWS_PER_PIECE
 
@@ -52,8 +59,12 @@ def test_a_request_may_come_byte_by_byte() -> None:
         (b"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (request("/healthz", "POST"), 405),
         (request("/healthz", "DELETE"), 405),
-        (request("/healthz", "POST", more="Content-Length: 5\r\n") + b"12345", 413),
-        (request("/healthz", "POST", more="Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n", 413),
+        (request("/healthz", "POST", more="Content-Length: 5\r\n") + b"12345", 405),
+        (request("/healthz", "POST", more="Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n", 411),
+        (request("/healthz", "POST", more=f"Content-Length: {BODY_BYTES_MAX + 1}\r\n"), 413),
+        (request("/healthz", "POST", more="Content-Length: " + "9" * 5000 + "\r\n"), 400),
+        (request("/healthz", "POST", more="Content-Length: 5\r\nExpect: a miracle\r\n"), 417),
+        (request("/healthz", "BREW"), 405),
         (request("/healthz", host="rebound.example"), 421),
         (b"\x16\x03\x01\x00\xa5\x01\r\n\r\n", 400),
         (request("/healthz", more="Content-Length: 5\r\nContent-Length: 0\r\n"), 400),

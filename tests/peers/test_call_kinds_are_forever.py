@@ -16,4 +16,6 @@ def test_every_kind_of_call_keeps_its_number() -> None:
         "WAKE": 20,
         "MARKERS": 21,
         "JOIN_TRANSACTION": 22,
+        "ADMIN": 23,
+        "STATUS": 24,
     }

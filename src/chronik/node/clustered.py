@@ -18,9 +18,9 @@ from chronik.ids import format_id
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
 from chronik.node.addresses import Addresses
-from chronik.node.admin_calls import AdminCalls
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Gate
+from chronik.node.http.others import AdminCalls
 from chronik.node.membership_job import MembershipJob
 from chronik.node.registration import Registration
 from chronik.node.standing import Job, registered_as

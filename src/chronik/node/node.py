@@ -42,7 +42,7 @@ from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
 from chronik.node.descriptors import Descriptors
-from chronik.node.http_port import HttpPort
+from chronik.node.http.port import HttpPort
 from chronik.node.identity import Mode
 from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
@@ -57,7 +57,7 @@ from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpTls
-    from chronik.node.http_side import HttpSide
+    from chronik.node.http.side import HttpSide
     from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
@@ -347,7 +347,7 @@ class Node:
 
     def _http_side(self, parts: _Parts) -> HttpSide:
         """Called when the Kafka port answers."""
-        from chronik.node.http_side import HttpSide
+        from chronik.node.http.side import HttpSide
 
         return HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
 

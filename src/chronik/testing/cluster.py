@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -120,6 +120,7 @@ class Cluster:
             "cluster_secret": secrets.token_hex(32),
             "replication_factor": copies,
             "min_insync_replicas": 2 if copies == 3 else 1,
+            **({"http_token": secrets.token_hex(16)} if _asks_who(config.get("broker", {})) else {}),
         } | config
         self.nodes: dict[int, ClusterNode] = {}
         try:
@@ -338,3 +339,8 @@ def _all_at_once(action: Callable[[ClusterNode], object], nodes: Iterable[Cluste
         actions = [threads.submit(action, node) for node in nodes]
     for each in actions:
         each.result()
+
+
+def _asks_who(broker: Mapping[str, Any]) -> bool:
+    """Whether nodes show nothing over HTTP without a login or a token."""
+    return "authorizer.class.name" in broker or any("SASL" in str(value) for value in broker.values())

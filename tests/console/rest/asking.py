@@ -38,6 +38,7 @@ class Browser:
         try:
             content = response.read()
         finally:
+            response.close()
             connection.close()
         headers = {name.lower(): value for name, value in response.getheaders()}
         if "set-cookie" in headers:
@@ -53,15 +54,30 @@ class Browser:
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yields what comes; close it to go."""
         connection, response = self._begin("GET", path, None, {})
-        assert response.status == 200, response.read()
         name = ""
         try:
+            assert response.status == 200, response.read()
             while line := response.readline():
                 if line.startswith(b"event: "):
                     name = line[7:].strip().decode()
                 elif line.startswith(b"data: "):
                     yield name, json.loads(line[6:])
         finally:
+            response.close()
+            connection.close()
+
+    def first_event(self, path: str, waits_for_it: bool = True) -> Answer:
+        """Returns what is refused, or the first of the events; or without it that they have begun."""
+        connection, response = self._begin("GET", path, None, {})
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        try:
+            if response.status != 200:
+                return Answer(response.status, headers, response.read())
+            assert headers["content-type"] == "text/event-stream"
+            lines = [response.readline() for _ in range(2)] if waits_for_it else []
+            return Answer(200, headers, b"".join(lines))
+        finally:
+            response.close()
             connection.close()
 
     def log_in(self, username: str, password: str) -> Answer:

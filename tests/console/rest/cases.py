@@ -1,4 +1,4 @@
-"""One case for each operation: what is there before it, how it is asked for, and what those without rights see of it."""
+"""A case for each operation: what is there before it, how it is asked for, and what those without rights see of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,13 @@ def pipeline(node: GuardedNode, root: Browser) -> None:
     topic(node, root)
     if "__chronik_pipelines" not in node.services.image.topics:
         assert root.post("/topics", {"name": "__chronik_pipelines", "partitions": 1}).status == 200
-    told = {"state": "running", "table": "/lake/orders", "next_offsets": {"0": 0}, "round_rows": 5, "round_seconds": 2.0}
+    told = {
+        "state": "running",
+        "table": "/lake/orders",
+        "next_offsets": {"0": 0},
+        "round_rows": 5,
+        "round_seconds": 2.0,
+    }
     message = {"key": f"progress/{PIPELINE}/{TOPIC}", "value": json.dumps(told)}
     assert root.post("/topics/__chronik_pipelines/messages", message).status == 201
 

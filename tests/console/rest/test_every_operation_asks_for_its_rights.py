@@ -3,8 +3,6 @@ with them it is done. A new operation without a case fails."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from chronik.console.rest.operation import Operation
@@ -23,15 +21,7 @@ def test_there_is_a_case_for_each_operation() -> None:
 def ask(browser: Browser, operation: Operation, case: Case, body: object = None) -> Answer:
     if operation.events is None:
         return browser.ask(operation.method, case.path, case.body if body is None else body)
-    try:
-        events = browser.events(case.path)
-        name, data = next(events) if operation.id != "searching_tail" else ("", None)
-        events.close()
-    except AssertionError as error:  # the answer was none of events
-        refused = browser.get(case.path)
-        assert refused.status != 200, error
-        return refused
-    return Answer(200, {"content-type": "application/json"}, json.dumps({name: data}).encode())
+    return browser.first_event(case.path, waits_for_it=operation.id != "searching_tail")
 
 
 @each_operation

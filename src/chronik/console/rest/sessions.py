@@ -38,7 +38,7 @@ class Sessions:
         """Returns what the cookie has to say."""
         now = self._now()
         of_user = [token for token, each in self._by_token.items() if each.principal == principal]
-        for token in of_user[: len(of_user) + 1 - SESSIONS_PER_USER_MAX]:
+        for token in of_user[: max(0, len(of_user) + 1 - SESSIONS_PER_USER_MAX)]:
             del self._by_token[token]
         while len(self._by_token) >= SESSIONS_MAX:
             del self._by_token[next(iter(self._by_token))]

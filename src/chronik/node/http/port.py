@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from chronik.config import Address, NodeConfig
 
 if TYPE_CHECKING:
-    from chronik.node.http_side import HttpSide
+    from chronik.node.http.side import HttpSide
 
 logger = logging.getLogger("chronik.node")
 
