@@ -10,10 +10,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
+from tests import long
 
 ROOT: Final = Path(__file__).parents[3]
 AXE: Final = ROOT / ".tools" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
@@ -24,8 +27,9 @@ WAIT_MS: Final = 60_000
 """For machines that do much else."""
 DESKTOP: Final = {"width": 1280, "height": 860}
 PHONE: Final = {"width": 390, "height": 844}
-RULES_OF_COLOUR: Final = ["color-contrast"]
-"""All that a theme can break."""
+SIZES: Final = {"": DESKTOP, "-phone": PHONE}
+THEMES: Final = {"": "light", "-dark": "dark"}
+USUAL: Final = ("", "-phone-dark")
 
 
 def chromium() -> str:
@@ -113,42 +117,33 @@ class Console:
 
     # Looking
 
-    def look(self, name: str, *, picture: bool = False, thorough: bool = False) -> None:
-        """Has axe look at the page as it is, light and dark, on a desktop and on a phone. No theme changes what is
-        there, so that of dark ones only the colours are looked at, unless it is to be thorough."""
-        page = self.page
+    def look(self, name: str, *pictures: str) -> None:
+        """Has axe look at the page as it is: light on a desktop and dark on a phone, and the other two in long runs.
+        `pictures` are those to take: "" on a desktop, "-phone", "-dark", "-phone-dark"."""
         found: list[str] = []
-        for kind, size in (("desktop", DESKTOP), ("phone", PHONE)):
-            page.set_viewport_size(size)
-            for theme in ("light", "dark"):
-                page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-                rules = None if theme == "light" or thorough else RULES_OF_COLOUR
-                found += [f"{name}, {kind}, {theme}: {each}" for each in self._axe(rules)]
-                if picture and TAKES_PICTURES:
-                    self._picture(name, kind, theme)
-            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                found.append(f"{name}, {kind}: wider than the window")
-        page.emulate_media(color_scheme="light", reduced_motion="reduce")
-        page.set_viewport_size(DESKTOP)
+        for (ending, size), (theme, colours) in product(SIZES.items(), THEMES.items()):
+            is_pictured = TAKES_PICTURES and ending + theme in pictures
+            if not (is_pictured or long.LONG or ending + theme in USUAL):
+                continue
+            self.page.set_viewport_size(size)
+            self.page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+            found += [f"{name}{ending}{theme}: {each}" for each in self._axe()]
+            if self.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                found.append(f"{name}{ending}{theme}: wider than the window")
+            if is_pictured:
+                self._picture(f"{name}{ending}{theme}")
+        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        self.page.set_viewport_size(DESKTOP)
         assert not found, "\n".join(found)
 
-    def _axe(self, rules: list[str] | None) -> list[str]:
+    def _axe(self) -> list[str]:
         if not self.page.evaluate("typeof axe === 'object'"):
             self.page.evaluate(AXE.read_text(encoding="utf-8") + ";0")
-        options: dict[str, Any] = {"resultTypes": ["violations"]}
-        if rules is not None:
-            options["runOnly"] = {"type": "rule", "values": rules}
-        result = self.page.evaluate("options => axe.run(document, options)", options)
+        result = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         nodes = [(each["id"], node) for each in result["violations"] for node in each["nodes"]]
         return [f"{rule}: {node['html'][:200]} ({node['failureSummary']})" for rule, node in nodes]
 
-    def _picture(self, name: str, kind: str, theme: str) -> None:
+    def _picture(self, name: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
-        ending = {"desktop": "", "phone": "-phone"}[kind] + {"light": "", "dark": "-dark"}[theme]
-        self.page.screenshot(path=PICTURES / f"{name}{ending}.png", animations="disabled")
-
-    def keep_picture(self, name: str) -> None:
-        """Of the page as it is, on a desktop."""
-        if TAKES_PICTURES:
-            PICTURES.mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+        self.page.evaluate("document.querySelectorAll('.toast').forEach(each => each.remove())")
+        self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests import long
 from tests.console.web.browser import PHONE, WAIT_MS, Console, browser
 from tests.console.web.secured_cluster import ADA, ADMIN, PIPELINE, SecuredCluster
 
@@ -54,7 +53,7 @@ def test_every_page_and_every_action(console: Console, cluster: SecuredCluster) 
 def logging_in(console: Console, cluster: SecuredCluster) -> None:
     console.log_in(ADMIN, "wrong")
     console.sees("the name or the password is wrong")
-    console.look("login", picture=True)
+    console.look("login", "")
     console.say_who(ADMIN, cluster.passwords[ADMIN])
     console.sees("3 of 3 agree")
 
@@ -63,7 +62,7 @@ def overview(console: Console) -> None:
     page = console.page
     assert page.locator("article").count() == 3
     page.locator(".pulse", has_text="Live").wait_for()
-    console.look("overview", picture=True, thorough=long.LONG)
+    console.look("overview", "", "-dark", "-phone", "-phone-dark")
     for chart in ("Throughput", "Latency", "Lag"):
         page.get_by_label(chart, exact=True).get_by_role("button", name="Table").click()
         page.get_by_role("table", name=chart).wait_for()
@@ -75,7 +74,7 @@ def overview(console: Console) -> None:
 def topics(console: Console) -> None:
     page = console.page
     console.open("/topics")
-    console.look("topics", picture=True)
+    console.look("topics", "")
     page.keyboard.press("/")
     page.keyboard.type("paym")
     page.get_by_role("link", name="orders").wait_for(state="detached")
@@ -117,19 +116,19 @@ def messages(console: Console, cluster: SecuredCluster) -> None:
     page = console.page
     console.open("/topics/orders")
     page.get_by_text("3 of 3").first.wait_for()
-    console.look("topic", picture=True)
+    console.look("topic", "", "-phone")
     console.button("Write a message").click()
     console.dialog().get_by_label("Key", exact=True).fill("grace")
     console.dialog().get_by_label("Value", exact=True).fill('{"wonder": 9007199254740993}')
     console.dialog().get_by_label("Value is").select_option("json")
-    console.look("produce", picture=True)
+    console.look("produce", "")
     console.confirm("Write")
     console.sees("Written to partition")
     page.get_by_role("link", name="Messages").click()
     page.locator("tr.message").first.wait_for()
     page.locator("tr.message", has_text="wonder").get_by_role("button").click()
     assert "9007199254740993" in page.locator(".detail pre").last.inner_text()  # digit by digit
-    console.look("messages", picture=True)
+    console.look("messages", "", "-dark", "-phone")
     for view, shown in (("Python", "TopicPartition("), ("CLI", "chronik consume orders"), ("SQL", "_offset =")):
         page.get_by_role("button", name=view, exact=True).click()
         assert shown in page.locator(".detail pre").last.inner_text()
@@ -139,7 +138,7 @@ def messages(console: Console, cluster: SecuredCluster) -> None:
     console.sees("All was looked at.")
     page.locator("tr.message").first.wait_for()
     assert page.locator("tr.message").count() == 1
-    console.look("search", picture=True)
+    console.look("search", "")
     page.get_by_role("link", name="Live tail").click()
     console.sees("Listening")
     cluster.produce("orders", 3, 9000)
@@ -163,12 +162,12 @@ def groups(console: Console) -> None:
     console.look("groups")
     page.get_by_role("link", name="billing").click()
     page.get_by_role("heading", name="Lag by partition").wait_for()
-    console.look("group", picture=True)
+    console.look("group", "", "-dark")
     console.button("Reset offsets").click()
     console.dialog().get_by_label("Go to").select_option("end")
     console.button("Show the plan").click()
     console.sees("What would move")
-    console.look("reset", picture=True)
+    console.look("reset", "")
     console.confirm("Reset offsets")
     page.locator(".facts", has_text="0 records").wait_for()
     console.button("Forget").click()
@@ -182,7 +181,7 @@ def groups(console: Console) -> None:
 def transactions(console: Console) -> None:
     console.open("/transactions")
     console.page.get_by_role("link", name="payments").wait_for()
-    console.look("transactions", picture=True)
+    console.look("transactions", "")
     console.button("Abort").click()
     console.confirm("Abort", plan="billing-3")
     console.sees("every committed record can be read")
@@ -207,7 +206,7 @@ def nodes(console: Console) -> None:
     page.locator(".notice").first.wait_for()
     console.button("Drain").click()
     console.dialog().locator(".plan li").first.wait_for()
-    console.look("drain", picture=True)
+    console.look("drain", "")
     console.confirm("Drain")
     console.button("Undrain").click()
     console.confirm("Undrain")
@@ -234,7 +233,7 @@ def security(console: Console) -> None:
     console.dialog().get_by_label("Name").fill("orders")
     console.confirm("Give the right")
     console.page.locator("tr", has_text="User:eve").wait_for()
-    console.look("rights", picture=True)
+    console.look("rights", "")
     console.button("Take away", row="User:eve").click()
     console.confirm("Take it away")
     console.page.locator("tr", has_text="User:eve").wait_for(state="detached")
@@ -257,7 +256,7 @@ def tables(console: Console) -> None:
     console.sees("the table was changed by somebody else")
     console.page.get_by_role("link", name="orders").click()
     console.page.get_by_role("heading", name="Progress by partition").wait_for()
-    console.look("table", picture=True)
+    console.look("table", "")
 
 
 def jumping(console: Console) -> None:
@@ -266,7 +265,7 @@ def jumping(console: Console) -> None:
     page.keyboard.press("Control+k")
     page.keyboard.type("orders")
     page.get_by_role("option", name="orders").first.wait_for()
-    console.look("palette", picture=True)
+    console.look("palette", "-dark")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="orders").wait_for()
     page.keyboard.press("g")
@@ -304,14 +303,14 @@ def test_a_node_that_is_gone_is_shown_as_gone_and_comes_back(console: Console, c
     cluster[3].kill()
     page.get_by_label("Node 3", exact=True).get_by_text("gone").wait_for()
     page.locator(".attention").first.wait_for()
-    console.look("a-node-is-gone", picture=True)
+    console.look("a-node-is-gone", "", "-dark")
     cluster[3].restart()
     page.get_by_label("Node 3", exact=True).get_by_text("online").wait_for()
     console.sees("3 of 3 agree")
     cluster[1].pause()
     page.locator(".gone-bar", has_text="Node 1 does not answer.").wait_for()
     page.locator(".gone-bar", has_text="old").wait_for()
-    console.look("gone", picture=True)
+    console.look("gone", "")
     cluster[1].resume()
     page.locator(".gone-bar").wait_for(state="hidden", timeout=WAIT_MS)
     page.locator(".pulse", has_text="Live").wait_for()

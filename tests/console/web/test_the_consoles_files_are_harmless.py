@@ -1,4 +1,4 @@
-"""What the console is made of: no markup from data, no host but the node, nothing inline; what others made unchanged."""
+"""What the console is made of: no markup from data, no host but the node, nothing inline, nothing of others changed."""
 
 from __future__ import annotations
 

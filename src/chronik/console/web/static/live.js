@@ -4,6 +4,7 @@ import { get, onSilence } from "./api.js";
 import { Stream } from "./stream.js";
 
 const KEPT_MS = 5 * 60_000;
+const ANSWER_WITHIN_MS = 3_000;
 
 export const live = {
   /** "waiting" before the first word, then "up", "gone", or "refused" for who may not see the cluster. */
@@ -50,13 +51,19 @@ function hear(message) {
   } else if (message.kind === "lost") lost();
 }
 
+let asking = false;
+
 /** The stream ended: because the node is gone, or because we may not (or no longer) listen? It says so itself. */
 async function lost() {
+  if (asking) return;
+  asking = true;
   try {
-    await get("/cluster");
+    await get("/cluster", {}, AbortSignal.timeout(ANSWER_WITHIN_MS));
   } catch (error) {
     if (error.status === 403) become("refused");
-    else if (error.status === 0) become("gone");
+    else if (!error.status) become("gone");
+  } finally {
+    asking = false;
   }
 }
 

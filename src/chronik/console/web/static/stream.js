@@ -3,7 +3,7 @@
 
 const ADDRESS = "/api/v1/stream";
 const KEPT_MS = 5 * 60_000;
-const SILENT_MS = 8_000;
+const SILENT_MS = 6_000;
 const RETRY_MS = 1_500;
 
 export class Stream {
@@ -48,10 +48,9 @@ export class Stream {
   lost() {
     this.source?.close();
     this.source = null;
-    if (this.up !== false) {
-      this.up = false;
-      this.tell({ kind: "lost", heardMs: this.heardMs });
-    }
+    this.up = false;
+    // Said again with each try: a node that is back may ask who we are, and only a page can answer that.
+    this.tell({ kind: "lost", heardMs: this.heardMs });
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.retry(), RETRY_MS);
   }

@@ -42,8 +42,9 @@ export function overviewPage() {
   }
 
   function draw() {
-    if (said !== `${cluster.verdict} ${cluster.agrees}`) {
-      said = `${cluster.verdict} ${cluster.agrees}`;
+    const verdictNow = `${cluster.verdict} ${cluster.agrees} ${(cluster.nodes ?? []).map((each) => each.reachable)}`;
+    if (said !== verdictNow) {
+      said = verdictNow;
       fill(verdict, h("div", { class: "verdict-box", role: "status" }));
     }
     drawVerdict(verdict.firstChild, cluster);
@@ -67,7 +68,8 @@ export function overviewPage() {
 }
 
 function drawVerdict(element, cluster) {
-  const tone = cluster.agrees === false ? "error" : cluster.agrees === null || cluster.agrees === undefined ? "warning" : "ok";
+  const whole = (cluster.nodes ?? []).every((node) => node.reachable !== false);
+  const tone = cluster.agrees === false ? "error" : cluster.agrees && whole ? "ok" : "warning";
   const glyph = { ok: "check", warning: "info", error: "warning" }[tone];
   element.className = `verdict-box verdict-${tone}`;
   const where = [cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`, cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "nobody leads" : `node ${cluster.leader_id} leads`, `term ${format.count(cluster.term)}`].filter(Boolean).join(" · ");
@@ -114,9 +116,8 @@ function nodeCard(node, cluster) {
       h("h3", {}, h("a", { href: link("nodes", node.id), "data-focus": `node-${node.id}` }, `Node ${node.id}`)),
       gone ? badge("gone", "error") : badge(node.status, STATUS[node.status] ?? "plain"),
       node.role && !gone ? badge(node.role, node.role === "leader" ? "accent" : "plain") : null,
-      node.is_me ? badge("you are here", "plain") : null,
     ),
-    h("p", { class: "mono muted small" }, `${node.host}:${node.port}${node.rack ? ` · ${node.rack}` : ""}`),
+    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "not here yet", node.rack, node.is_me && "you are here"].filter(Boolean).join(" · ")),
     h("div", { class: "hash" }, fingerprint(hash, differs), h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state not known")),
     facts([
       ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
 const SHOWN_MS = 6_000;
+const SHOWN_MAX = 3;
 const region = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
 
 export function say(text, tone = "ok") {
@@ -11,6 +12,7 @@ export function say(text, tone = "ok") {
   (document.querySelector("dialog[open]") ?? document.body).append(region);
   const toast = h("p", { class: `toast toast-${tone}` }, icon(tone === "error" ? "error" : "check"), text);
   region.append(toast);
+  while (region.children.length > SHOWN_MAX) region.firstChild.remove();
   setTimeout(() => toast.remove(), SHOWN_MS);
 }
 
