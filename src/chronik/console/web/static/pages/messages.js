@@ -15,6 +15,7 @@ const STATE = ["mode", "partition", "from", "limit", "isolation", "text", "max",
 export function messagesCard(name, params, head) {
   let state = params;
   let running = null;
+  let drawn = 0;
   const top = h("div", {});
   const status = h("div", { class: "messages-status", role: "status" });
   const list = messageList(name);
@@ -27,10 +28,15 @@ export function messagesCard(name, params, head) {
   function begin() {
     stop();
     fill(foot);
-    fill(top, tabs(MODES.map(([id, label]) => ({ id, label, href: link("topics", name, { ...parse().params, tab: "messages", mode: id === "browse" ? "" : id, open: "" }) })), mode(), "Ways to find messages"), controls());
+    drawTop();
     if (mode() === "browse") browse();
     else if (mode() === "search") state.text ? search() : (list.show([]), say("Type what a key, a value or a header contains."));
     else tail();
+  }
+
+  function drawTop() {
+    drawn = head.data?.partitions?.length ?? 0;
+    fill(top, tabs(MODES.map(([id, label]) => ({ id, label, href: link("topics", name, { ...parse().params, tab: "messages", mode: id === "browse" ? "" : id, open: "" }) })), mode(), "Ways to find messages"), controls());
   }
 
   function stop() {
@@ -52,7 +58,7 @@ export function messagesCard(name, params, head) {
     else if (mode() === "search") {
       const text = field("text", "Contains", { value: state.text ?? "", required: true });
       text.input.dataset.search = "";
-      fields = [text, partition, ...start.fields, choice("max", "Look at most at", [["10000", "10,000 records"], ["100000", "100,000 records"], ["1000000", "1,000,000 records"], ["10000000", "10,000,000 records"]], { value: state.max ?? "1000000" }), choice("seconds", "for at most", [["10", "10 s"], ["30", "30 s"], ["120", "2 min"], ["300", "5 min"]], { value: state.seconds ?? "30" }), isolation];
+      fields = [text, partition, ...start.fields, choice("max", "Look at most at", [["10000", "10,000 records"], ["100000", "100,000 records"], ["1000000", "1,000,000 records"], ["10000000", "10,000,000 records"]], { value: state.max ?? "1000000" }), choice("seconds", "For at most", [["10", "10 s"], ["30", "30 s"], ["120", "2 min"], ["300", "5 min"]], { value: state.seconds ?? "30" }), isolation];
     } else fields = [partition, isolation];
     const submit = (event) => {
       event.preventDefault();
@@ -209,6 +215,10 @@ export function messagesCard(name, params, head) {
     node,
     refresh: () => mode() === "browse" && !state.open && begin(),
     close: stop,
+    update: (topic) => {
+      // Only now it is known how many partitions there are to choose from; nobody's choice is taken away for that.
+      if (topic.partitions.length !== drawn && !top.contains(document.activeElement)) drawTop();
+    },
     params: (next) => {
       const changed = STATE.some((key) => (state[key] ?? "") !== (next[key] ?? ""));
       state = next;

@@ -35,12 +35,13 @@ export function topicPage(name, params) {
   }
 
   function drawHead(topic) {
-    if (tab === "partitions") inner?.update?.(topic);
-    return topicFacts(topic);
+    inner?.update?.(topic);
+    return topicFacts(topic, tab === "partitions");
   }
 
   function open(next) {
     tab = next.tab ?? "partitions";
+    if (head.data) head.show();
     bar.replaceChildren(tabs(TABS.map(([id, label]) => ({ id, label, href: link("topics", name, { tab: id === "partitions" ? "" : id }) })), tab));
     inner?.close?.();
     const partitions = () => head.data?.partitions ?? [];
@@ -77,7 +78,7 @@ export function topicPage(name, params) {
   };
 }
 
-function topicFacts(topic) {
+function topicFacts(topic, all) {
   const behind = topic.partitions.filter((each) => each.isr.length < each.replicas.length).length;
   const offline = topic.partitions.filter((each) => each.leader === null || each.leader < 0).length;
   const records = topic.partitions.reduce((sum, each) => sum + Math.max(0, (each.end_offset ?? 0) - (each.start_offset ?? 0)), 0);
@@ -88,9 +89,9 @@ function topicFacts(topic) {
     ["Copies", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
     ["Offsets kept", number(records)],
     ["Size, one copy", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
-    ["Cleanup", format.known(topic.cleanup_policy)],
-    topic.last_changed ? ["Last changed", format.moment(topic.last_changed).slice(0, 19)] : null,
-    topic.id ? ["Id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
+    all && ["Cleanup", format.known(topic.cleanup_policy)],
+    all && topic.last_changed ? ["Last changed", format.moment(topic.last_changed).slice(0, 19)] : null,
+    all && topic.id ? ["Id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
   ], "facts-row"));
 }
 
