@@ -1,0 +1,173 @@
+"""Requests made from the OpenAPI document, right ones and spoiled ones: never 500, and answers have the shapes that it
+promises. With schemathesis, where that is installed, and by a small generator of our own."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+import pytest
+
+from chronik.console.rest.openapi import REFUSALS, document
+from chronik.console.rest.operation import Operation
+from chronik.console.rest.table import OPERATIONS
+from tests import long
+from tests.api.guarded import GuardedNode
+from tests.console.rest.asking import Answer, Browser, basic
+from tests.console.rest.conftest import PASSWORD
+
+ROUNDS = long.count(8, 2_000)
+"""For each operation."""
+
+NAMES = ("fuzzed", "fuzzed-2", "nothing", "a b", "ä/ö", "..", "x" * 300, "\u202e", "%00", "0")
+TEXTS = ("", "start", "end", "-5", "@2026-01-01", "@", "~0:1", "5", "+5", "null", "[]", "\x00", "😀", "x" * 2000)
+NUMBERS = (0, 1, -1, 5, 2**31 - 1, 2**31, -(2**63), 2**63 - 1, 2**64, 10**30, 1.5)
+OTHERS: tuple[Any, ...] = (None, True, "", "x", 5, -1, 1.5, [], {}, [[]], {"x": {}}, "x" * 3000)
+
+DOCUMENT = document()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+class Generator:
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def value(self, schema: dict[str, Any], depth: int = 0) -> Any:
+        """Makes what the schema allows, or nearly so."""
+        choose = self._random.choice
+        if "$ref" in schema:
+            return self.value(SCHEMAS[schema["$ref"].rpartition("/")[2]], depth)
+        if "anyOf" in schema:
+            return self.value(choose(schema["anyOf"]), depth)
+        if "enum" in schema:
+            return choose(schema["enum"])
+        kind = schema.get("type")
+        if kind == "object":
+            return self._object(schema, depth)
+        if kind == "array":
+            count = max(schema.get("minItems", 0), self._random.randrange(3))
+            return [self.value(schema.get("items", {}), depth + 1) for _ in range(count)]
+        if kind in ("integer", "number"):
+            low, high = schema.get("minimum", -5), schema.get("maximum", 5)
+            return choose([low, high, min(max(1, low), high)])
+        if kind == "boolean":
+            return choose([True, False])
+        return None if kind == "null" else choose([*NAMES, *TEXTS])
+
+    def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
+        required = schema.get("required", ())
+        found = {
+            name: self.value(inner, depth + 1)
+            for name, inner in schema.get("properties", {}).items()
+            if name in required or self._random.random() < 0.7
+        }
+        if "additionalProperties" in schema and isinstance(schema["additionalProperties"], dict):
+            keys = [self._random.choice(["0", "1", "retention.ms", "producer_byte_rate", "x"]) for _ in range(2)]
+            found |= {key: self.value(schema["additionalProperties"], depth + 1) for key in keys}
+        return found
+
+    def spoiled(self, value: Any) -> Any:
+        """Changes one thing of it."""
+        choose = self._random.choice
+        if isinstance(value, dict) and value and self._random.random() < 0.8:
+            key = choose(list(value))
+            change = choose(["gone", "other", "inner", "more"])
+            if change == "gone":
+                return {name: each for name, each in value.items() if name != key}
+            if change == "more":
+                return value | {self.word(): choose(OTHERS)}
+            return value | {key: self.spoiled(value[key]) if change == "inner" else choose([*OTHERS, *NUMBERS])}
+        if isinstance(value, list) and value and self._random.random() < 0.8:
+            return [*value, choose(OTHERS)]
+        return choose([*OTHERS, *NUMBERS])
+
+    def word(self) -> str:
+        return "".join(self._random.choices(string.printable, k=self._random.randrange(1, 8)))
+
+    def path(self, described: dict[str, Any], template: str) -> str:
+        for each in described["parameters"]:
+            if each["in"] == "path":
+                value = self._random.choice([*NAMES, "1", "7"]) if self._random.random() < 0.9 else self.word()
+                template = template.replace(f"{{{each['name']}}}", quote(str(value), safe=""))
+        query = {
+            each["name"]: self.value(each["schema"]) if self._random.random() < 0.7 else self._random.choice(TEXTS)
+            for each in described["parameters"]
+            if each["in"] == "query" and self._random.random() < 0.6
+        }
+        told = {name: json.dumps(value) if isinstance(value, bool) else value for name, value in query.items()}
+        return template + (f"?{urlencode(told)}" if told else "")
+
+
+def check(operation: Operation, answer: Answer) -> None:
+    told = f"{operation.id}: {answer}"
+    if answer.status == operation.status:
+        if operation.events is None:
+            msgspec.json.decode(answer.body, type=operation.answer)
+        return
+    assert answer.status in REFUSALS, told
+    assert answer.json["error"], told
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
+def test_whatever_is_asked_is_answered_as_the_document_says(
+    node: GuardedNode, operation: Operation, request: pytest.FixtureRequest
+) -> None:
+    root = Browser(node.http, authorization=basic("root", PASSWORD))
+    root.post("/topics", {"name": "fuzzed", "partitions": 2})
+    made = Generator(long.SEED)
+    described = DOCUMENT["paths"][operation.path][operation.method.lower()]
+    for number in range(ROUNDS):
+        path = made.path(described, operation.path)
+        body = None
+        if operation.body is not None:
+            body = made.value(described["requestBody"]["content"]["application/json"]["schema"])
+            if number % 2:
+                body = made.spoiled(body)
+            if operation.id == "quotas_put" and isinstance(body, dict):  # nobody who asks here is to be slowed down
+                body["entity"] = {"user": "fuzzed"}
+        if operation.events is None:
+            check(operation, root.ask(operation.method, path, json.dumps(body).encode() if body is not None else None))
+        else:
+            check(operation, root.first_event(path, waits_for_it=False))
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_nothing(node: GuardedNode) -> None:
+    if find_spec("schemathesis") is None or find_spec("schemathesis.openapi") is None:
+        pytest.skip("schemathesis is not installed")
+    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+    if not hasattr(schemathesis, "openapi"):
+        pytest.skip("schemathesis is not installed whole")
+    import hypothesis
+
+    schema = schemathesis.openapi.from_dict(document())
+    headers = {"Authorization": basic("root", PASSWORD)}
+    limits = hypothesis.settings(
+        max_examples=long.count(3, 200),
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    streams = {operation.path for operation in OPERATIONS if operation.events is not None}
+    asked = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if operation.path in streams or operation.path == "/quotas":
+            continue
+
+        @limits
+        @hypothesis.given(case=operation.as_strategy())
+        def ask(case: Any) -> None:
+            nonlocal asked
+            asked += 1
+            response = case.call(base_url=f"http://{node.http}/api/v1", headers=headers)
+            assert response.status_code < 500 or response.status_code in (501, 503, 504), response.text
+
+        ask()
+    assert asked > len(OPERATIONS)
