@@ -146,4 +146,5 @@ class Console:
     def _picture(self, name: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.evaluate("document.querySelectorAll('.toast').forEach(each => each.remove())")
-        self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+        whole = name in ("overview", "overview-dark")  # with its charts
+        self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", full_page=whole)

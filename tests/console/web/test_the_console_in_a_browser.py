@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.console.web.browser import PHONE, WAIT_MS, Console, browser
+from tests.console.web.browser import PHONE, TAKES_PICTURES, WAIT_MS, Console, browser
 from tests.console.web.secured_cluster import ADA, ADMIN, PIPELINE, SecuredCluster
+
+SECONDS_OF_TRAFFIC = 90 if TAKES_PICTURES else 0
+"""So that pictures have charts with something in them."""
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -38,7 +41,7 @@ def console(started: Any, cluster: SecuredCluster) -> Iterator[Console]:
 def test_every_page_and_every_action(console: Console, cluster: SecuredCluster) -> None:
     producer = cluster.open_transaction()
     logging_in(console, cluster)
-    overview(console)
+    overview(console, cluster)
     topics(console)
     messages(console, cluster)
     groups(console)
@@ -53,16 +56,19 @@ def test_every_page_and_every_action(console: Console, cluster: SecuredCluster) 
 def logging_in(console: Console, cluster: SecuredCluster) -> None:
     console.log_in(ADMIN, "wrong")
     console.sees("the name or the password is wrong")
-    console.look("login", "")
+    console.look("login")
     console.say_who(ADMIN, cluster.passwords[ADMIN])
     console.sees("3 of 3 agree")
 
 
-def overview(console: Console) -> None:
+def overview(console: Console, cluster: SecuredCluster) -> None:
     page = console.page
+    for second in range(SECONDS_OF_TRAFFIC):
+        cluster.produce("orders", 30 + 20 * (second % 7), 1000 * second)
+        page.wait_for_timeout(1000)
     assert page.locator("article").count() == 3
     page.locator(".pulse", has_text="Live").wait_for()
-    console.look("overview", "", "-dark", "-phone", "-phone-dark")
+    console.look("overview", "", "-dark", "-phone-dark")
     for chart in ("Throughput", "Latency", "Lag"):
         page.get_by_label(chart, exact=True).get_by_role("button", name="Table").click()
         page.get_by_role("table", name=chart).wait_for()
@@ -74,7 +80,7 @@ def overview(console: Console) -> None:
 def topics(console: Console) -> None:
     page = console.page
     console.open("/topics")
-    console.look("topics", "")
+    console.look("topics")
     page.keyboard.press("/")
     page.keyboard.type("paym")
     page.get_by_role("link", name="orders").wait_for(state="detached")
@@ -116,19 +122,19 @@ def messages(console: Console, cluster: SecuredCluster) -> None:
     page = console.page
     console.open("/topics/orders")
     page.get_by_text("3 of 3").first.wait_for()
-    console.look("topic", "", "-phone")
+    console.look("topic", "")
     console.button("Write a message").click()
     console.dialog().get_by_label("Key", exact=True).fill("grace")
     console.dialog().get_by_label("Value", exact=True).fill('{"wonder": 9007199254740993}')
     console.dialog().get_by_label("Value is").select_option("json")
-    console.look("produce", "")
+    console.look("produce")
     console.confirm("Write")
     console.sees("Written to partition")
     page.get_by_role("link", name="Messages").click()
     page.locator("tr.message").first.wait_for()
     page.locator("tr.message", has_text="wonder").get_by_role("button").click()
     assert "9007199254740993" in page.locator(".detail pre").last.inner_text()  # digit by digit
-    console.look("messages", "", "-dark", "-phone")
+    console.look("messages", "", "-phone")
     for view, shown in (("Python", "TopicPartition("), ("CLI", "chronik consume orders"), ("SQL", "_offset =")):
         page.get_by_role("button", name=view, exact=True).click()
         assert shown in page.locator(".detail pre").last.inner_text()
@@ -138,7 +144,7 @@ def messages(console: Console, cluster: SecuredCluster) -> None:
     console.sees("All was looked at.")
     page.locator("tr.message").first.wait_for()
     assert page.locator("tr.message").count() == 1
-    console.look("search", "")
+    console.look("search")
     page.get_by_role("link", name="Live tail").click()
     console.sees("Listening")
     cluster.produce("orders", 3, 9000)
@@ -162,7 +168,7 @@ def groups(console: Console) -> None:
     console.look("groups")
     page.get_by_role("link", name="billing").click()
     page.get_by_role("heading", name="Lag by partition").wait_for()
-    console.look("group", "", "-dark")
+    console.look("group")
     console.button("Reset offsets").click()
     console.dialog().get_by_label("Go to").select_option("end")
     console.button("Show the plan").click()
@@ -265,7 +271,7 @@ def jumping(console: Console) -> None:
     page.keyboard.press("Control+k")
     page.keyboard.type("orders")
     page.get_by_role("option", name="orders").first.wait_for()
-    console.look("palette", "-dark")
+    console.look("palette")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="orders").wait_for()
     page.keyboard.press("g")
@@ -303,7 +309,7 @@ def test_a_node_that_is_gone_is_shown_as_gone_and_comes_back(console: Console, c
     cluster[3].kill()
     page.get_by_label("Node 3", exact=True).get_by_text("gone").wait_for()
     page.locator(".attention").first.wait_for()
-    console.look("a-node-is-gone", "", "-dark")
+    console.look("a-node-is-gone", "")
     cluster[3].restart()
     page.get_by_label("Node 3", exact=True).get_by_text("online").wait_for()
     console.sees("3 of 3 agree")
