@@ -27,6 +27,8 @@ WAIT_MS: Final = 60_000
 """For machines that do much else."""
 DESKTOP: Final = {"width": 1280, "height": 860}
 PHONE: Final = {"width": 390, "height": 844}
+TALL: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120}
+"""Pictures that show more: the charts, a whole message."""
 SIZES: Final = {"": DESKTOP, "-phone": PHONE}
 THEMES: Final = {"": "light", "-dark": "dark"}
 USUAL: Final = ("", "-phone-dark")
@@ -146,5 +148,6 @@ class Console:
     def _picture(self, name: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.evaluate("document.querySelectorAll('.toast').forEach(each => each.remove())")
-        whole = name in ("overview", "overview-dark")  # with its charts
-        self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", full_page=whole)
+        if name in TALL:
+            self.page.set_viewport_size({**DESKTOP, "height": TALL[name]})
+        self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")

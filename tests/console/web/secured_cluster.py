@@ -127,7 +127,7 @@ class SecuredCluster(Cluster):
 
     def _read_some(self) -> None:
         consumer = Consumer(self.settings() | {"group.id": "billing", "enable.auto.commit": False})
-        behind = [TopicPartition("orders", partition, 40) for partition in range(3)]
+        behind = [TopicPartition("orders", partition, 40) for partition in range(2)]
         consumer.commit(offsets=behind, asynchronous=False)
         consumer.close()
 

@@ -134,6 +134,7 @@ def messages(console: Console, cluster: SecuredCluster) -> None:
     page.locator("tr.message").first.wait_for()
     page.locator("tr.message", has_text="wonder").get_by_role("button").click()
     assert "9007199254740993" in page.locator(".detail pre").last.inner_text()  # digit by digit
+    page.locator("tr.message", has_text="euros").first.get_by_role("button").click()
     console.look("messages", "", "-phone")
     for view, shown in (("Python", "TopicPartition("), ("CLI", "chronik consume orders"), ("SQL", "_offset =")):
         page.get_by_role("button", name=view, exact=True).click()
@@ -153,7 +154,8 @@ def messages(console: Console, cluster: SecuredCluster) -> None:
     console.sees("Paused.")
     console.look("tail")
     page.get_by_role("link", name="Partitions").click()
-    console.button("Trim", row="node").click()
+    page.locator("tr[data-key='1']").get_by_role("button", name="Trim").click()
+    console.dialog().get_by_label("Delete what is before offset").fill("10")
     console.confirm("Delete records", typed="orders")
     console.sees("begins at")
     console.button("Move", row="node").click()

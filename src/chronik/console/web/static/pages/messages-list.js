@@ -4,7 +4,7 @@ import { parse, setParams } from "../router.js";
 import { fill, h, hidden } from "../ui/dom.js";
 import * as format from "../ui/format.js";
 import { prettyNodes, prettyText } from "../ui/json.js";
-import { badge, copyButton, facts, icon } from "../ui/parts.js";
+import { badge, copyButton, icon } from "../ui/parts.js";
 import { say } from "../ui/toast.js";
 import { asCommand, asPython, asSql } from "./copy-as.js";
 
@@ -97,13 +97,7 @@ function detail(topic, message) {
   return h(
     "div",
     { class: "detail" },
-    facts([
-      ["Partition", h("span", { class: "number" }, String(message.partition))],
-      ["Offset", h("span", { class: "number" }, String(message.offset))],
-      [message.timestamp_type === "append" ? "Written at" : "Created at", format.moment(message.timestamp_ms)],
-      ["Size", format.bytes(message.size)],
-      ["Transaction", message.transactional ? "yes" : "no"],
-    ], "facts-row"),
+    h("p", { class: "muted small" }, `${message.timestamp_type === "append" ? "The time is the node’s: when it was written." : "The time is the producer’s."} ${message.transactional ? "Part of a transaction." : ""}`),
     h("h2", {}, "Key"),
     pretty(message.key),
     message.headers.length ? [h("h2", {}, "Headers"), h("dl", { class: "headers" }, message.headers.map((header) => h("div", {}, h("dt", { class: "mono" }, header.name), h("dd", { class: "mono" }, header.value.kind === "null" ? "null" : header.value.text))))] : null,

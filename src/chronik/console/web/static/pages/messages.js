@@ -73,23 +73,15 @@ export function messagesCard(name, params, head) {
 
   // Browse
 
-  function from() {
-    if (state.from) return state.from;
-    const limit = Number(state.limit ?? 50);
-    const partitions = state.partition ? 1 : (head.data?.partitions?.length ?? 1);
-    return `-${Math.max(1, Math.ceil(limit / partitions))}`;
-  }
+  const limit = () => Number(state.limit ?? 50);
+  const from = () => state.from || `-${limit()}`;
 
   async function browse() {
     const cancel = new AbortController();
     running = { stop: () => cancel.abort() };
     say(waiting("Reading…"));
     try {
-      // How many of each partition are the newest fifty depends on how many partitions there are.
-      if (!state.from && !state.partition && !head.data) await head.refresh();
-      if (cancel.signal.aborted) return;
-      const limit = Number(state.limit ?? 50);
-      const answer = await get(at("topics", name, "messages"), { partition: state.partition, from: from(), limit, isolation: state.isolation }, cancel.signal);
+      const answer = await get(at("topics", name, "messages"), { partition: state.partition, from: from(), limit: limit(), isolation: state.isolation }, cancel.signal);
       const newestFirst = from().startsWith("-");
       const items = newestFirst ? [...answer.items].reverse() : answer.items;
       list.show(items);
@@ -101,12 +93,11 @@ export function messagesCard(name, params, head) {
   }
 
   function more(items, { next }) {
-    const limit = Number(state.limit ?? 50);
     const offsets = items.map((item) => item.offset);
     const first = state.partition && items.length ? Math.min(...offsets) : null;
     const move = (to) => setParams({ from: to, open: "" }, { replace: false });
     return [
-      first ? button("Older", () => move(String(Math.max(0, first - limit))), { glyph: "back", small: true, focus: "older" }) : null,
+      first ? button("Older", () => move(String(Math.max(0, first - limit()))), { glyph: "back", small: true, focus: "older" }) : null,
       next ? button("Newer", () => move(next), { small: true, focus: "newer" }) : null,
       button("Newest", () => (state.from ? move("") : begin()), { small: true, glyph: "refresh", focus: "newest" }),
     ];
