@@ -60,6 +60,13 @@ def test_each_node_is_where_the_peers_have_it() -> None:
     assert children(NodeConfig(node_id=4, rack="cellar", peers=config.peers), 1, [])[0].rack == "cellar"
 
 
+def test_one_console_shows_all_of_them() -> None:
+    config = NodeConfig(node_id=1, peers=peers([*range(1, 7)]), http=Address(HOST, 6092), http_is_default=True)
+    first, second = (list(node.command) for node in children(config, 2, []))
+    assert "--http" not in first, "it is where it usually is, if that is free"
+    assert second[-2:] == ["--http", "off"]
+
+
 @pytest.mark.parametrize(
     ("config", "count", "told"),
     [
