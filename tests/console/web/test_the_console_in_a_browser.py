@@ -11,7 +11,7 @@ import pytest
 from tests.console.web.browser import PHONE, TAKES_PICTURES, WAIT_MS, Console, browser
 from tests.console.web.secured_cluster import ADA, ADMIN, PIPELINE, SecuredCluster
 
-SECONDS_OF_TRAFFIC = 90 if TAKES_PICTURES else 0
+SECONDS_OF_TRAFFIC = 40 if TAKES_PICTURES else 0
 """So that pictures have charts with something in them."""
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -25,9 +25,10 @@ def started() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def cluster(started: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    with SecuredCluster(tmp_path_factory.mktemp("cluster")) as running:
-        running.fill()
-        yield running
+    secured = SecuredCluster(tmp_path_factory.mktemp("cluster"))
+    with secured:
+        secured.fill()
+        yield secured
 
 
 @pytest.fixture

@@ -73,8 +73,13 @@ export function messagesCard(name, params, head) {
 
   // Browse
 
-  const limit = () => Number(state.limit ?? 50);
-  const from = () => state.from || `-${limit()}`;
+  function limit() {
+    return Number(state.limit ?? 50);
+  }
+
+  function from() {
+    return state.from || `-${limit()}`;
+  }
 
   async function browse() {
     const cancel = new AbortController();
