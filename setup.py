@@ -6,8 +6,8 @@ from pathlib import Path
 
 from setuptools import setup
 
-ONLY_LINKS = ("Running it", "Read on")
-"""Sections that would say nothing without them."""
+ONLY_LINKS = ("Running it", "Read on", "See it")
+"""Sections that would say nothing without them, or without their picture."""
 
 
 def description(readme: str) -> str:

@@ -1,0 +1,67 @@
+// One way to ask the node: JSON in and out, errors as sentences that can be shown.
+
+const BASE = "/api/v1";
+const ANSWER_WITHIN_MS = 35_000;
+
+export class ApiError extends Error {
+  constructor(message, status, code = null) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+const events = new EventTarget();
+export const onLoginNeeded = (listener) => events.addEventListener("login", listener);
+export const onSilence = (listener) => events.addEventListener("silence", listener);
+
+export function address(path, query = {}) {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== "") params.set(name, String(value));
+  }
+  const text = params.toString();
+  return `${BASE}${path}${text ? `?${text}` : ""}`;
+}
+
+/** A path whose parts come from people: names of topics and groups may have any character in them. */
+export const at = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
+
+async function ask(method, path, { query, body, signal } = {}) {
+  const limit = AbortSignal.timeout(ANSWER_WITHIN_MS);
+  const request = { method, headers: { Accept: "application/json" }, credentials: "same-origin", cache: "no-store" };
+  request.signal = signal ? AbortSignal.any([signal, limit]) : limit;
+  if (method !== "GET") request.headers["Content-Type"] = "application/json";
+  if (body !== undefined) request.body = JSON.stringify(body);
+  let response;
+  let text;
+  try {
+    response = await fetch(address(path, query), request);
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    events.dispatchEvent(new Event("silence"));
+    const waited = error.name === "TimeoutError";
+    const unknown = method === "GET" ? "" : " Whether it was done is not known.";
+    throw new ApiError(`The node ${waited ? "took too long to answer" : "does not answer"}.${unknown}`, 0);
+  }
+  const answer = parsed(text);
+  if (response.ok) return answer;
+  if (response.status === 401 && path !== "/login") events.dispatchEvent(new Event("login"));
+  throw new ApiError(answer?.error ?? `The node answered ${response.status}.`, response.status, answer?.code ?? null);
+}
+
+function parsed(text) {
+  if (!text) return null;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+export const get = (path, query, signal) => ask("GET", path, { query, signal });
+export const post = (path, body = {}, signal) => ask("POST", path, { body, signal });
+export const put = (path, body) => ask("PUT", path, { body });
+export const patch = (path, body) => ask("PATCH", path, { body });
+export const remove = (path, query) => ask("DELETE", path, { query });

@@ -1,0 +1,103 @@
+// What the console knows at the moment: the last word of the stream, the minutes before, and whether the node is there.
+
+import { get, onSilence } from "./api.js";
+import { Stream } from "./stream.js";
+
+const KEPT_MS = 5 * 60_000;
+const ANSWER_WITHIN_MS = 3_000;
+
+export const live = {
+  /** "waiting" before the first word, then "up", "gone", or "refused" for who may not see the cluster. */
+  state: "waiting",
+  history: [],
+  last: null,
+  heardMs: null,
+  session: null,
+};
+
+const events = new EventTarget();
+let send = () => {};
+
+export const onSample = (listener) => on("sample", listener);
+export const onState = (listener) => on("state", listener);
+
+function on(name, listener) {
+  const heard = () => listener(live);
+  events.addEventListener(name, heard);
+  return () => events.removeEventListener(name, heard);
+}
+
+function become(state) {
+  if (live.state === state) return;
+  live.state = state;
+  events.dispatchEvent(new Event("state"));
+}
+
+function hear(message) {
+  if (message.kind === "all") {
+    live.history = message.history;
+    live.last = message.history.at(-1) ?? null;
+    live.heardMs = message.heardMs;
+    if (message.up) become("up");
+    else if (message.up === false) lost();
+    if (live.last) events.dispatchEvent(new Event("sample"));
+  } else if (message.kind === "sample") {
+    live.last = message.sample;
+    live.heardMs = message.sample.heardMs;
+    if (live.history.at(-1)?.heardMs !== live.heardMs) live.history.push(message.sample);
+    while (live.history.length && live.history[0].heardMs < live.heardMs - KEPT_MS) live.history.shift();
+    become("up");
+    events.dispatchEvent(new Event("sample"));
+  } else if (message.kind === "lost") lost();
+}
+
+let asking = false;
+
+/** The stream ended: because the node is gone, or because we may not (or no longer) listen? It says so itself. */
+async function lost() {
+  if (asking) return;
+  asking = true;
+  try {
+    await get("/cluster", {}, AbortSignal.timeout(ANSWER_WITHIN_MS));
+  } catch (error) {
+    if (error.status === 403) become("refused");
+    else if (!error.status) become("gone");
+  } finally {
+    asking = false;
+  }
+}
+
+function open() {
+  if ("SharedWorker" in globalThis) {
+    const worker = new SharedWorker("/ui/stream-worker.js", { type: "module", name: "chronik-stream" });
+    worker.port.addEventListener("message", ({ data }) => hear(data));
+    worker.port.start();
+    return (word) => worker.port.postMessage(word);
+  }
+  const stream = new Stream(hear);
+  const words = { hello: () => stream.start(), bye: () => stream.stop(), retry: () => stream.retry(), forget: () => stream.forget() };
+  return (word) => words[word]();
+}
+
+export function listen() {
+  send = open();
+  send("hello");
+  addEventListener("pagehide", () => send("bye"));
+  addEventListener("pageshow", (event) => event.persisted && send("hello"));
+}
+
+export function retry() {
+  send("retry");
+}
+
+export function forget() {
+  send("forget");
+  live.history = [];
+  live.last = null;
+  live.heardMs = null;
+  live.state = "waiting";
+}
+
+onSilence(() => {
+  if (live.state !== "up") become("gone");
+});

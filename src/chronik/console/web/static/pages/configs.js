@@ -1,0 +1,72 @@
+// Configs of a topic, of a node, or of all nodes: what is set, where it comes from, and a way to change it.
+
+import { get, patch } from "../api.js";
+import { setParams } from "../router.js";
+import { confirm, formDialog } from "../ui/dialog.js";
+import { h } from "../ui/dom.js";
+import { check, field, note, searchField } from "../ui/forms.js";
+import { badge, button, card } from "../ui/parts.js";
+import { resource } from "../ui/resource.js";
+import { table } from "../ui/table.js";
+
+export function configsCard({ path, what, params }) {
+  let state = params;
+  const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000 });
+  const only = check("changed", "Only what was changed", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
+  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("Set another", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
+  const node = card(null, { extra: "card-table" }, bar, rows.node);
+
+  function draw({ items }) {
+    const words = (state.search ?? "").toLowerCase();
+    const shown = items.filter((each) => each.name.toLowerCase().includes(words) && (state.changed !== "1" || !isDefault(each)));
+    const columns = [
+      { label: "Config", grow: true, cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)] },
+      { label: "Value", cell: (row) => h("span", { class: "mono wrap" }, row.sensitive ? "hidden" : row.value === null || row.value === "" ? "—" : row.value) },
+      { label: "From", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
+      { label: "", cell: (row) => !row.read_only && [button("Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
+    ];
+    return table(what, columns, shown, { key: (row) => row.name, empty: "No config of that name." }).node;
+  }
+
+  function change(row, fresh = false) {
+    const name = fresh ? field("name", "Config", { required: true, mono: true, autofocus: true }) : null;
+    const body = (form) => ({ set: { [form.name ?? row.name]: form.value } });
+    formDialog({
+      title: fresh ? "Set a config" : `Change ${row.name}`,
+      fields: [...(fresh ? [name] : row.documentation ? [note(h("p", { class: "hint" }, row.documentation))] : []), field("value", "Value", { value: row.sensitive ? "" : (row.value ?? ""), mono: true, type: row.sensitive ? "password" : "text", autofocus: !fresh })],
+      label: "Save",
+      preview: (form) => patch(path, { ...body(form), dry_run: true }),
+      submit: (form) => patch(path, body(form)),
+      success: (form) => `${form.name ?? row.name} is ${row.sensitive ? "changed" : form.value}.`,
+      done: rows.refresh,
+    });
+  }
+
+  function reset(row) {
+    confirm({
+      title: `Reset ${row.name}`,
+      intro: "The value goes, and what stands below it counts again: the node’s own, or the default.",
+      label: "Reset",
+      preview: () => patch(path, { delete: [row.name], dry_run: true }),
+      run: () => patch(path, { delete: [row.name] }),
+      success: `${row.name} is reset.`,
+      done: rows.refresh,
+    });
+  }
+
+  return {
+    node,
+    refresh: rows.refresh,
+    close: rows.close,
+    params: (next) => {
+      state = next;
+      if (rows.data) rows.show();
+    },
+  };
+}
+
+const isDefault = (row) => row.source === "default" || row.source === "file";
+
+function sourceWord(row) {
+  return { default: "default", file: "the node’s file", broker: "this node", cluster: "all nodes", topic: "this topic" }[row.source] ?? row.source ?? "—";
+}

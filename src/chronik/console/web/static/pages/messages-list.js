@@ -1,0 +1,115 @@
+// Messages as rows that open: pretty values, headers, and the same record as Python, a command or SQL.
+
+import { parse, setParams } from "../router.js";
+import { fill, h, hidden } from "../ui/dom.js";
+import * as format from "../ui/format.js";
+import { prettyNodes, prettyText } from "../ui/json.js";
+import { badge, copyButton, icon } from "../ui/parts.js";
+import { say } from "../ui/toast.js";
+import { asCommand, asPython, asSql } from "./copy-as.js";
+
+const PREVIEW = 160;
+const VIEWS = [["value", "Value"], ["python", "Python"], ["cli", "CLI"], ["sql", "SQL"]];
+const HEAD = ["Time", "Partition", "Offset", "Key", "Value", "Size"];
+
+const place = (message) => `${message.partition}:${message.offset}`;
+
+export function messageList(topic) {
+  const body = h("tbody", { role: "rowgroup" });
+  const frame = h(
+    "div",
+    { class: "table-frame messages", role: "region", tabindex: "0", "aria-label": `Messages of ${topic}` },
+    h(
+      "table",
+      { role: "table" },
+      h("caption", { class: "visually-hidden" }, `Messages of ${topic}`),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, HEAD.map((label) => h("th", { role: "columnheader", scope: "col", class: ["Partition", "Offset", "Size"].includes(label) ? "end" : undefined }, label)))),
+      body,
+    ),
+  );
+  let opened = parse().params.open ?? "";
+
+  function show(messages) {
+    fill(body, messages.map(row));
+    frame.hidden = !messages.length;
+    open(opened);
+  }
+
+  function add(messages, { below = false, keep = Infinity }) {
+    frame.hidden = false;
+    if (below) body.append(...messages.map(row));
+    else body.prepend(...[...messages].reverse().map(row));
+    while (body.children.length > keep && !body.lastChild.dataset.detail) body.lastChild.remove();
+    if (opened && !body.querySelector("[data-detail]")) open(opened);
+  }
+
+  function row(message) {
+    const id = place(message);
+    const toggle = () => setParams({ open: parse().params.open === id ? "" : id });
+    const line = h(
+      "tr",
+      { role: "row", class: "message", "data-place": id, onclick: (event) => !event.target.closest("button") && !getSelection().toString() && toggle() },
+      h("td", { role: "cell", "data-label": "Time" }, h("button", { type: "button", class: "opener", "aria-expanded": "false", "data-focus": `message-${id}`, onclick: toggle }, icon("next"), h("span", { class: "number" }, format.moment(message.timestamp_ms)), hidden(`, message ${message.offset} of partition ${message.partition}`))),
+      h("td", { role: "cell", class: "end number", "data-label": "Partition" }, String(message.partition)),
+      h("td", { role: "cell", class: "end number", "data-label": "Offset" }, String(message.offset)),
+      h("td", { role: "cell", class: "clip mono", "data-label": "Key" }, preview(message.key, 40)),
+      h("td", { role: "cell", class: "clip grow mono", "data-label": "Value" }, message.control ? badge("marker of a transaction") : preview(message.value, PREVIEW)),
+      h("td", { role: "cell", class: "end", "data-label": "Size" }, format.bytes(message.size)),
+    );
+    line.message = message;
+    return line;
+  }
+
+  function open(id = "") {
+    opened = id;
+    body.querySelectorAll("[data-detail]").forEach((each) => each.remove());
+    for (const line of [...body.children]) {
+      const is = line.dataset.place === id;
+      line.classList.toggle("opened", is);
+      line.querySelector(".opener").setAttribute("aria-expanded", String(is));
+      if (is) line.after(h("tr", { role: "row", class: "detail-row", "data-detail": id }, h("td", { role: "cell", colspan: HEAD.length }, detail(topic, line.message))));
+    }
+  }
+
+  frame.hidden = true;
+  return { node: frame, show, add, open };
+}
+
+function preview(shown, length) {
+  if (shown.kind === "null") return h("span", { class: "muted" }, "null");
+  const text = shown.text.replace(/\s+/g, " ");
+  return [shown.kind === "bytes" && badge("bytes"), text.length > length ? `${text.slice(0, length)}…` : text];
+}
+
+function detail(topic, message) {
+  const { as = "value" } = parse().params;
+  const shown = h("div", {});
+  const buttons = VIEWS.map(([id, label]) => h("button", { type: "button", class: "segment", "aria-pressed": String(id === as), onclick: () => choose(id), "data-view": id }, label));
+  choose(as, false);
+
+  function choose(id, keep = true) {
+    buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.view === id)));
+    if (keep) setParams({ as: id === "value" ? "" : id });
+    const text = { python: asPython, cli: asCommand, sql: asSql }[id]?.(topic, message);
+    fill(shown, text === undefined ? [copyButton("Copy the value", () => plain(message.value), say), pretty(message.value)] : [copyButton(`Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
+  }
+
+  return h(
+    "div",
+    { class: "detail" },
+    h("p", { class: "muted small" }, `${message.timestamp_type === "append" ? "The time is the node’s: when it was written." : "The time is the producer’s."} ${message.transactional ? "Part of a transaction." : ""}`),
+    h("h2", {}, "Key"),
+    pretty(message.key),
+    message.headers.length ? [h("h2", {}, "Headers"), h("dl", { class: "headers" }, message.headers.map((header) => h("div", {}, h("dt", { class: "mono" }, header.name), h("dd", { class: "mono" }, header.value.kind === "null" ? "null" : header.value.text))))] : null,
+    h("div", { class: "segments", role: "group", "aria-label": "Show the value, or how to ask for it" }, buttons),
+    shown,
+  );
+}
+
+const plain = (shown) => (shown.kind === "null" ? "" : shown.kind === "json" ? prettyText(shown.text) : shown.text);
+
+function pretty(shown) {
+  if (shown.kind === "null") return h("p", { class: "muted" }, "null");
+  const body = shown.kind === "json" ? prettyNodes(shown.text) : shown.text;
+  return h("pre", { class: "code", tabindex: "0" }, body, shown.truncated && h("span", { class: "muted" }, "\n… cut off here: it is long."));
+}

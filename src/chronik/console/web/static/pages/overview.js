@@ -1,0 +1,185 @@
+// What needs attention first; then whether the nodes agree, what each of them says, and how busy they are.
+
+import { get } from "../api.js";
+import { live } from "../live.js";
+import { link, parse, setParams } from "../router.js";
+import { chart } from "../ui/chart.js";
+import { fill, h, redraw } from "../ui/dom.js";
+import * as format from "../ui/format.js";
+import { badge, card, facts, fingerprint, icon, meter, pageHead, problem, waiting } from "../ui/parts.js";
+
+const LAGS = 4;
+
+export function overviewPage() {
+  const verdict = h("div", { class: "verdict-frame" });
+  const attention = h("div", {});
+  const totals = h("div", { class: "tiles" });
+  const nodes = h("div", { class: "node-grid" });
+  const charts = [throughput(), latency(), lag()];
+  const node = h(
+    "div",
+    {},
+    pageHead("Overview"),
+    h("div", { class: "hero" }, verdict, attention),
+    totals,
+    h("h2", { class: "section" }, "Nodes"),
+    nodes,
+    h("h2", { class: "section" }, "The last five minutes"),
+    h("div", { class: "charts" }, charts.map((each) => each.node)),
+  );
+  let cluster = null;
+  let said = null;
+  fill(verdict, waiting());
+  refresh();
+
+  async function refresh() {
+    try {
+      cluster = { ...(await get("/cluster")), ...live.last?.cluster };
+      draw();
+    } catch (error) {
+      if (!cluster) fill(verdict, problem(error));
+    }
+  }
+
+  function draw() {
+    const verdictNow = `${cluster.verdict} ${cluster.agrees} ${(cluster.nodes ?? []).map((each) => each.reachable)}`;
+    if (said !== verdictNow) {
+      said = verdictNow;
+      fill(verdict, h("div", { class: "verdict-box", role: "status" }));
+    }
+    drawVerdict(verdict.firstChild, cluster);
+    redraw(attention, attentionCard(cluster.attention ?? []));
+    redraw(totals, tiles(cluster));
+    redraw(nodes, (cluster.nodes ?? []).map((each) => nodeCard(each, cluster)));
+  }
+
+  return {
+    title: "Overview",
+    node,
+    refresh,
+    update: () => charts.forEach((each) => each.update(live.history)),
+    live: ({ last, history }) => {
+      charts.forEach((each) => each.update(history));
+      if (!last?.cluster) return;
+      cluster = { ...cluster, ...last.cluster };
+      draw();
+    },
+  };
+}
+
+function drawVerdict(element, cluster) {
+  const whole = (cluster.nodes ?? []).every((node) => node.reachable !== false);
+  const tone = cluster.agrees === false ? "error" : cluster.agrees && whole ? "ok" : "warning";
+  const glyph = { ok: "check", warning: "info", error: "warning" }[tone];
+  element.className = `verdict-box verdict-${tone}`;
+  const where = [cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`, cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "nobody leads" : `node ${cluster.leader_id} leads`, `term ${format.count(cluster.term)}`].filter(Boolean).join(" · ");
+  // The sentence is said once, and not with each index that passes by.
+  if (element.querySelector(".verdict-text")) element.querySelector(".verdict-more").textContent = where;
+  else fill(element, h("span", { class: "verdict-mark" }, icon(glyph)), h("div", {}, h("p", { class: "verdict-text" }, cluster.verdict ?? "Not known yet"), h("p", { class: "verdict-more muted", "aria-live": "off" }, where)));
+}
+
+function attentionCard(items) {
+  const glyphs = { error: "error", warning: "warning", info: "info" };
+  const order = ["error", "warning", "info"];
+  const sorted = [...items].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
+  const rows = sorted.map(({ severity, text, link: href }) => h("li", { class: `attention attention-${severity}` }, icon(glyphs[severity] ?? "info"), href ? h("a", { href: local(href) }, text) : h("span", {}, text)));
+  return card("What needs attention", { extra: "attention-card" }, rows.length ? h("ul", { class: "attentions" }, rows) : h("p", { class: "all-well" }, icon("check"), "Nothing. All is well."));
+}
+
+const local = (href) => (href.startsWith("#") ? href : `#${href.startsWith("/") ? "" : "/"}${href}`);
+
+function tiles(cluster) {
+  const tile = (label, value, href, bad) => h("a", { class: `tile ${bad && value ? "tile-bad" : ""}`, href, "data-focus": `tile-${label}` }, h("span", { class: "tile-value" }, format.count(value)), h("span", { class: "tile-label" }, label));
+  return [
+    tile("topics", cluster.topics, link("topics")),
+    tile("partitions", cluster.partitions, link("topics")),
+    tile("not fully in sync", cluster.under_replicated, link("topics"), true),
+    tile("offline", cluster.offline, link("topics"), true),
+    tile("groups", cluster.groups, link("groups")),
+    tile("open transactions", cluster.open_transactions, link("transactions")),
+  ];
+}
+
+const STATUS = { online: "ok", maintenance: "warning", fenced: "error" };
+
+function nodeCard(node, cluster) {
+  const hash = node.state_hash;
+  const differs = cluster.agrees === false && (cluster.nodes ?? []).some((other) => other.applied_index === node.applied_index && other.state_hash !== hash);
+  const most = Math.max(1, ...(cluster.nodes ?? []).map((each) => each.leads ?? 0));
+  const gone = node.reachable === false;
+  return h(
+    "article",
+    { class: `card node-card ${gone ? "node-gone" : ""}`, "aria-label": `Node ${node.id}` },
+    h(
+      "div",
+      { class: "node-head" },
+      h("h3", {}, h("a", { href: link("nodes", node.id), "data-focus": `node-${node.id}` }, `Node ${node.id}`)),
+      gone ? badge("gone", "error") : badge(node.status, STATUS[node.status] ?? "plain"),
+      node.role && !gone ? badge(node.role, node.role === "leader" ? "accent" : "plain") : null,
+    ),
+    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "not here yet", node.rack, node.is_me && "you are here"].filter(Boolean).join(" · ")),
+    h("div", { class: "hash" }, fingerprint(hash, differs), h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state not known")),
+    facts([
+      ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],
+      ["Term", h("span", { class: "number" }, format.count(node.term))],
+      ["Leads", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
+      ["Replicas", h("span", { class: "number" }, format.count(node.replicas))],
+      ["Up", format.duration(node.uptime_s)],
+      ["Version", format.known(node.version)],
+    ], "facts-two"),
+  );
+}
+
+function twins() {
+  return (parse().params.table ?? "").split(",").filter(Boolean);
+}
+
+function twin(name) {
+  return {
+    twin: () => twins().includes(name),
+    toggle: (on) => setParams({ table: (on ? [...twins(), name] : twins().filter((each) => each !== name)).join(",") }),
+  };
+}
+
+function throughput() {
+  return chart({
+    title: "Throughput",
+    note: "Bytes per second, of this node",
+    ...twin("throughput"),
+    show: format.rate,
+    base: 1024,
+    series: [
+      { name: "In", value: (sample) => sample.rates?.in_bytes_s ?? null },
+      { name: "Out", value: (sample) => sample.rates?.out_bytes_s ?? null },
+    ],
+  });
+}
+
+function latency() {
+  const value = (api, share) => (sample) => sample.latency_ms?.[api]?.[share] ?? null;
+  return chart({
+    title: "Latency",
+    note: "How long this node takes to answer",
+    ...twin("latency"),
+    show: format.milliseconds,
+    series: [
+      { name: "Produce p99", value: value("produce", "p99") },
+      { name: "Produce p50", value: value("produce", "p50") },
+      { name: "Fetch p99", value: value("fetch", "p99") },
+      { name: "Fetch p50", value: value("fetch", "p50") },
+    ],
+  });
+}
+
+function lag() {
+  return chart({
+    title: "Lag",
+    note: "Records that groups are behind",
+    ...twin("lag"),
+    show: format.short,
+    series: (history) => {
+      const top = (history.at(-1)?.lag ?? []).slice(0, LAGS);
+      return top.map(({ group }) => ({ name: group, value: (sample) => sample.lag?.find((each) => each.group === group)?.lag ?? null }));
+    },
+  });
+}

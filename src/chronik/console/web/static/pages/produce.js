@@ -1,0 +1,43 @@
+// A form that writes one record.
+
+import { at, post } from "../api.js";
+import { parse, setParams } from "../router.js";
+import { formDialog } from "../ui/dialog.js";
+import { check, choice, field, pairs, side } from "../ui/forms.js";
+import * as format from "../ui/format.js";
+
+const FORMATS = [["text", "text"], ["json", "JSON, checked"], ["base64", "bytes, in base64"]];
+
+export function produceForm(name, partitions = 1, { done }) {
+  const where = [["", "by the key, as clients choose it"], ...Array.from({ length: partitions }, (_, index) => [index, `partition ${index}`])];
+  const tombstone = check("tombstone", "No value: a tombstone, which deletes the key in a compacted topic");
+  formDialog({
+    title: `Write a message to ${name}`,
+    wide: true,
+    fields: [
+      side(field("key", "Key", { mono: true, hint: "Empty: no key." }), choice("key_format", "Key is", FORMATS)),
+      field("value", "Value", { rows: 7, mono: true, autofocus: true }),
+      side(choice("value_format", "Value is", FORMATS), choice("partition", "Goes to", where)),
+      tombstone,
+      pairs("headers", "Headers", { add: "Add a header" }),
+      field("timestamp", "Time", { type: "datetime-local", hint: "Empty: now." }),
+    ],
+    label: "Write",
+    submit: (form) => post(at("topics", name, "messages"), body(form)),
+    success: (_, answer) => `Written to partition ${answer.partition} at offset ${format.count(answer.offset)}.`,
+    done,
+    onclose: () => parse().params.do && setParams({ do: "" }),
+  });
+}
+
+function body(form) {
+  return {
+    partition: form.partition === "" ? null : Number(form.partition),
+    key: form.key === "" ? null : form.key,
+    value: form.tombstone ? null : form.value,
+    headers: form.headers.map(([header, value]) => ({ name: header, value })),
+    key_format: form.key_format,
+    value_format: form.value_format,
+    timestamp_ms: form.timestamp ? new Date(form.timestamp).getTime() : null,
+  };
+}

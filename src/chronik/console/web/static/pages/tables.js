@@ -1,0 +1,113 @@
+// Tables: what pipelines tell of themselves.
+
+import { at, get } from "../api.js";
+import { link, setParams } from "../router.js";
+import { h } from "../ui/dom.js";
+import { searchField } from "../ui/forms.js";
+import * as format from "../ui/format.js";
+import { ago, badge, card, copyButton, empty, facts, meter, notice, number, pageHead } from "../ui/parts.js";
+import { resource } from "../ui/resource.js";
+import { table } from "../ui/table.js";
+import { say } from "../ui/toast.js";
+
+const TONES = { running: "ok", landing: "ok", waiting: "ok", idle: "ok", paused: "warning", failed: "error", failing: "error", stopped: "plain" };
+
+const stateBadge = (state) => badge(state, TONES[state] ?? "plain");
+const question = (topic) => `chronik pipeline sql "SELECT * FROM ${/^[a-z_]\w*$/i.test(topic) ? topic : `\\\`${topic}\\\``} LIMIT 20"`;
+const total = (offsets) => Object.values(offsets ?? {}).reduce((sum, each) => sum + each, 0);
+const share = (topic) => (total(topic.high_watermarks) ? total(topic.next_offsets) / total(topic.high_watermarks) : 1);
+
+export function tablesPage(params) {
+  let state = params;
+  const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, { everyMs: 5_000 });
+  const bar = h("div", { class: "filter-bar" }, searchField("Search pipelines", state.search, (search) => setParams({ search })));
+  const node = h("div", {}, pageHead("Tables", { lead: "Topics that land in tables, as their drivers tell of them." }), card(null, { extra: "card-table" }, bar, rows.node));
+
+  function draw({ items }) {
+    if (!items.length && !state.search) return empty(["No pipeline has told of itself yet. ", h("code", { class: "mono" }, "chronik pipeline run --table-root tables"), " lands topics in tables."]);
+    return table("Pipelines", [
+      { label: "Pipeline", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name) },
+      { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
+      { label: "Topics", align: "end", cell: (row) => number(row.topics) },
+      { label: "Lag", align: "end", cell: (row) => number(row.lag) },
+      { label: "News", cell: (row) => ago(row.updated_ms) },
+      { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
+    ], items, { key: (row) => row.name, empty: `No pipeline has “${state.search}” in its name.` }).node;
+  }
+
+  return {
+    title: "Tables",
+    node,
+    refresh: rows.refresh,
+    close: rows.close,
+    update: (next) => {
+      state = next;
+      rows.refresh();
+    },
+  };
+}
+
+export function tablePage(name, params) {
+  let state = params;
+  const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000 });
+  const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node);
+
+  function draw({ topics }) {
+    const one = topics.length === 1 ? topics[0] : topics.find((each) => each.topic === state.topic);
+    return [
+      topics.filter((each) => each.last_error).map((each) => notice(`${each.topic}: ${each.last_error}${each.last_error_ms ? ` (${format.moment(each.last_error_ms).slice(0, 19)})` : ""}`, "warning")),
+      card(null, { extra: "card-table" }, table(`Topics of ${name}`, columns(name), topics, { key: (row) => row.topic }).node),
+      one && details(one),
+    ];
+  }
+
+  function details(topic) {
+    return [
+      card(topic.topic, {}, facts([
+        ["Topic", h("a", { href: link("topics", topic.topic) }, topic.topic)],
+        ["Table", h("span", { class: "mono wrap" }, format.known(topic.table))],
+        ["Driver", topic.host ? `${topic.host}:${topic.pid}` : "—"],
+        ["Started", ago(topic.started_ms)],
+        ["News", ago(topic.updated_ms)],
+        ["Rows since", number(topic.total_rows)],
+      ], "facts-row")),
+      card("Progress by partition", { extra: "card-table" }, progress(topic)),
+      card("Rows and columns", {}, h("p", { class: "hint" }, "Drivers do not tell them yet. This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
+    ];
+  }
+
+  return {
+    title: name,
+    node,
+    refresh: page.refresh,
+    close: page.close,
+    update: (next) => {
+      state = next;
+      if (page.data) page.show();
+    },
+  };
+}
+
+const columns = (name) => [
+  { label: "Topic", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", name, { topic: row.topic }), "data-focus": `topic-${row.topic}` }, row.topic) },
+  { label: "State", cell: (row) => (row.paused ? badge("paused", "warning") : stateBadge(row.state)) },
+  { label: "Progress", cell: (row) => h("span", { class: "with-meter" }, `${Math.floor(share(row) * 100)} %`, meter(share(row))) },
+  { label: "Lag", align: "end", cell: (row) => number(row.lag) },
+  { label: "Rows/s", align: "end", cell: (row) => format.short(Math.round(row.rows_per_second)) },
+  { label: "Rows", align: "end", cell: (row) => number(row.total_rows) },
+  { label: "Dead letters", align: "end", cell: (row) => (row.total_dead_letters ? badge(format.count(row.total_dead_letters), "warning") : "0") },
+  { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
+];
+
+function progress(topic) {
+  const partitions = Object.keys({ ...topic.high_watermarks, ...topic.next_offsets }).map(Number).sort((a, b) => a - b);
+  const landed = (each) => topic.next_offsets[each] ?? 0;
+  const end = (each) => topic.high_watermarks[each];
+  return table(`Progress of ${topic.topic} by partition`, [
+    { label: "Partition", cell: (each) => String(each) },
+    { label: "Landed to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
+    { label: "End", align: "end", cell: (each) => number(end(each)) },
+    { label: "Lag", align: "end", cell: (each) => number(end(each) === undefined ? null : Math.max(0, end(each) - landed(each))) },
+    { label: "Progress", grow: true, cell: (each) => meter(end(each) ? landed(each) / end(each) : 1) },
+  ], partitions, { empty: "Nothing is told of partitions." }).node;
+}

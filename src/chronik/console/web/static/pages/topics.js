@@ -1,0 +1,92 @@
+// All topics, a page at a time.
+
+import { get, post } from "../api.js";
+import { go, link, parse, setParams } from "../router.js";
+import { formDialog } from "../ui/dialog.js";
+import { h } from "../ui/dom.js";
+import { check, field, pairs, searchField, side } from "../ui/forms.js";
+import * as format from "../ui/format.js";
+import { badge, button, card, pageHead } from "../ui/parts.js";
+import { resource } from "../ui/resource.js";
+import { pager, table } from "../ui/table.js";
+
+const PAGE = 50;
+const CONFIGS = ["cleanup.policy", "retention.ms", "retention.bytes", "segment.bytes", "min.insync.replicas", "max.message.bytes", "compression.type", "message.timestamp.type", "delete.retention.ms"];
+
+export function topicsPage(params) {
+  let state = params;
+  const trail = () => (state.trail ? state.trail.split("\n") : []);
+  const rows = resource(load, draw, { everyMs: 10_000 });
+  const internal = check("internal", "Internal topics too", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
+  const bar = h("div", { class: "filter-bar" }, searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })), internal.node);
+  const node = h("div", {}, pageHead("Topics", { actions: [button("Create a topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
+  act(state);
+
+  function load(signal) {
+    return get("/topics", { search: state.search, internal: state.internal === "1" ? "true" : undefined, limit: PAGE, after: trail().at(-1) }, signal);
+  }
+
+  function draw({ items, next, total }) {
+    const empty = state.search ? `No topic has “${state.search}” in its name.` : "There are no topics yet.";
+    return [
+      table("Topics", COLUMNS, items, { empty, key: (row) => row.name }).node,
+      pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) }),
+    ];
+  }
+
+  return {
+    title: "Topics",
+    node,
+    refresh: rows.refresh,
+    close: rows.close,
+    update: (next) => {
+      const before = state;
+      state = next;
+      if (["search", "internal", "trail"].some((name) => before[name] !== next[name])) rows.refresh();
+      act(next, before);
+    },
+  };
+}
+
+const COLUMNS = [
+  { label: "Topic", grow: true, cell: (row) => h("a", { class: "name", href: link("topics", row.name), "data-focus": `topic-${row.name}` }, row.name, row.internal && badge("internal")) },
+  { label: "Partitions", align: "end", cell: (row) => format.count(row.partitions) },
+  { label: "Copies", align: "end", cell: (row) => format.count(row.replication_factor) },
+  { label: "Health", cell: health },
+  { label: "Records", align: "end", cell: (row) => format.count(row.messages) },
+  { label: "Size", align: "end", cell: (row) => format.bytes(row.bytes) },
+  { label: "Cleanup", cell: (row) => format.known(row.cleanup_policy) },
+];
+
+function health(row) {
+  if (row.offline) return badge(`${format.count(row.offline)} offline`, "error");
+  if (row.under_replicated) return badge(`${format.count(row.under_replicated)} not in sync`, "warning");
+  return badge("in sync", "ok");
+}
+
+function act(params, before = {}) {
+  if (params.do !== "create" || before.do === "create") return;
+  const values = (form) => ({
+    name: form.name,
+    partitions: form.partitions,
+    replication_factor: form.replication_factor,
+    configs: Object.fromEntries(form.configs),
+  });
+  formDialog({
+    title: "Create a topic",
+    fields: [
+      field("name", "Name", { required: true, autofocus: true, mono: true, hint: "Letters, digits, dots, dashes and underscores." }),
+      side(
+        field("partitions", "Partitions", { type: "number", min: 1, placeholder: "the node’s default", hint: "Can be raised later, never lowered." }),
+        field("replication_factor", "Copies", { type: "number", min: 1, placeholder: "the node’s default", hint: "On as many nodes." }),
+      ),
+      pairs("configs", "Configs", { suggestions: CONFIGS, add: "Add a config" }),
+    ],
+    label: "Create",
+    preview: (form) => post("/topics", { ...values(form), dry_run: true }),
+    submit: (form) => post("/topics", values(form)),
+    success: (form) => `Topic ${form.name} is there.`,
+    done: (_, form) => go("topics", form.name),
+    onclose: () => parse().params.do && setParams({ do: "" }),
+  });
+}

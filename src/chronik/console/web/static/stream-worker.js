@@ -1,0 +1,27 @@
+// One stream for all tabs of this browser: a browser opens six connections to a node and no more, and ten tabs need one.
+// What was heard in the last minutes is kept here, so that a new tab begins with charts that are not empty.
+
+import { Stream } from "./stream.js";
+
+const ports = new Set();
+const stream = new Stream((message) => {
+  for (const port of ports) port.postMessage(message);
+});
+
+self.addEventListener("connect", (event) => {
+  const port = event.ports[0];
+  port.addEventListener("message", ({ data }) => heard(port, data));
+  port.start();
+});
+
+function heard(port, data) {
+  if (data === "hello") {
+    ports.add(port);
+    port.postMessage(stream.all());
+    stream.start();
+  } else if (data === "bye") {
+    ports.delete(port);
+    if (!ports.size) stream.stop();
+  } else if (data === "retry") stream.retry();
+  else if (data === "forget") stream.forget();
+}

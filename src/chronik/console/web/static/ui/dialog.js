@@ -1,0 +1,167 @@
+// Dialogs of the browser's own: it keeps the focus inside, closes on Escape, and gives the focus back.
+
+import { fill, h, uid } from "./dom.js";
+import { iconButton, button, notice, problem, waiting } from "./parts.js";
+import { say } from "./toast.js";
+
+export function dialog(title, { wide, onclose, extra = "" } = {}) {
+  const id = uid("dialog");
+  const body = h("div", { class: "dialog-body" });
+  const foot = h("div", { class: "dialog-foot" });
+  const close = () => element.close();
+  const element = h(
+    "dialog",
+    { class: `dialog ${wide ? "dialog-wide" : ""} ${extra}`, "aria-labelledby": id },
+    h("div", { class: "dialog-head" }, h("h2", { id }, title), iconButton("Close", "close", close)),
+    body,
+    foot,
+  );
+  element.addEventListener("close", () => {
+    element.remove();
+    if (!element.dataset.left) onclose?.();
+  });
+  element.addEventListener("click", (event) => event.target === element && close());
+  document.body.append(element);
+  element.showModal();
+  return { element, body, foot, close };
+}
+
+/** When the address names another page, or no dialog any more; the address is right already. */
+export function closeDialogs() {
+  for (const element of document.querySelectorAll("dialog[open]")) {
+    element.dataset.left = "yes";
+    element.close();
+  }
+}
+
+export function planList(plan) {
+  return plan?.length ? h("ol", { class: "plan" }, plan.map((step) => h("li", {}, step))) : notice("There is nothing to do.", "info");
+}
+
+/**
+ * Asks before it acts. `preview()` brings the plan ({plan, refused}), which is shown first; `typed` is a name that must be typed,
+ * because what is done destroys data; `run()` does it, and `done(answer)` is told.
+ */
+export function confirm({ title, intro, preview, typed, label = "Do it", tone = "primary", run, done, success, onclose }) {
+  const { body, foot, close } = dialog(title, { onclose });
+  const go = button(label, act, { tone });
+  const status = h("div", { "aria-live": "polite" });
+  const name = typed === undefined ? null : typedField(typed, (matches) => (go.disabled = !matches));
+  fill(body, intro && h("p", {}, intro), status, name);
+  fill(foot, button("Cancel", close), go);
+  go.disabled = Boolean(preview) || name !== null;
+  name?.querySelector("input").focus();
+  if (preview) show();
+
+  async function show() {
+    fill(status, waiting("Making the plan…"));
+    try {
+      const { plan, refused } = await preview();
+      fill(status, refused ? notice(refused, "error") : planList(plan));
+      if (refused) name?.remove();
+      if (!refused && name === null) {
+        go.disabled = false;
+        go.focus();
+      }
+    } catch (error) {
+      fill(status, problem(error));
+    }
+  }
+
+  async function act() {
+    go.disabled = true;
+    fill(status, waiting("At work…"));
+    try {
+      const answer = await run();
+      if (answer?.refused) {
+        fill(status, notice(answer.refused, "error"));
+        return;
+      }
+      close();
+      if (success) say(success);
+      done?.(answer);
+    } catch (error) {
+      fill(status, problem(error));
+      go.disabled = false;
+    }
+  }
+}
+
+function typedField(expected, changed) {
+  const id = uid("typed");
+  const input = h("input", { id, type: "text", autocomplete: "off", spellcheck: "false", oninput: () => changed(input.value === expected) });
+  return h("div", { class: "field" }, h("label", { for: id }, "To confirm, type ", h("strong", { class: "mono" }, expected)), input);
+}
+
+/**
+ * A form in a dialog. With `preview(values)` the plan is shown before anything is done, and the form can be gone back to.
+ */
+export function formDialog({ title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
+  const { body, foot, close } = dialog(title, { wide, onclose });
+  const status = h("div", { "aria-live": "polite" });
+  const inputs = h("div", { class: "fields" }, fields.map((each) => each.node));
+  const id = uid("form");
+  const form = h("form", { id, class: "form", onsubmit: (event) => (event.preventDefault(), next()) }, intro && h("p", {}, intro), inputs, status);
+  const go = button(preview ? "Show the plan" : label, null, { tone, type: "submit", form: id });
+  const back = button("Back", () => edit(), {});
+  let planned = false;
+  fill(body, form);
+  edit();
+  (inputs.querySelector("[autofocus]") ?? inputs.querySelector("input, select, textarea"))?.focus();
+
+  function values() {
+    return Object.fromEntries(fields.flatMap((each) => each.parts ?? each).filter((each) => each.name).map((each) => [each.name, each.read()]));
+  }
+
+  function edit() {
+    planned = false;
+    inputs.hidden = false;
+    go.disabled = false;
+    fill(status);
+    fill(foot, button("Cancel", close), go);
+    if (preview) go.lastChild.textContent = "Show the plan";
+  }
+
+  async function next() {
+    if (!form.reportValidity()) return;
+    go.disabled = true;
+    try {
+      if (preview && !planned) await plan();
+      else await act();
+    } catch (error) {
+      fill(status, problem(error));
+      go.disabled = false;
+    }
+  }
+
+  async function plan() {
+    fill(status, waiting("Making the plan…"));
+    const { plan: steps, refused } = await preview(values());
+    if (refused) {
+      fill(status, notice(refused, "error"));
+      go.disabled = false;
+      return;
+    }
+    planned = true;
+    inputs.hidden = true;
+    fill(status, steps instanceof Node ? steps : planList(steps));
+    go.lastChild.textContent = label;
+    go.disabled = false;
+    fill(foot, back, button("Cancel", close), go);
+    go.focus();
+  }
+
+  async function act() {
+    fill(status, waiting("At work…"));
+    const given = values();
+    const answer = await submit(given);
+    if (answer?.refused) {
+      fill(status, notice(answer.refused, "error"));
+      go.disabled = false;
+      return;
+    }
+    close();
+    if (success) say(typeof success === "function" ? success(given, answer) : success);
+    done?.(answer, given);
+  }
+}

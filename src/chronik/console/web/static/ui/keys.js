@@ -1,0 +1,46 @@
+// Keys: Ctrl-K jumps, / searches, ? tells which there are, g and a letter goes to a page.
+
+import { go } from "../router.js";
+import { dialog } from "./dialog.js";
+import { fill, h } from "./dom.js";
+import { openPalette } from "./palette.js";
+
+const PLACES = { o: "overview", t: "topics", g: "groups", x: "transactions", n: "nodes", s: "security", d: "tables" };
+const KEYS = [
+  ["Ctrl K", "jump to a page, topic, group, node or action"],
+  ["/", "search on this page"],
+  ["Escape", "close a dialog, leave a field"],
+  ["g then o, t, g, x, n, s, d", "go to overview, topics, groups, transactions, nodes, security, tables"],
+  ["?", "these keys"],
+];
+
+export function openHelp() {
+  const { body } = dialog("Keys");
+  fill(body, h("dl", { class: "keys" }, KEYS.map(([key, text]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)))));
+}
+
+export function installKeys() {
+  let waiting = 0;
+  const heard = (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      openPalette();
+      return;
+    }
+    if (event.key === "Escape" && event.target.matches?.("input, textarea") && !event.target.closest("dialog")) event.target.blur();
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog")) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      const search = document.querySelector("main [data-search]");
+      if (search) search.focus();
+      else openPalette();
+    } else if (event.key === "?") openHelp();
+    else if (event.key === "g" && Date.now() - waiting > 1000) waiting = Date.now();
+    else if (PLACES[event.key] && Date.now() - waiting < 1000) {
+      waiting = 0;
+      go(PLACES[event.key]);
+    }
+  };
+  document.addEventListener("keydown", heard);
+  return () => document.removeEventListener("keydown", heard);
+}

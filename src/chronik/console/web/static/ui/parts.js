@@ -1,0 +1,113 @@
+// Small things that every page is made of.
+
+import { h, hidden, svg } from "./dom.js";
+import { icon } from "./icons.js";
+import * as format from "./format.js";
+
+export const badge = (text, tone = "plain") => h("span", { class: `badge badge-${tone}` }, text);
+
+export const mono = (text) => h("span", { class: "mono" }, text);
+
+export const number = (value) => h("span", { class: "number" }, format.count(value));
+
+export function button(label, onclick, { tone = "", glyph, disabled, focus, title, type = "button", small, form } = {}) {
+  return h(
+    "button",
+    { type, class: `button ${tone && `button-${tone}`} ${small ? "button-small" : ""}`, onclick, disabled, title, form, "data-focus": focus },
+    glyph && icon(glyph),
+    label,
+  );
+}
+
+export function iconButton(label, glyph, onclick, { focus, extra = "" } = {}) {
+  return h("button", { type: "button", class: `icon-button ${extra}`, onclick, "aria-label": label, title: label, "data-focus": focus }, icon(glyph));
+}
+
+export const linkButton = (label, href, { tone = "", glyph } = {}) =>
+  h("a", { class: `button ${tone && `button-${tone}`}`, href }, glyph && icon(glyph), label);
+
+export function card(title, props, ...children) {
+  const { actions, extra = "", level = 2, id } = props ?? {};
+  return h(
+    "section",
+    { class: `card ${extra}`, id },
+    (title || actions) && h("div", { class: "card-head" }, title && h(`h${level}`, {}, title), actions && h("div", { class: "actions" }, actions)),
+    children,
+  );
+}
+
+/** Pairs of a word and a value. */
+export function facts(pairs, extra = "") {
+  return h("dl", { class: `facts ${extra}` }, pairs.filter(Boolean).map(([name, value, extent]) => h("div", { class: extent }, h("dt", {}, name), h("dd", {}, value ?? "—"))));
+}
+
+export function pageHead(title, { lead, actions, back } = {}) {
+  return h(
+    "header",
+    { class: "page-head" },
+    h("div", { class: "page-title" }, back && h("a", { class: "crumb", href: back.href }, icon("back"), back.label), h("h1", {}, title), lead && h("p", { class: "lead" }, lead)),
+    actions?.length && h("div", { class: "actions" }, actions),
+  );
+}
+
+const TONES = { error: "error", warning: "warning", info: "info", ok: "check" };
+
+export function notice(text, tone = "info", more) {
+  return h("p", { class: `notice notice-${tone}`, role: tone === "error" ? "alert" : undefined }, icon(TONES[tone] ?? "info"), h("span", {}, text, more));
+}
+
+export const problem = (error) => notice(error?.message ?? String(error), "error");
+
+export const empty = (text, action) => h("div", { class: "empty" }, h("p", {}, text), action);
+
+export const waiting = (text = "Asking the node…") => h("p", { class: "waiting", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), text);
+
+/** A share of a whole beside its number; the number alone tells it too. */
+export function meter(share, tone = "") {
+  const bar = h("span", { class: `meter ${tone && `meter-${tone}`}`, "aria-hidden": "true" }, h("span", {}));
+  bar.firstChild.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  return bar;
+}
+
+/** A state hash as a picture: states that are equal look equal at a glance. */
+export function fingerprint(hash, differs = false) {
+  const digits = (hash ?? "").slice(0, 16).padEnd(16, "0");
+  const bars = [...digits].map((digit, index) => {
+    const height = 3 + parseInt(digit, 16) * 1.2;
+    return svg("rect", { x: index * 6, y: 22 - height, width: 4, height, rx: 1 });
+  });
+  return svg("svg", { class: `fingerprint ${differs ? "differs" : ""}`, viewBox: "0 0 94 22", "aria-hidden": "true" }, bars);
+}
+
+export function tabs(items, current, label = "Parts of this page") {
+  return h(
+    "nav",
+    { class: "tabs", "aria-label": label },
+    items.map(({ id, label: text, href, count }) =>
+      h("a", { href, "aria-current": id === current ? "page" : undefined, "data-focus": `tab-${id}` }, text, count !== undefined && h("span", { class: "tab-count" }, count)),
+    ),
+  );
+}
+
+export function copyButton(label, text, say) {
+  return button(label, async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser did not let us copy."), { glyph: "copy", small: true });
+}
+
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // Without TLS there is no clipboard API but this one.
+    const area = h("textarea", { class: "visually-hidden", value: text, "aria-hidden": "true" });
+    (document.querySelector("dialog[open]") ?? document.body).append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+export const ago = (ms, now = Date.now()) => h("span", { class: "ago", title: format.moment(ms) }, ms ? `${format.duration((now - ms) / 1000)} ago` : "—");
+
+export { hidden, icon };

@@ -1,0 +1,47 @@
+// Something of the node's that a page shows: asked for at once, again every few seconds while somebody looks, and after the
+// node was gone. What was there stays while it is asked for again.
+
+import { live } from "../live.js";
+import { fill, h, redraw } from "./dom.js";
+import { problem, waiting } from "./parts.js";
+
+const EVERY_MS = 5_000;
+
+export function resource(load, draw, { everyMs = EVERY_MS, text } = {}) {
+  const node = h("div", { class: "resource" });
+  let cancel = null;
+  let data;
+  let loaded = false;
+  const timer = everyMs ? setInterval(() => document.visibilityState === "visible" && live.state !== "gone" && !cancel && loaded && refresh(), everyMs) : null;
+
+  async function refresh() {
+    cancel?.abort();
+    const mine = (cancel = new AbortController());
+    if (!loaded && !node.firstChild) fill(node, waiting(text));
+    try {
+      const answer = await load(mine.signal);
+      if (mine.signal.aborted) return;
+      data = answer;
+      loaded = true;
+      show();
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      // Data that has aged is better than none, as long as the bar above says that it has.
+      if (!loaded || error.status !== 0) {
+        loaded = error.status === 0 ? loaded : false;
+        fill(node, problem(error));
+      }
+    } finally {
+      if (cancel === mine) cancel = null;
+    }
+  }
+
+  const show = () => redraw(node, draw(data));
+  const close = () => {
+    clearInterval(timer);
+    cancel?.abort();
+    cancel = null;
+  };
+  refresh();
+  return { node, refresh, show, close, get data() { return data; } };
+}

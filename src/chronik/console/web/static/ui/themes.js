@@ -1,0 +1,35 @@
+// Light, dark, or what the system says.
+
+import { fill, h } from "./dom.js";
+import { icon } from "./icons.js";
+
+const ORDER = ["system", "light", "dark"];
+const GLYPHS = { system: "system", light: "sun", dark: "moon" };
+const KEY = "chronik-theme";
+
+export const theme = () => document.documentElement.dataset.theme ?? "system";
+
+export function nextTheme() {
+  const next = ORDER[(ORDER.indexOf(theme()) + 1) % ORDER.length];
+  if (next === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem(KEY, next);
+  } catch {
+    // Then it is chosen for this visit only.
+  }
+  return next;
+}
+
+export function themeButton() {
+  const element = h("button", { type: "button", class: "icon-button" });
+  const show = () => {
+    const name = `Colours: ${theme()}`;
+    element.setAttribute("aria-label", name);
+    element.setAttribute("title", name);
+    fill(element, icon(GLYPHS[theme()]));
+  };
+  element.addEventListener("click", () => (nextTheme(), show()));
+  show();
+  return element;
+}

@@ -1,0 +1,160 @@
+"""Three nodes that let in only whom they know, over TLS, with something in them to look at."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from chronik.client.access.settings import Access, parse_security
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster import listed_brokers
+from chronik.client.connection import Connection
+from chronik.client.producer import Producer as OurProducer
+from chronik.client.security.acls import AclBinding, add_acls
+from chronik.client.security.users import set_password
+from chronik.config import Address
+from chronik.pipeline.journal.journal import PIPELINES_TOPIC, Place, Progress, progress_record
+from chronik.protocol.permissions import Operation, ResourceType
+from chronik.security.acls import PatternType, Permission
+from chronik.security.sasl.outcomes import SCRAM_SHA_256
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
+from chronik.testing import Cluster
+from chronik.testing.broker import HOST
+from chronik.testing.broker_process import FIRST_USER
+from chronik.testing.cluster import ASK_SECONDS_MAX, ClusterNode
+
+ADMIN: Final = "admin"
+ADA: Final = "ada"
+"""May read orders, and nothing else."""
+PIPELINE: Final = "shop"
+
+
+class SecuredNode(ClusterNode):
+    def __init__(self, folder: Path, kafka: Address, http: Address, access: Access, **config: Any) -> None:
+        super().__init__(folder, kafka, http, **config)
+        self.access = access
+
+    def name_first_user(self, name: str, password: str) -> None:
+        self._config[FIRST_USER] = [name, password]
+
+    def listed_brokers(self) -> list[int]:
+        security = self.access.security
+        with Connection(self.kafka, client_id="test", timeout_s=ASK_SECONDS_MAX, security=security) as connection:
+            return listed_brokers(connection)
+
+
+class SecuredCluster(Cluster):
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.passwords = {ADMIN: secrets.token_urlsafe(), ADA: secrets.token_urlsafe()}
+        self.ca_file = folder / "ca.pem"
+        broker = {
+            "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
+            "sasl.enabled.mechanisms": ",".join(BY_NAME),
+            "authorizer.class.name": "standard",
+            "super.users": f"User:{ADMIN}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._certificate(folder)),
+        }
+        config = {"http_token": secrets.token_hex(), "broker": broker}
+        super().__init__(3, folder, **(config | more))
+
+    def _certificate(self, folder: Path) -> Path:
+        from chronik.tls.issuing import Authority
+
+        authority = Authority("chronik-testing")
+        keystore = folder / "broker.pem"
+        keystore.touch(0o600)
+        keystore.write_bytes(authority.issue("CN=broker", [HOST, "localhost"]).both)
+        self.ca_file.write_bytes(authority.certificate)
+        return keystore
+
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        node = SecuredNode(folder, kafka, http, self.access(), **config)
+        node.name_first_user(ADMIN, self.passwords[ADMIN])
+        return node
+
+    def settings(self, user: str = ADMIN) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": SCRAM_SHA_256,
+            "sasl.username": user,
+            "sasl.password": self.passwords[user],
+            "ssl.ca.location": str(self.ca_file),
+        }
+
+    def access(self, user: str = ADMIN) -> Access:
+        return Access(self.bootstrap, parse_security(self.settings(user)))
+
+    def client(self) -> Client:
+        return Client(self.access())
+
+    def fill(self) -> None:
+        """Topics, messages, a group that is behind, a transaction that is left open, a pipeline's word, rights."""
+        with self.client() as client:
+            topics = [NewTopic("orders", 3), NewTopic("payments", 3), NewTopic("clicks.web", 6)]
+            create_topics(client, [*topics, NewTopic(PIPELINES_TOPIC, 1, configs={"cleanup.policy": "compact"})])
+            set_password(client, ADA, self.passwords[ADA], list(BY_NAME), ITERATIONS_MIN)
+            right = (PatternType.LITERAL, f"User:{ADA}", "*")
+            add_acls(client, [AclBinding(ResourceType.TOPIC, "orders", *right, Operation.READ, Permission.ALLOW)])
+            words = [progress_record(Place(PIPELINE, topic), progress_of(topic)) for topic in ("orders", "payments")]
+            OurProducer(client).send(PIPELINES_TOPIC, words)
+        self.produce("orders", 600)
+        self.produce("payments", 60)
+        self._read_some()
+
+    def produce(self, topic: str, count: int, first: int = 0) -> None:
+        producer = Producer(self.settings())
+        for number in range(first, first + count):
+            customer = ("ada", "alan", "grace")[number % 3]
+            order = {
+                "number": number,
+                "customer": customer,
+                "euros": round(number * 7.31 % 90, 2),
+                "items": [{"sku": f"S-{number % 17:03}", "count": number % 4 + 1}],
+                "paid": number % 2 == 0,
+                "trace": 9007199254740993 + number,
+            }
+            headers = [("source", b"shop"), ("attempt", b"1")]
+            producer.produce(topic, json.dumps(order).encode(), key=customer.encode(), headers=headers)
+        assert producer.flush(60) == 0
+
+    def _read_some(self) -> None:
+        consumer = Consumer(self.settings() | {"group.id": "billing", "enable.auto.commit": False})
+        behind = [TopicPartition("orders", partition, 40) for partition in range(2)]
+        consumer.commit(offsets=behind, asynchronous=False)
+        consumer.close()
+
+    def open_transaction(self) -> Producer:
+        producer = Producer(self.settings() | {"transactional.id": "billing-3", "transaction.timeout.ms": 600_000})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("payments", b'{"held": true}', key=b"ada")
+        assert producer.flush(60) == 0
+        return producer
+
+
+def progress_of(topic: str) -> Progress:
+    now = int(time.time() * 1000)
+    return Progress(
+        state="running" if topic == "orders" else "failing",
+        table=f"tables/{topic}",
+        next_offsets={0: 180, 1: 200, 2: 160},
+        high_watermarks={0: 200, 1: 200, 2: 200},
+        round_rows=540,
+        round_seconds=1.5,
+        total_rows=5400,
+        total_dead_letters=0 if topic == "orders" else 2,
+        last_error=None if topic == "orders" else "the table was changed by somebody else",
+        last_error_ms=None if topic == "orders" else now,
+        host="driver",
+        pid=865,
+        started_ms=now - 3_600_000,
+        at_ms=now,
+    )
