@@ -16,7 +16,7 @@ RUN = {"sh", "python"}
 NEVER_RUN = {"bash", "console"}
 """Commands that no test could run as they stand there."""
 
-NOT_RUN_MAX = 28
+NOT_RUN_MAX = 29
 """A ratchet: make it smaller when there are fewer, and have a very good reason to make it larger."""
 REASON_WORDS_MIN = 2
 
