@@ -15,7 +15,7 @@ from chronik.client.groups import committed_offsets
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncCall, RestApplication
 from chronik.console.rest.call import Call
-from chronik.console.rest.doing.groups import _ends, lag_of, listed
+from chronik.console.rest.doing.groups import ends_of, lag_of, listed
 from chronik.console.rest.doing.overview import cluster_view
 from chronik.console.rest.doing.shared import unless_refused
 from chronik.console.rest.shapes.common import Error, NoQuestion
@@ -167,7 +167,7 @@ def _furthest_behind(call: Call) -> list[GroupLag]:
         committed = unless_refused(lambda name=name: committed_offsets(call.cluster, name))  # type: ignore[misc]
         if committed:
             offsets[name] = committed
-    ends = _ends(call, {each for of_group in offsets.values() for each in of_group})
+    ends = ends_of(call, {each for of_group in offsets.values() for each in of_group})
     lags = [GroupLag(name, lag_of(committed, ends)) for name, committed in offsets.items()]
     return sorted(lags, key=lambda each: (-(each.lag or 0), each.group))[:GROUPS_SHOWN_MAX]
 
