@@ -50,6 +50,24 @@ def test_who_was_refused_is_told(
     ]
 
 
+def test_what_is_only_left_out_of_a_page_is_not_told(
+    node: GuardedNode, root: Browser, mallory: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody asked for it: a page of topics shows no sizes and no configs to those who may not know them."""
+    topic(node, root)
+    acl = {"resource": "topic", "name": TOPIC, "principal": "User:mallory", "operation": "describe"}
+    assert root.post("/acls", {"acls": [acl]}).status == 201
+    try:
+        with caplog.at_level(logging.INFO, "chronik.audit"):
+            (shown,) = mallory.get("/topics").json["items"]
+            assert mallory.first_event("/stream").status == 200
+        assert (shown["name"], shown["bytes"], shown["cleanup_policy"]) == (TOPIC, None, None)
+        assert told(caplog) == []
+        assert root.get(f"/topics/{TOPIC}").json["bytes"] is not None
+    finally:
+        root.post("/acls/delete", {"acls": [acl]})
+
+
 def test_nothing_of_a_message_or_a_password_is_in_any_log(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
     root.post("/topics", {"name": "audited", "partitions": 1})
     with caplog.at_level(logging.DEBUG):

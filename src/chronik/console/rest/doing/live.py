@@ -25,7 +25,6 @@ from chronik.console.source import Figures
 from chronik.errors import ChronikError
 from chronik.principals import Principal
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
 SECONDS: Final = 2.0
 GROUPS_SHOWN_MAX: Final = 10
@@ -108,7 +107,7 @@ class Ticker:
         overview = Overview(
             call.side.services.clock.now_ms(), None, None, None, self._lag_of_groups(call), None, None, None
         )
-        if not _may_describe(call):
+        if not call.may_describe_cluster():
             return overview
         view = cluster_view(call)
         overview.cluster = LiveCluster(**{name: getattr(view, name) for name in LiveCluster.__struct_fields__})
@@ -151,14 +150,6 @@ class Ticker:
             except (KafkaError, ClientError):
                 pass  # what was known before is shown until it is known again
         return self._lag
-
-
-def _may_describe(call: Call) -> bool:
-    """Without a line in the audit log each time: somebody who looks at a page has not asked for it."""
-    authorizer = call.side.services.authorizer
-    return authorizer is None or authorizer.allows(
-        call.principal, call.host, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
 
 
 def _furthest_behind(call: Call) -> list[GroupLag]:

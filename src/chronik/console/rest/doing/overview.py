@@ -71,10 +71,8 @@ def known_nodes(call: Call) -> tuple[DescribeNodesResponse, bool]:
 
 def check_describing(call: Call) -> None:
     """Raises KafkaError."""
-    peer, authorizer = call.cluster.peer, call.side.services.authorizer
-    asked = Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    if authorizer is not None and not authorizer.allows(peer.principal, peer.host, *asked):
-        audit.refused(peer, "DescribeNodes", *asked)
+    if not call.may_describe_cluster():
+        audit.refused(call.cluster.peer, "DescribeNodes", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
