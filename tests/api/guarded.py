@@ -37,10 +37,18 @@ EVERYWHERE = tuple(
 
 
 class GuardedNode:
-    def __init__(self, folder: Path, http: str | None = None, peers: Any = None, **configs: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        http: str | None = None,
+        peers: Any = None,
+        http_token: Any = None,
+        **configs: str,
+    ) -> None:
         """With `http` it has a port for that, too; with `peers` it is a cluster, of which it is the only node."""
         broker = {"authorizer.class.name": "standard", "auto.create.topics.enable": "true", **configs}
-        config = load_config(None, {}, data_dir=folder, kafka="127.0.0.1:0", http=http, peers=peers, broker=broker)
+        place: dict[str, Any] = {"kafka": "127.0.0.1:0", "http": http, "http_token": http_token}
+        config = load_config(None, {}, data_dir=folder, **place, peers=peers, broker=broker)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()

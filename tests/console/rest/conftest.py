@@ -9,6 +9,7 @@ import pytest
 
 from chronik.admin.users import first_user
 from chronik.config import Address, Peer
+from chronik.metadata.levels import HIGHEST, level_of
 from chronik.testing.ports import ReservedPorts
 from tests.api.guarded import GuardedNode
 from tests.console.rest.asking import Browser
@@ -24,7 +25,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
     configs = {"super.users": "User:root", "connection.failed.authentication.delay.ms": "1"}
     made = GuardedNode(folder, "127.0.0.1:0", [me], **configs)
     try:
-        made.until(lambda: bool(made.services.image.brokers) and not made.services.is_fenced())
+        made.until(lambda: level_of(made.services.image.features) == HIGHEST and not made.services.is_fenced())
         made.propose(first_user("root", PASSWORD))
         root = logged_in(made, "root")
         for name in ("mallory", "alice"):

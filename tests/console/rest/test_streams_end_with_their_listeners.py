@@ -130,7 +130,8 @@ def test_all_tabs_of_one_principal_are_told_the_same(node: GuardedNode, root: Br
 
 
 def test_a_node_stops_at_once_whoever_listens(tmp_path: Path) -> None:
-    node = GuardedNode(tmp_path, "127.0.0.1:0", **{"super.users": "User:root"})
+    configs: dict[str, Any] = {"super.users": "User:root"}
+    node = GuardedNode(tmp_path, "127.0.0.1:0", **configs)
     try:
         node.propose(first_user("root", PASSWORD))
         root = logged_in(node, "root")

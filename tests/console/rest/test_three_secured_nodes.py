@@ -109,3 +109,13 @@ def test_any_node_acts_for_all(chronik_cluster_factory: ClusterFactory) -> None:
     wait_until(lambda: done(one, "GET", "/cluster")["verdict"] == "2 of 3 agree")
     cluster.nodes[3].start()
     wait_until(lambda: done(one, "GET", "/cluster")["verdict"] == "3 of 3 agree")
+
+    # Without a majority there is more need than ever to see how things are
+    for node_id in (2, 3):
+        cluster.nodes[node_id].kill()
+    lost = "no majority answers: nothing can be changed, and what is shown may be old"
+    wait_until(lambda: lost in [each["text"] for each in done(one, "GET", "/cluster")["attention"]])
+    view = done(one, "GET", "/cluster")
+    assert [node["reachable"] for node in view["nodes"]] == [True, False, False]
+    assert next(one.events("/stream"))[1]["cluster"]["verdict"] == view["verdict"]
+    assert mallory.get("/cluster").status == 403

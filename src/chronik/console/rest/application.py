@@ -37,7 +37,8 @@ from chronik.protocol.permissions import Operation as Right
 
 logger = logging.getLogger("chronik.console")
 
-THREADS: Final = 4
+THREADS: Final = 8
+"""They wait more than they work. Each is made when it is first needed."""
 WAITING_MAX: Final = 64
 """Operations that wait for a thread; one more is told to come again."""
 

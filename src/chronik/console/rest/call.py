@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from chronik.console.rest.inside import InsideCluster, Loop
 from chronik.console.rest.node_side import NodeSide
 from chronik.console.rest.refusals import Refusal
 from chronik.principals import Principal
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
@@ -41,6 +43,22 @@ class Call:
     @property
     def node_id(self) -> int:
         return self.side.services.node_id
+
+    def allowed(self, operation: Operation, resource: ResourceType, names: Sequence[str]) -> list[str]:
+        """Returns those of the names with which the principal may do so, and tells nobody: it is for what is left out
+        of an answer, and was not asked for. ACLs are looked at where they change, which is the loop."""
+        authorizer = self.side.services.authorizer
+        if authorizer is None:
+            return list(names)
+
+        async def judge() -> list[str]:
+            asked = self.principal, self.host, operation, resource
+            return [name for name in names if authorizer.allows(*asked, name)]
+
+        return self.loop.run(judge(), self._timeout_s)
+
+    def may_describe_cluster(self) -> bool:
+        return bool(self.allowed(Operation.DESCRIBE, ResourceType.CLUSTER, [CLUSTER_NAME]))
 
 
 def missing(what: str) -> Refusal:

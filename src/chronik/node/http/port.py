@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -52,9 +53,9 @@ class HttpPort:
             self._socket.setblocking(False)
             loop.add_reader(self._socket, self._somebody_comes)
         except (OSError, NotImplementedError) as error:  # the second on Windows
-            why = getattr(error, "strerror", None) or str(error) or "this system cannot wait for it"
-            told = "node %d has no console: %s at %s; --http HOST:PORT puts it elsewhere, --http off says so"
-            logger.warning(told, self._config.node_id, why, address)
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "this system cannot wait"
+            told = "node %d has no console: %s: %s; --http HOST:PORT puts it elsewhere, --http off leaves it away"
+            logger.info(told, self._config.node_id, address, why)
             self._close_socket()
             return
         self.url = f"http://{Address(address.host, self._socket.getsockname()[1])}"

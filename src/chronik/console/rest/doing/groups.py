@@ -55,7 +55,7 @@ def list_all(call: Call, asked: Searching) -> Page[Group]:
     page = paged(known, asked.search, asked.after, asked.limit)
     described = _described(call, {name: known[name][0] for name in page.items})
     offsets = {name: _committed(call, name) for name in page.items}
-    ends = _ends(call, {each for each_of in offsets.values() for each in each_of})
+    ends = ends_of(call, {each for each_of in offsets.values() for each in each_of})
     items = []
     for name in page.items:
         node_id, group = known[name]
@@ -109,7 +109,7 @@ def _committed(call: Call, name: str) -> Offsets:
         return {}
 
 
-def _ends(call: Call, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def ends_of(call: Call, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Of those that are not known to this principal there is nothing."""
     wanted = set(partitions)
     topics = metadata_of(call.cluster, sorted({each.topic for each in wanted}))
@@ -128,9 +128,13 @@ def show(call: Call, asked: NoQuestion) -> GroupDetails:
     name, cluster = call.path["group"], call.cluster
     group = describe_group(cluster, name)
     offsets = committed_offsets(cluster, name)
-    assigned = {each: member.member_id for member in group.members for each in assigned_partitions(_bytes(member))}
+    assigned = {
+        each: member.member_id
+        for member in group.members
+        for each in assigned_partitions(bytes(member.member_assignment))
+    }
     partitions = sorted({*offsets, *assigned})
-    ends = _ends(call, partitions)
+    ends = ends_of(call, partitions)
     seconds = _lag_seconds(call, offsets, ends)
     rows = [_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
     members = [
@@ -139,11 +143,11 @@ def show(call: Call, asked: NoQuestion) -> GroupDetails:
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            [MemberPartition(*each) for each in assigned_partitions(_bytes(member))],
+            [MemberPartition(*each) for each in assigned_partitions(bytes(member.member_assignment))],
         )
         for member in group.members
     ]
-    coordinator, _ = cluster._coordinator(name, 0)
+    coordinator = cluster.coordinator(name).address.port  # a node's address in here is its id
     return GroupDetails(
         group=name,
         state=group.group_state,
@@ -156,10 +160,6 @@ def show(call: Call, asked: NoQuestion) -> GroupDetails:
         member_list=members,
         partitions=rows,
     )
-
-
-def _bytes(member: object) -> bytes:
-    return bytes(getattr(member, "member_assignment"))  # noqa: B009 - a view or bytes
 
 
 def _row(

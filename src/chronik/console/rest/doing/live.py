@@ -13,7 +13,7 @@ from chronik.client.groups import committed_offsets
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncCall, RestApplication
 from chronik.console.rest.call import Call
-from chronik.console.rest.doing.groups import _ends, lag_of, listed
+from chronik.console.rest.doing.groups import ends_of, lag_of, listed
 from chronik.console.rest.doing.overview import cluster_view
 from chronik.console.rest.doing.shared import unless_refused
 from chronik.console.rest.shapes.common import Error, NoQuestion
@@ -24,7 +24,6 @@ from chronik.console.vitals import Vitals
 from chronik.errors import ChronikError
 from chronik.principals import Principal
 from chronik.protocol.errors import KafkaError
-from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
 SECONDS: Final = 2.0
 GROUPS_SHOWN_MAX: Final = 10
@@ -107,7 +106,7 @@ class Ticker:
         overview = Overview(
             call.side.services.clock.now_ms(), None, None, None, self._lag_of_groups(call), None, None, None
         )
-        if not _may_describe(call):
+        if not call.may_describe_cluster():
             return overview
         view = cluster_view(call)
         overview.cluster = LiveCluster(**{name: getattr(view, name) for name in LiveCluster.__struct_fields__})
@@ -148,21 +147,13 @@ class Ticker:
         return self._lag
 
 
-def _may_describe(call: Call) -> bool:
-    """Without a line in the audit log each time: somebody who looks at a page has not asked for it."""
-    authorizer = call.side.services.authorizer
-    return authorizer is None or authorizer.allows(
-        call.principal, call.host, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
-
-
 def _furthest_behind(call: Call) -> list[GroupLag]:
     offsets = {}
     for name in sorted(listed(call))[:GROUPS_LOOKED_AT_MAX]:
         committed = unless_refused(lambda name=name: committed_offsets(call.cluster, name))  # type: ignore[misc]
         if committed:
             offsets[name] = committed
-    ends = _ends(call, {each for of_group in offsets.values() for each in of_group})
+    ends = ends_of(call, {each for of_group in offsets.values() for each in of_group})
     lags = [GroupLag(name, lag_of(committed, ends)) for name, committed in offsets.items()]
     return sorted(lags, key=lambda each: (-(each.lag or 0), each.group))[:GROUPS_SHOWN_MAX]
 

@@ -13,7 +13,7 @@ from chronik.client.partitions import list_reassignments, reassign_partitions
 from chronik.client.records import TopicPartition
 from chronik.console.rest.call import Call, missing
 from chronik.console.rest.doing.configs import described as described_configs
-from chronik.console.rest.doing.overview import nodes_of
+from chronik.console.rest.doing.overview import known_nodes, nodes_of
 from chronik.console.rest.doing.shared import log_dirs, page_of, unless_refused
 from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.shapes.cluster import LogDirectory, NewNode, Node, NodeDetails, Stopping
@@ -38,12 +38,12 @@ from chronik.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 
 
 def list_all(call: Call, asked: Paging) -> Page[Node]:
-    return page_of(nodes_of(call, describe_nodes(call.cluster)), asked.after, asked.limit)
+    return page_of(nodes_of(call, known_nodes(call)[0]), asked.after, asked.limit)
 
 
 def show(call: Call, asked: NoQuestion) -> NodeDetails:
     node_id = call.path["node"]
-    found = [node for node in nodes_of(call, describe_nodes(call.cluster)) if node.id == node_id]
+    found = [node for node in nodes_of(call, known_nodes(call)[0]) if node.id == node_id]
     if not found:
         raise missing(f"there is no node {node_id} in this cluster")
     values = {name: getattr(found[0], name) for name in Node.__struct_fields__}

@@ -6,15 +6,20 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from chronik.client.nodes import describe_nodes
+from chronik.client.errors import ClientError
 from chronik.console.agreement import compare_states
 from chronik.console.rest.call import Call
+from chronik.console.rest.inside import InsideConnection
 from chronik.console.rest.node_side import NodeSide
 from chronik.console.rest.shapes.cluster import Attention, ClusterView, Node
 from chronik.errors import ChronikError
 from chronik.metadata.image import Image
+from chronik.metadata.levels import level_of
 from chronik.metadata.records import TransactionState
-from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesResponse
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+from chronik.security import audit
 
 SILENT_SECONDS: Final = 1.0
 """A node that does not answer for so long is shown as one that cannot be reached."""
@@ -43,6 +48,55 @@ async def _statuses(side: NodeSide, ids: list[int]) -> dict[int, Status]:
     return {node_id: status for node_id, status in zip(ids, found, strict=True) if status is not None}
 
 
+ASK_SECONDS_MAX: Final = 2.0
+"""For the leader's word on who takes part: without it, this node says what it knows."""
+
+
+def known_nodes(call: Call) -> tuple[DescribeNodesResponse, bool]:
+    """Returns nodes, and whether a majority has confirmed it. Without one there is more need than ever to see how the
+    cluster is, so this node's own image tells. Raises KafkaError for those who may not know."""
+    services = call.side.services
+    check_describing(call)
+    if services.controller_id() >= 0:
+        own = InsideConnection(call.side, call.loop, call.cluster.peer, services.node_id, ASK_SECONDS_MAX)
+        try:
+            response = own.request(DescribeNodesRequest(), DescribeNodesResponse)
+            if not response.error_code:
+                response.nodes.sort(key=lambda node: node.node_id)
+                return response, True
+        except ClientError:
+            pass
+    return _by_image(services.image), False
+
+
+def check_describing(call: Call) -> None:
+    """Raises KafkaError."""
+    if not call.may_describe_cluster():
+        audit.refused(call.cluster.peer, "DescribeNodes", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _by_image(image: Image) -> DescribeNodesResponse:
+    nodes, brokers = dict(image.nodes), dict(image.brokers)
+    described = []
+    for node_id in sorted({*nodes, *brokers}):
+        node, broker = nodes.get(node_id), brokers.get(node_id)
+        described.append(
+            DescribedNode(
+                node_id=node_id,
+                host=node.host if node is not None else "",
+                port=node.port if node is not None else 0,
+                meant_to_vote=node.voter if node is not None else True,
+                draining=node.draining if node is not None else False,
+                is_member=True,
+                is_voter=node.voter if node is not None else True,
+                rack=broker.rack if broker is not None else None,
+                status=broker.status.value if broker is not None else "unregistered",
+            )
+        )
+    return DescribeNodesResponse(cluster_id=image.cluster_id or None, level=level_of(image.features), nodes=described)
+
+
 class Counted:
     """What is in the image of partitions: counted from copies, and not on the loop."""
 
@@ -66,6 +120,19 @@ class Counted:
                     self.under_replicated.append(f"{topic.name}-{index}")
 
 
+_counted: list[tuple[Image, int, Counted]] = []
+"""The last one: most looks at a cluster find it as it was two seconds ago."""
+
+
+def counted_in(image: Image) -> Counted:
+    index = image.applied_index
+    for known, at, counted in _counted:
+        if known is image and at == index:
+            return counted
+    _counted[:] = [(image, index, Counted(image))]
+    return _counted[0][2]
+
+
 def nodes_of(
     call: Call,
     described: DescribeNodesResponse,
@@ -74,7 +141,7 @@ def nodes_of(
 ) -> list[Node]:
     image = call.side.services.image
     statuses = statuses_of(call, [node.node_id for node in described.nodes]) if statuses is None else statuses
-    counted = counted or Counted(image)
+    counted = counted or counted_in(image)
     return [_node(call, node, statuses.get(node.node_id), counted) for node in described.nodes]
 
 
@@ -120,10 +187,10 @@ def _role(told: DescribedNode, said: Status) -> str | None:
 
 def cluster_view(call: Call) -> ClusterView:
     """Raises KafkaError, ClientError."""
-    described = describe_nodes(call.cluster)
+    described, is_confirmed = known_nodes(call)
     statuses = statuses_of(call, [node.node_id for node in described.nodes])
     image = call.side.services.image
-    counted = Counted(image)
+    counted = counted_in(image)
     nodes = nodes_of(call, described, statuses, counted)
     verdict, agrees, index = _verdict(nodes, statuses)
     controller = call.side.services.controller_id()
@@ -149,6 +216,9 @@ def cluster_view(call: Call) -> ClusterView:
     now_ms = call.side.services.clock.now_ms()
     oldest_ms = now_ms - min(open_since) if open_since else 0
     view.attention = list(_attention(view, counted, oldest_ms, statuses))
+    if not is_confirmed:
+        told = "no majority answers: nothing can be changed, and what is shown may be old"
+        view.attention.insert(0, Attention("error", told, "/nodes"))
     return view
 
 
@@ -173,8 +243,6 @@ def _attention(view: ClusterView, counted: Counted, oldest_ms: int, statuses: di
     """What to look at first, the worst first."""
     if view.agrees is False:
         yield Attention("error", f"nodes hold different metadata: {view.verdict}", "/nodes")
-    if view.controller_id is None:
-        yield Attention("error", "nobody leads the metadata log: nothing can be changed", "/nodes")
     if counted.offline:
         yield Attention("error", f"{_many(counted.offline, 'no leader')}", f"/topics/{_topic(counted.offline[0])}")
     for node in view.nodes:

@@ -130,6 +130,8 @@ def log_dirs(call: Call, node_id: int, partitions: Iterable[TopicPartition] | No
 def sizes(call: Call, led: Led) -> dict[TopicPartition, int]:
     """Returns how long partitions are on their leaders' disks, of those that tell; nothing to those who may not ask."""
     found: dict[TopicPartition, int] = {}
+    if not call.may_describe_cluster():
+        return found
     for node_id, partitions in led.items():
         try:
             results = log_dirs(call, node_id, partitions)

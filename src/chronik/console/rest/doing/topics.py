@@ -17,7 +17,6 @@ from chronik.console.rest.doing.shared import (
     paged,
     sizes,
     summed,
-    unless_refused,
 )
 from chronik.console.rest.refusals import sentence_of
 from chronik.console.rest.shapes.common import Done, NoQuestion, Page, Plan
@@ -45,6 +44,7 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from chronik.protocol.messages.metadata import MetadataResponseTopic
+from chronik.protocol.permissions import Operation, ResourceType
 
 CLEANUP = "cleanup.policy"
 
@@ -85,9 +85,14 @@ def _topics(call: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Top
 
 def _policies(call: Call, names: Sequence[str]) -> dict[str, str | None]:
     """Those who may not see configs see none."""
-    resources = [Resource(TOPIC_RESOURCE, name) for name in names]
-    configs = unless_refused(lambda: describe_configs(call.cluster, resources, [CLEANUP])) if names else None
-    return {resource.name: values[0].value for resource, values in (configs or {}).items() if values}
+    allowed = call.allowed(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
+    if not allowed:
+        return {}
+    try:
+        configs = describe_configs(call.cluster, [Resource(TOPIC_RESOURCE, name) for name in allowed], [CLEANUP])
+    except KafkaError:  # one of them is gone meanwhile
+        return {}
+    return {resource.name: values[0].value for resource, values in configs.items() if values}
 
 
 def _replication_factor(topic: MetadataResponseTopic) -> int:
