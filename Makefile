@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 PACKAGING := .tools/packaging/.ready
+SCHEMATHESIS := .tools/schemathesis/.ready
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
@@ -68,6 +69,14 @@ $(DOCS):
 	@.tools/docs/bin/pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' \
 		&& touch $@ || echo "mkdocs-material could not be fetched: the site is not built"
 
+# Of its own: its plugin would be loaded by every run of pytest.
+$(SCHEMATHESIS):
+	@echo "== setting up what the admin API's document is tried with (PyPI)"
+	@mkdir -p .tools
+	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv .tools/schemathesis || python3 -m venv .tools/schemathesis
+	@.tools/schemathesis/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4,<5' \
+		&& touch $@ || echo "schemathesis could not be fetched: its tests are skipped"
+
 demo: $(READY)
 	@$(BIN)/chronik demo
 
@@ -91,7 +100,7 @@ quick test test-again long: export PYTHONDONTWRITEBYTECODE =
 
 # More workers than processors, since tests of clusters wait for most of their time; who runs beside whom: tests/lanes.py
 WORKERS ?= 4
-test: $(READY) $(CLIENTS) $(PACKAGING)
+test: $(READY) $(CLIENTS) $(PACKAGING) $(SCHEMATHESIS)
 	@echo "== tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
