@@ -46,6 +46,7 @@ def test_an_index_would_take_them(packages: tuple[Path, Path]) -> None:
 def test_the_wheel_holds_the_whole_source_and_nothing_else(names: set[str]) -> None:
     source = ROOT / "src"
     files = [path for path in source.rglob("*") if path.suffix == ".py" or path.name == "py.typed"]
+    files += [path for path in (source / "chronik" / "console" / "web" / "static").rglob("*") if path.is_file()]
     expected = {path.relative_to(source).as_posix() for path in files}
     assert "chronik/py.typed" in expected
     assert {name for name in names if ".dist-info/" not in name} == expected
@@ -74,7 +75,7 @@ def test_the_metadata_says_what_it_is(metadata: Message) -> None:
 
 def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> None:
     text = str(metadata.get_payload())
-    assert "Kafka-compatible broker in Python" in text
+    assert "**Kafka, in Python.**" in text
     assert "More in docs/testing.md." in text
     assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("http")] == []
     assert "## Read on" not in text

@@ -45,6 +45,8 @@ class ClusterNode(Broker):
         self.kafka = kafka
         self.http = http
         place = {} if LISTENERS in config.get("broker", ()) else {"kafka": str(kafka)}
+        if _asks_who(config.get("broker", {})):
+            config.setdefault("http_token", secrets.token_hex(16))
         super().__init__(folder, http=str(http), **place, **config)
         self._port = kafka.port
 
@@ -120,7 +122,6 @@ class Cluster:
             "cluster_secret": secrets.token_hex(32),
             "replication_factor": copies,
             "min_insync_replicas": 2 if copies == 3 else 1,
-            **({"http_token": secrets.token_hex(16)} if _asks_who(config.get("broker", {})) else {}),
         } | config
         self.nodes: dict[int, ClusterNode] = {}
         try:

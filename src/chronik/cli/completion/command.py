@@ -61,4 +61,5 @@ def _topics(arguments: argparse.Namespace) -> list[str]:
     servers = arguments.bootstrap_server.count(",") + 1
     with Cluster(bootstrap_of(arguments), client_id=CLIENT_ID, timeout_s=ASK_SECONDS / servers) as cluster:
         topics = cluster.metadata(None).topics
-    return sorted(topic.name for topic in topics if topic.name and not topic.is_internal and not name_fault(topic.name))
+    names = [topic.name for topic in topics if topic.name and not topic.is_internal]
+    return sorted(name for name in names if not name.startswith("__") and not name_fault(name))
