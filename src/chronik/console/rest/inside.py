@@ -14,14 +14,14 @@ from typing import Any, Final, TypeVar
 
 from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
-from chronik.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut
+from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost, RequestTimedOut
 from chronik.config import Address
 from chronik.console.rest.node_side import NodeSide
 from chronik.exchange import Disconnect, Peer, Pending
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
 from chronik.principals import Principal
 from chronik.protocol.apis import APIS
-from chronik.protocol.codec import RequestHeader, encode_request
+from chronik.protocol.codec import RequestHeader, UnencodableMessage, encode_request
 from chronik.protocol.messages.metadata import MetadataResponse
 from chronik.protocol.schema import Request
 
@@ -130,7 +130,10 @@ class InsideConnection(Connection):
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
         self._correlation_id += 1
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self._client_id)
-        frame = bytearray(encode_request(header, request))[_SIZE_BYTES:]
+        try:
+            frame = bytearray(encode_request(header, request))[_SIZE_BYTES:]
+        except UnencodableMessage as error:  # a text that is longer than Kafka's protocol has room for
+            raise ClientError(str(error)) from error
         answering = self._here(frame) if self._node_id == self._side.services.node_id else self._there(frame, timeout_s)
         try:
             answer = self._node_loop.run(answering, timeout_s)

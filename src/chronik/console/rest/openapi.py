@@ -9,7 +9,7 @@ import msgspec
 
 import chronik
 from chronik.console.rest.operation import BASE, PATH_PARAMETERS, Operation
-from chronik.console.rest.shapes.common import Error
+from chronik.console.rest.shapes.common import WORDS_CHARACTERS_MAX, Error
 from chronik.console.rest.table import OPERATIONS
 
 _REF: Final = "#/components/schemas/{name}"
@@ -26,6 +26,7 @@ REFUSALS: Final = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not application/json.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The query or the body has another shape.",
     HTTPStatus.TOO_MANY_REQUESTS: "Too much is under way.",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The path, the query and the headers have more than 8 KiB.",
     HTTPStatus.NOT_IMPLEMENTED: "This cluster cannot do it.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Nobody can do it at the moment; it says so where it may have been done.",
     HTTPStatus.GATEWAY_TIMEOUT: "There was no answer in time: it is not known whether it was done.",
@@ -104,7 +105,7 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
         shape, told = PATH_PARAMETERS[name]
         schema = msgspec.json.schema(shape)
         if shape is str:
-            schema["minLength"] = 1
+            schema |= {"minLength": 1, "maxLength": WORDS_CHARACTERS_MAX}
         found.append({"name": name, "in": "path", "required": True, "description": told, "schema": schema})
     return found
 

@@ -11,8 +11,11 @@ T = TypeVar("T")
 PAGE_MAX: Final = 500
 NAME_CHARACTERS_MAX: Final = 249
 """The longest name of a topic."""
+WORDS_CHARACTERS_MAX: Final = 500
+"""In a query: of the longest characters, percent-encoded, so many are within what a head may have."""
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=32_767)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+Words = Annotated[str, msgspec.Meta(max_length=WORDS_CHARACTERS_MAX)]
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -39,12 +42,12 @@ class Page(msgspec.Struct, Generic[T]):
 
 class Paging(msgspec.Struct):
     limit: Limit = 100
-    after: str | None = None
+    after: Words | None = None
     """The `next` of the page before."""
 
 
 class Searching(Paging):
-    search: str = ""
+    search: Words = ""
     """Only those whose name contains this, whatever the case."""
 
 

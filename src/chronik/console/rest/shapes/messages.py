@@ -8,6 +8,8 @@ import msgspec
 
 from chronik.console.rest.shapes.common import Body, Index, Int64, Limit
 
+Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
+"""The `next` of a topic of several hundred partitions has room in it."""
 Format = Literal["text", "json", "base64"]
 
 
@@ -40,7 +42,7 @@ class Message(msgspec.Struct):
 class ReadMessages(msgspec.Struct, kw_only=True):
     partition: Index | None = None
     """All of them, unless one is named."""
-    from_: str = msgspec.field(name="from", default="-50")
+    from_: Position = msgspec.field(name="from", default="-50")
     """start, end, an offset, -N for the last N of each partition, @TIME for a time (ISO 8601, or milliseconds since
     1970), or the `next` of the page before."""
     limit: Limit = 50
@@ -59,11 +61,11 @@ class Messages(msgspec.Struct):
 
 
 class SearchMessages(msgspec.Struct, kw_only=True):
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
     """What key, value or a header contains, byte by byte in UTF-8."""
     partition: Index | None = None
-    from_: str = msgspec.field(name="from", default="start")
-    until: str = "end"
+    from_: Position = msgspec.field(name="from", default="start")
+    until: Position = "end"
     """Where it ends: end (as it is now), an offset, or @TIME."""
     isolation: Literal["committed", "uncommitted"] = "committed"
     max_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 1_000_000

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from chronik.console.rest.shapes.common import Body, Name
+from chronik.console.rest.shapes.common import Body, Name, Words
 
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 ResourceName = Literal["topic", "group", "cluster", "transactional-id", "user", "delegation-token"]
@@ -66,14 +66,14 @@ class Acls(Body):
 
 class AclQuestion(msgspec.Struct, kw_only=True):
     resource: ResourceName | None = None
-    name: str | None = None
+    name: Words | None = None
     pattern: Pattern | None = None
-    principal: str | None = None
-    host: str | None = None
+    principal: Words | None = None
+    host: Words | None = None
     operation: OperationName | None = None
     permission: Permission | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
-    after: str | None = None
+    after: Words | None = None
 
 
 class QuotaEntity(Body, kw_only=True):
