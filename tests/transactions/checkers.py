@@ -270,8 +270,10 @@ def copies(evidence: Evidence) -> Iterator[Found]:
             senders[key][sent.source.offset].append(sent)
             if not evidence.is_kept(sent.place):
                 lossy.add(key)  # some copies are gone for good
+    staged_by = _by_position(evidence)
     for key in sorted(evidence.positions.keys() - lossy):
         position = evidence.positions[key]
+        taken_back = _taken_back_by(evidence, {each.transaction for each in staged_by[(*key, position)]})
         for offset in sorted({*senders[key], *range(position)}):
             of_it = senders[key][offset]
             there = [sent.transaction for sent in of_it if sent.id in evidence.shown]
@@ -280,8 +282,15 @@ def copies(evidence: Evidence) -> Iterator[Found]:
                 about = there or [
                     sent.transaction for sent in of_it if evidence.fate(sent.transaction) is not Outcome.ABORTED
                 ]
-                found = _found("not copied once", f"{key[1]}@{offset} was copied {times}", *about)
-                yield found._replace(innocent=1 if offset < position and there else 0)
+                found = _found("not copied once", f"{key[1]}@{offset} was copied {times}", *about, *taken_back)
+                yield found._replace(innocent=1 if there and (offset < position or taken_back) else 0)
+
+
+def _taken_back_by(evidence: Evidence, staged: set[TransactionId]) -> list[TransactionId]:
+    """Returns transactions in which the position that others had `staged` came once more, late: with them it is
+    committed again, and what was copied since then looks as if nobody had committed it."""
+    late = [each for each in evidence.stragglers if each.kind == "TxnOffsetCommit"]
+    return [each.touched for each in late if each.transaction in staged]
 
 
 CHECKERS: tuple[Checker, ...] = (

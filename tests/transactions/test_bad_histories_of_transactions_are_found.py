@@ -437,6 +437,27 @@ def test_a_record_that_is_copied_again_after_a_late_end_of_v1_is_counted_apart(i
     assert (verdict.violations if is_touched else verdict.of_v1) == []
 
 
+@pytest.mark.parametrize("is_touched", [True, False])
+def test_a_position_that_a_late_request_of_v1_takes_back_is_counted_apart(is_touched: bool) -> None:
+    """Seed 21195: it comes in the midst of the third transaction, and what the second has copied stands above it."""
+    story = Story()
+    rows: list[RecordId | None] = []
+    transactions = []
+    for offset in range(3):
+        transactions.append(story.begin())
+        rows += [story.send(transactions[-1], copied=offset), None]
+        story.stage(transactions[-1], offset + 1)
+        if offset == 2 and is_touched:
+            story.tell(Straggled(transaction=transactions[0], kind="TxnOffsetCommit", touched=transactions[2]))
+        story.end(transactions[-1])
+    story.see_position(1, is_final=True)
+    story.end_with(*rows)
+    verdict = judge(story.finished())
+    assert "not copied once" in {finding.kind for finding in (verdict.of_v1 if is_touched else verdict.violations)}
+    if is_touched:
+        assert "not copied once" not in {finding.kind for finding in verdict.violations}
+
+
 def test_events_can_be_written_down() -> None:
     story = Story()
     for history in BAD:
