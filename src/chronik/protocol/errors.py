@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronik.errors import ChronikError
 
@@ -166,13 +166,19 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, RETRY, "The broker holds no more share sessions."
 
 
+MESSAGE_CHARACTERS_MAX: Final = 1000
+"""Messages name what they are about, and a client may have called it by 32,767 bytes, which is all that a string of
+Kafka's older versions has room for."""
+
+
 class KafkaError(ChronikError):
     """A handler's answer to the client: this code, and a message for the APIs that have room for one."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)  # both arguments, so that copies and pickles keep the code
         self.code = code
-        self.message = code.message if message is None else message
+        message = code.message if message is None else message
+        self.message = message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[:MESSAGE_CHARACTERS_MAX]}…"
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
