@@ -91,10 +91,11 @@ class GuardedNode:
         self._wait(self.services.store.propose(command))
 
     def records(self) -> tuple[object, ...]:
-        """All that is in its image, and how long the logs are that it has opened."""
+        """All that is in its image, and how long the logs are that have something in them: opening an empty one, which
+        whoever looks after logs does in its own time, changes nothing."""
         replicas = [replica for replica in self.services.replicas if replica._log is not None]
         ends = {(replica.topic_name, replica.index): replica.log.log_end_offset for replica in replicas}
-        return (*records_of(self.services.image), ends)
+        return (*records_of(self.services.image), {place: end for place, end in ends.items() if end})
 
     # Rights
 
