@@ -11,7 +11,7 @@ SCHEMATHESIS := .tools/schemathesis/.ready
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -21,6 +21,7 @@ help:
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
 	@echo "make bench-peers     Chronik beside Apache Kafka (Maven Central), one node and three: ratios, JSON and plots into docs/"
+	@echo "make bench-tabs      what a browser with ten tabs of the console costs a node (MINUTES=$(MINUTES))"
 	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
 	@echo "make bench-transactions  transactions of 10 and of 10,000 records, beside Apache Kafka (Maven Central)"
 	@echo "make bench-security  what TLS, a login and 10,000 ACLs cost, and TLS beside Apache Kafka's (Maven Central)"
@@ -157,6 +158,11 @@ bench: $(READY)
 bench-peers: $(READY)
 	@tools/clients/setup apache-kafka
 	@$(BIN)/python -m bench.peers --keep
+
+MINUTES ?= 60
+bench-tabs: $(READY)
+	@tools/clients/setup browser
+	@$(BIN)/python -m bench.tabs --minutes $(MINUTES)
 
 bench-tails: $(READY)
 	@tools/clients/setup apache-kafka

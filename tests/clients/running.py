@@ -77,6 +77,14 @@ class RunningClient:
         self._last_id = 0
         self.capabilities: dict[str, Any] = self.call("capabilities")
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def use(self, bootstrap: str) -> None:
+        """From now on; what it has opened stays where it is."""
+        self._bootstrap = bootstrap
+
     def call(self, command: str, **arguments: Any) -> Any:
         """The result of a command. Raises CommandFailed or DriverDied."""
         self._last_id += 1

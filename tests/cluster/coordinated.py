@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -93,15 +94,48 @@ TAKES_ONE_ADDRESS = ("kafkajs",)
 @contextmanager
 def started(name: str, cluster: Cluster, group: str | None = None) -> Iterator[RunningClient]:
     """A client that must begin with one address begins with one that outlives the coordinator of `group`."""
-    bootstrap = cluster.bootstrap
-    if name in TAKES_ONE_ADDRESS and group is not None:
-        coordinator = coordinator_of(cluster, group)
-        bootstrap = next(node.bootstrap for node in cluster.live if node is not coordinator)
-    client = RunningClient(CLIENTS[name], bootstrap)
+    client = RunningClient(CLIENTS[name], bootstrap_of(name, cluster, group))
     try:
         yield client
     finally:
         client.close()
+
+
+def bootstrap_of(name: str, cluster: Cluster, group: str | None) -> str:
+    if name not in TAKES_ONE_ADDRESS or group is None:
+        return cluster.bootstrap
+    coordinator = coordinator_of(cluster, group)
+    return next(node.bootstrap for node in cluster.live if node is not coordinator)
+
+
+class Drivers:
+    """Of the tests of a file, as a context manager: whoever asks for a client is given one that another test has let go
+    in good health, for a JVM takes seconds to start."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._idle: defaultdict[str, list[RunningClient]] = defaultdict(list)
+
+    def __enter__(self) -> Drivers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for idle in self._idle.values():
+            for client in idle:
+                client.close()
+
+    @contextmanager
+    def lent(self, name: str, group: str | None = None) -> Iterator[RunningClient]:
+        """See `started`."""
+        bootstrap, idle = bootstrap_of(name, self._cluster, group), self._idle[name]
+        client = idle.pop() if idle else RunningClient(CLIENTS[name], bootstrap)
+        client.use(bootstrap)
+        is_well = False
+        try:
+            yield client
+            is_well = client.is_running
+        finally:
+            idle.append(client) if is_well else client.close()
 
 
 class RestartingMember(GroupMember):
@@ -128,7 +162,7 @@ def joined(
     try:
         yield member
     finally:
-        if client._process.poll() is None:
+        if client.is_running:
             with suppress(CommandFailed):
                 member.leave()
 

@@ -13,6 +13,7 @@ from tests.clients.running import GroupMember, RunningClient, wait_for
 from .coordinated import (
     SETTLED_SECONDS_MAX,
     START_ANEW,
+    Drivers,
     coordinator_of,
     fill,
     generation_of,
@@ -20,7 +21,6 @@ from .coordinated import (
     make_topic,
     offsets_of,
     places_of,
-    started,
     unique,
     wait_until_held_everywhere,
     wait_until_seen,
@@ -43,6 +43,12 @@ sets one, and what calls them passes none."""
 def running() -> Iterator[Cluster]:
     with Cluster(3) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def drivers(running: Cluster) -> Iterator[Drivers]:
+    with Drivers(running) as drivers:
+        yield drivers
 
 
 @pytest.fixture
@@ -72,13 +78,13 @@ def bring_back(cluster: Cluster, node_id: int) -> None:
 
 
 @pytest.mark.parametrize("name", STOCK_CLIENTS)
-def test_members_go_on_with_the_next_coordinator(cluster: Cluster, name: str) -> None:
+def test_members_go_on_with_the_next_coordinator(cluster: Cluster, drivers: Drivers, name: str) -> None:
     require(name)
     topic, group = make_topic(cluster, PARTITIONS), unique("group")
     whole = places_of(topic, PARTITIONS)
     with (
-        started("confluent", cluster) as writer,
-        started(name, cluster, group) as client,
+        drivers.lent("confluent") as writer,
+        drivers.lent(name, group) as client,
         joined(client, group, topic) as first,
     ):
         fill(writer, topic, PARTITIONS, RECORDS)
@@ -101,11 +107,11 @@ def test_members_go_on_with_the_next_coordinator(cluster: Cluster, name: str) ->
             wait_until_held_everywhere(cluster, group, expected)
         wait_until_shared([first], whole)
     if client.capabilities["commits"]:
-        resume_from(cluster, name, group, topic, 15)
+        resume_from(drivers, name, group, topic, 15)
 
 
-def resume_from(cluster: Cluster, name: str, group: str, topic: str, committed: int) -> None:
-    with started(name, cluster, group) as client, joined(client, group, topic) as resumed:
+def resume_from(drivers: Drivers, name: str, group: str, topic: str, committed: int) -> None:
+    with drivers.lent(name, group) as client, joined(client, group, topic) as resumed:
         rest = offsets_of(topic, PARTITIONS, committed, 2 * RECORDS)
         wait_until_seen([resumed], rest)
         assert resumed.seen() == rest
@@ -113,14 +119,14 @@ def resume_from(cluster: Cluster, name: str, group: str, topic: str, committed: 
 
 @pytest.mark.parametrize("name", STOCK_CLIENTS)
 def test_a_member_that_crashes_while_its_coordinator_is_killed_is_missed_by_the_next(
-    cluster: Cluster, name: str
+    cluster: Cluster, drivers: Drivers, name: str
 ) -> None:
     require(name)
     topic, group = make_topic(cluster, PARTITIONS), unique("group")
     whole = places_of(topic, PARTITIONS)
     with (
-        started(name, cluster, group) as client,
-        started(name, cluster, group) as other,
+        drivers.lent(name, group) as client,
+        drivers.lent(name, group) as other,
         joined(client, group, topic) as first,
         joined(other, group, topic) as second,
     ):
@@ -133,18 +139,20 @@ def test_a_member_that_crashes_while_its_coordinator_is_killed_is_missed_by_the_
 
 
 @pytest.mark.parametrize("name", STATIC_CLIENTS)
-def test_static_members_come_back_to_their_partitions_without_a_rebalance(cluster: Cluster, name: str) -> None:
+def test_static_members_come_back_to_their_partitions_without_a_rebalance(
+    cluster: Cluster, drivers: Drivers, name: str
+) -> None:
     """The group's leader after it was closed in order, the other after a crash during which the coordinator died too.
     Processes that take a place are started before it is free: it is the join that must come within a session."""
     require(name)
     topic, group = make_topic(cluster, PARTITIONS), unique("static")
     whole = places_of(topic, PARTITIONS)
     with (
-        started("confluent", cluster) as writer,
-        started(name, cluster) as client,
-        started(name, cluster) as other,
-        started(name, cluster) as client_again,
-        started(name, cluster) as other_again,
+        drivers.lent("confluent") as writer,
+        drivers.lent(name) as client,
+        drivers.lent(name) as other,
+        drivers.lent(name) as client_again,
+        drivers.lent(name) as other_again,
         joined(client, group, topic, instance="one") as first,
     ):
         assert client.capabilities["static_members"]
@@ -192,13 +200,15 @@ def assert_only_an_id_changed(cluster: Cluster, group: str, before: tuple[int, t
 
 
 @pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)
-def test_a_cooperative_group_whose_coordinator_dies_in_the_rebalance_settles(cluster: Cluster, name: str) -> None:
+def test_a_cooperative_group_whose_coordinator_dies_in_the_rebalance_settles(
+    cluster: Cluster, drivers: Drivers, name: str
+) -> None:
     require(name)
     topic, group = make_topic(cluster, PARTITIONS), unique("group")
     whole = places_of(topic, PARTITIONS)
     with (
-        started("confluent", cluster) as writer,
-        started(name, cluster, group) as client,
+        drivers.lent("confluent") as writer,
+        drivers.lent(name, group) as client,
         joined(client, group, topic, "cooperative-sticky") as first,
     ):
         wait_until_shared([first], whole)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from chronik.bench.arguments import cluster_of, positive
@@ -73,6 +75,16 @@ def measure(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str =
 
 def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
     """Makes them on a new topic, whose one partition is read from its beginning. Raises BenchFailed."""
+    with traveller(bootstrap, topic, size, acks) as trip:
+        for _ in range(WARM_UP_TRIPS):
+            trip()
+        return [trip() for _ in range(trips)]
+
+
+@contextmanager
+def traveller(bootstrap: str, topic: str, size: int = 100, acks: str = "all") -> Iterator[Callable[[], Span]]:
+    """Gives what makes one trip on a new topic each time it is called; its first ones find everything cold. Raises
+    BenchFailed."""
     try:
         import confluent_kafka
     except ImportError as error:
@@ -81,11 +93,10 @@ def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: st
     consumer = confluent_kafka.Consumer(
         client_config(bootstrap, group_id=topic, enable_auto_commit="false", enable_auto_offset_store="false")
     )
+    values = (_value(number, size) for number in count())
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
-        for number in range(WARM_UP_TRIPS):
-            _trip(producer, consumer, topic, _value(number, size))
-        return [_trip(producer, consumer, topic, _value(number, size)) for number in range(trips)]
+        yield lambda: _trip(producer, consumer, topic, next(values))
     finally:
         consumer.close()
         producer.flush(ARRIVAL_SECONDS_MAX)

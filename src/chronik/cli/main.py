@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 from chronik.errors import ChronikError, ConfigError
@@ -57,6 +58,8 @@ EXIT_REFUSED = 2  # what a node ends with, see chronik.node.run
 EXIT_INTERRUPTED = 130  # what a shell reports for SIGINT
 EXIT_PIPE_CLOSED = 141  # … and for SIGPIPE
 
+COLUMNS_DEFAULT = 80
+
 
 def main(argv: list[str] | None = None) -> int:
     with escaping_output():
@@ -104,9 +107,27 @@ def parser_of(word: str) -> argparse.ArgumentParser:
     """Returns what reads the words after this one; `bench` has parsers of its own."""
     command = import_module(f"chronik.cli.{HOMES.get(word, word)}")
     about = COMMANDS[word]
-    parser = argparse.ArgumentParser(prog=f"chronik {word}", description=f"{about[:1].upper()}{about[1:]}.")
+    description = f"{about[:1].upper()}{about[1:]}."
+    parser = argparse.ArgumentParser(prog=f"chronik {word}", description=description, formatter_class=Help)
     command.add_arguments(parser)
     return parser
+
+
+class Help(argparse.HelpFormatter):
+    """As wide as the terminal. Left to itself, argparse finds that out by shutil, when arguments are added and with
+    nothing to show: with what unpacks archives, for as long as a node runs."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_terminal_columns() - 2)
+
+
+def _terminal_columns() -> int:
+    with suppress(ValueError):
+        if columns := int(os.environ.get("COLUMNS", 0)):
+            return columns
+    with suppress(OSError, ValueError, AttributeError):  # no terminal, or closed, or none at all
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or COLUMNS_DEFAULT  # type: ignore[union-attr]
+    return COLUMNS_DEFAULT
 
 
 def _usage() -> str:

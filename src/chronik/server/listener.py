@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
@@ -96,7 +96,7 @@ class Listener:
             connection = self._on_accept(name)
             with naming(f"{name}://{address}"):
                 server = await self.loop.create_server(
-                    connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+                    connection, _as_bytes(address.host), address.port, backlog=BACKLOG, start_serving=False
                 )
             self._servers.append(server)
             bound[name] = Address(address.host, server.sockets[0].getsockname()[1])
@@ -291,3 +291,8 @@ class Listener:
         if connection.waits_for_client and silent_seconds > self.limits.idle_seconds:
             return f"idle for {self.limits.idle_seconds:g} s"
         return None
+
+
+def _as_bytes(host: str) -> Sequence[Any] | str:
+    """Of text Python would load its tables of all the world's letters, a quarter of a megabyte, to look through."""
+    return [host.encode()] if host and host.isascii() else host
