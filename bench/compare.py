@@ -92,8 +92,10 @@ def _ratios(what: str, values: Sequence[float], base: Sequence[float]) -> list[f
 
 
 class Comparison:
-    def __init__(self, trees: dict[str, Path], plan: Plan, trips: int) -> None:
+    def __init__(self, trees: dict[str, Path], plan: Plan, trips: int, more_now: Sequence[str] = ()) -> None:
+        """`more_now`: words that only this source's nodes are started with."""
         self._trees = trees
+        self._more = {NOW: more_now}
         self._plan = plan
         self._trips = trips
         self.values: Values = defaultdict(lambda: defaultdict(list))
@@ -104,26 +106,31 @@ class Comparison:
 
     # One node
 
-    def starts(self) -> None:
+    def starts(self, *, with_http: bool = False) -> None:
+        """`with_http`: with an address that all are told; else as each is by default."""
         for name in CONTESTANTS:
-            COMMANDS[name] = _command(self._trees[name], "group")
-            self._start_once(name)  # it compiles the modules, which happens once
-        self.values.clear()
-        for turn in self._turns("starts"):
+            self._use(name, "group")
+            self._start_once(name, with_http)  # it compiles the modules, which happens once
+        what = "with HTTP, " if with_http else ""
+        for turn in self._turns(f"{what}starts"):
             for name in turn:
-                self._start_once(name)
+                start_ms, idle_mb = self._start_once(name, with_http)
+                self._note(name, f"{what}start, ms", start_ms)
+                self._note(name, f"{what}idle memory, MB", idle_mb)
 
-    def _start_once(self, name: str) -> None:
-        with Server(name, self._plan.folder) as server:
+    def _start_once(self, name: str, with_http: bool) -> tuple[float, float]:
+        with Server(name, self._plan.folder, tells_status=with_http) as server:
             time.sleep(SETTLED_SECONDS)
-            self._note(name, "start, ms", 1000 * server.first_answer_seconds)
-            self._note(name, "idle memory, MB", resident_bytes(server.pid) / MEGABYTE)
+            return 1000 * server.first_answer_seconds, resident_bytes(server.pid) / MEGABYTE
+
+    def _use(self, name: str, flush: str) -> None:
+        COMMANDS[name] = _command(self._trees[name], flush, self._more.get(name, ()))
 
     def one_node(self, flush: str) -> None:
         with ExitStack() as stack:
             servers = {}
             for name in CONTESTANTS:
-                COMMANDS[name] = _command(self._trees[name], flush)
+                self._use(name, flush)
                 servers[name] = stack.enter_context(Server(name, self._plan.folder))
             for turn in self._turns(f"one node, {flush}"):
                 for size in SIZES:
@@ -195,13 +202,13 @@ def _used_seconds(nodes: Nodes) -> float:
     return sum(cpu_seconds(node.pid) for node in nodes.live)
 
 
-def _command(tree: Path, flush: str) -> Callable[[Path, int], list[str]]:
+def _command(tree: Path, flush: str, more: Sequence[str]) -> Callable[[Path, int], list[str]]:
     """Started the same way whichever it is: from its source, and not by what happens to be installed."""
 
     def arguments(folder: Path, port: int) -> list[str]:
         python = ["env", f"PYTHONPATH={tree / 'src'}", sys.executable, "-P", "-m", "chronik"]
         place = ["--data", str(folder), "--kafka", f"{HOST}:{port}"]
-        return [*python, "start", *place, "--flush", flush, "--log-level", "warning"]
+        return [*python, "start", *place, "--flush", flush, "--log-level", "warning", *more]
 
     return arguments
 
@@ -240,6 +247,7 @@ def _git(*words: str) -> None:
 
 SECTIONS: Final[dict[str, Callable[[Comparison], None]]] = {
     "start": Comparison.starts,
+    "start-http": partial(Comparison.starts, with_http=True),
     **{f"one-{flush}": partial(Comparison.one_node, flush=flush) for flush in FLUSHES},
     **{f"three-{flush}": partial(Comparison.three_nodes, flush=flush) for flush in FLUSHES},
 }
@@ -271,6 +279,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--trips", type=int, default=500, metavar="N", help="single records in each round")
     parser.add_argument("--limit", type=float, default=LIMIT, metavar="RATIO", help="below it a figure is worse")
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--more-now", default="", metavar="WORDS", help="for one node of this source: '--http off'")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
     arguments = parser.parse_args(argv)
     try:
@@ -287,7 +296,9 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = Plan(folder, arguments.rounds, 0, 0, 0, 0, arguments.megabytes)
     load_before = os.getloadavg()[0]
     with worktree(arguments.base, folder) as before:
-        comparison = Comparison({BEFORE: before, ITSELF: before, NOW: ROOT}, plan, arguments.trips)
+        comparison = Comparison(
+            {BEFORE: before, ITSELF: before, NOW: ROOT}, plan, arguments.trips, arguments.more_now.split()
+        )
         for section in arguments.only or SECTIONS:
             SECTIONS[section](comparison)
     rows = [row_of(what, values, arguments.limit) for what, values in comparison.values.items()]

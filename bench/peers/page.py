@@ -19,8 +19,7 @@ BETWEEN: Final = re.compile(rf"(?<={re.escape(BEGIN)}\n).*?(?=^{re.escape(END)})
 NOT_YET: Final = "No run is kept yet: `make bench-peers` makes one.\n"
 HOW: Final = """\
 Medians of {rounds} rounds in turn, after a warm-up, with about {seconds:g} s of each load; ratios are taken within a
-round, and
-above 1 Chronik is better. Longest trips and memory after the load are the most of all rounds. {kafka} is as
+round, and above 1 Chronik is better. Longest trips and memory after the load are the most of all rounds. {kafka} is as
 shipped, and leaves flushing to the system, as `flush = "os"` does; with `group` what is acknowledged is on disk.
 Measured on {machine}; load before: {load_before:.2f}; Chronik {version}.
 """
