@@ -113,11 +113,11 @@ test-again: $(READY)
 	@$(BIN)/python -c 'import json, sys; n = len(json.load(open(".pytest_cache/v/cache/lastfailed"))); sys.exit(n > $(FEW) and f"{n} tests failed")'
 	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none
 
-# The tests that have a full count are those that ask tests/long.py for it. ROOM narrows them: make long ROOM=tests/log
+# The tests that have a full count are those that ask tests/long.py for it, by themselves or through the browser of the console. ROOM narrows them: make long ROOM=tests/log
 ROOM ?= tests
 long: $(READY) fuzz
 	@echo "== tests with their full counts, seed $(SEED)"
-	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -n 2 $$(grep -rl "^from tests.long import" $(ROOM) --include='test_*.py')
+	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -n 2 $$(grep -rlE "^from tests(.long import| import long|.console.web.browser import)" $(ROOM) --include='test_*.py')
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz --seed $(SEED)
