@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from chronik.broker.requests.samples import PIPELINES_TOPIC
 from chronik.client.offsets import LATEST
 from chronik.client.records import TopicPartition
 from chronik.console.rest.call import Call, missing
@@ -14,10 +15,9 @@ from chronik.console.rest.doing.positions import bounds, partitions_of
 from chronik.console.rest.doing.reading import Reader
 from chronik.console.rest.doing.shared import led_by, metadata_of, offsets_now, paged
 from chronik.console.rest.shapes.common import NoQuestion, Page, Searching
-from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, PipelineTopic
+from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, PipelineTopic, TableColumn
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-JOURNAL: Final = "__chronik_pipelines"
 EVERY_TOPIC: Final = "*"
 READ_SECONDS_MAX: Final = 4.0
 
@@ -40,6 +40,13 @@ class Progress(msgspec.Struct):
     started_ms: int = 0
 
 
+class Schema(msgspec.Struct):
+    """A record of its own, which drivers write when it changes; those from before 0.6 do not."""
+
+    columns: list[TableColumn]
+    left_out: int = 0
+
+
 class Control(msgspec.Struct):
     paused: bool
 
@@ -49,9 +56,10 @@ class Place(NamedTuple):
     topic: str
 
 
-class _Journal:
+class Journal:
     def __init__(self) -> None:
         self.progress: dict[Place, tuple[Progress, int]] = {}
+        self.schemas: dict[Place, Schema] = {}
         self.controls: dict[Place, tuple[int, bool]] = {}
 
     def take(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
@@ -64,6 +72,11 @@ class _Journal:
             self.progress.pop(place, None)
             if progress is not None:
                 self.progress[place] = progress, timestamp
+        elif kind == "schema":
+            schema = _decoded(value, Schema)
+            self.schemas.pop(place, None)
+            if schema is not None:
+                self.schemas[place] = schema
         elif kind == "control":
             control = _decoded(value, Control)
             self.controls[place] = offset, control is not None and control.paused
@@ -80,13 +93,13 @@ def _decoded(value: bytes | None, shape: type[Any]) -> Any:
         return None
 
 
-def _read(call: Call) -> _Journal:
+def read_journal(call: Call) -> Journal:
     """Returns an empty one where no driver has ever written. Raises KafkaError, ClientError."""
-    journal = _Journal()
-    (found,) = call.cluster.retrying(lambda: call.cluster.metadata([JOURNAL])).topics
+    journal = Journal()
+    (found,) = call.cluster.retrying(lambda: call.cluster.metadata([PIPELINES_TOPIC])).topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return journal
-    topic, partitions = partitions_of(call, JOURNAL, None)
+    topic, partitions = partitions_of(call, PIPELINES_TOPIC, None)
     starts, ends = bounds(call, topic, partitions, 0)
     reader = Reader(call, starts, committed=False)
     deadline = time.monotonic() + READ_SECONDS_MAX
@@ -95,12 +108,12 @@ def _read(call: Call) -> _Journal:
             for record in batch.records():
                 journal.take(record.offset, record.timestamp, record.key, record.value)
         if time.monotonic() > deadline:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{JOURNAL} could not be read in time")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{PIPELINES_TOPIC} could not be read in time")
     return journal
 
 
 def list_all(call: Call, asked: Searching) -> Page[Pipeline]:
-    journal = _read(call)
+    journal = read_journal(call)
     page = paged({place.pipeline for place in journal.progress}, asked.search, asked.after, asked.limit)
     items = []
     for name in page.items:
@@ -124,16 +137,16 @@ def list_all(call: Call, asked: Searching) -> Page[Pipeline]:
 
 def show(call: Call, asked: NoQuestion) -> PipelineDetails:
     name = call.path["pipeline"]
-    topics = _topics(call, _read(call), name)
+    topics = _topics(call, read_journal(call), name)
     if not topics:
         raise missing(f"no driver has told of a pipeline {name!r}")
     return PipelineDetails(name, topics)
 
 
-def _topics(call: Call, journal: _Journal, name: str) -> list[PipelineTopic]:
-    found = {place: told for place, told in journal.progress.items() if place.pipeline == name}
+def _topics(call: Call, journal: Journal, name: str) -> list[PipelineTopic]:
+    found = {place for place in journal.progress if place.pipeline == name}
     ends = _ends(call, sorted({place.topic for place in found}))
-    return [_topic(place, *told, journal.is_paused(place), ends) for place, told in sorted(found.items())]
+    return [_topic(journal, place, ends) for place in sorted(found)]
 
 
 def _ends(call: Call, topics: list[str]) -> dict[TopicPartition, int]:
@@ -142,7 +155,9 @@ def _ends(call: Call, topics: list[str]) -> dict[TopicPartition, int]:
     return {each: offset for each, (offset, _) in offsets_now(call, led_by(known.values()), LATEST).items()}
 
 
-def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict[TopicPartition, int]) -> PipelineTopic:
+def _topic(journal: Journal, place: Place, ends: dict[TopicPartition, int]) -> PipelineTopic:
+    told, at_ms = journal.progress[place]
+    schema = journal.schemas.get(place)
     known = {each.partition: end for each, end in ends.items() if each.topic == place.topic}
     marks = known or told.high_watermarks
     lag = sum(max(0, end - told.next_offsets.get(index, 0)) for index, end in marks.items()) if marks else None
@@ -150,7 +165,7 @@ def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict
         place.topic,
         told.state,
         told.table,
-        is_paused,
+        journal.is_paused(place),
         lag,
         told.next_offsets,
         told.high_watermarks,
@@ -163,4 +178,6 @@ def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict
         told.pid,
         told.started_ms,
         at_ms,
+        None if schema is None else schema.columns,
+        0 if schema is None else schema.left_out,
     )
