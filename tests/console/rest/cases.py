@@ -150,5 +150,5 @@ CASES = {
     "quotas_put": Case("/quotas", {"entity": {"user": "alice"}, "values": {"consumer_byte_rate": 1e6}}),
     "pipelines_list_all": Case("/pipelines", prepare=pipeline),
     "pipelines_show": Case(f"/pipelines/{PIPELINE}", prepare=pipeline),
-    "sampling_sample": Case(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}", prepare=driver),
+    "pipelines_sample": Case(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}", prepare=driver),
 }

@@ -11,9 +11,15 @@ from typing import Any
 
 import pytest
 
-from chronik.console.rest.doing import sampling
-from chronik.console.rest.doing.pipelines import Journal, Place, Progress
-from chronik.console.rest.doing.sampling import ASKED_AT_ONCE_MAX, SILENT_SECONDS, check_driver
+from chronik.console.rest.doing import pipelines
+from chronik.console.rest.doing.pipelines import (
+    ASKED_AT_ONCE_MAX,
+    SILENT_SECONDS,
+    Journal,
+    Place,
+    Progress,
+    check_driver,
+)
 from chronik.console.rest.refusals import Refusal
 from chronik.pipeline.journal.answering import SampleAnswerer
 from chronik.pipeline.journal.journal import Place as JournalPlace
@@ -135,7 +141,7 @@ def test_a_driver_that_does_not_come_is_waited_for_briefly(
     node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline(node, root)
-    monkeypatch.setattr(sampling, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(pipelines, "SAMPLE_SECONDS_MAX", 0.1)
     told = error_of(root.get(PATH), 504)
     assert f"the driver of pipeline {PIPELINE} did not come for the question within 0.1 s" in told
 
@@ -163,7 +169,7 @@ def test_questions_leave_threads_to_others(node: GuardedNode, root: Browser, mon
     full = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
     for _ in range(ASKED_AT_ONCE_MAX):
         full.acquire()
-    monkeypatch.setattr(sampling, "_asking", full)
+    monkeypatch.setattr(pipelines, "_asking", full)
     assert error_of(root.get(PATH), 429) == "too many ask drivers for rows: try again"
     full.release()
     with answered(node, b"{}"):

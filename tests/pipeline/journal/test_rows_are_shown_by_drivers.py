@@ -69,11 +69,11 @@ def test_a_driver_answers_one_question_after_the_other(chronik_broker_factory: B
 
 def test_what_goes_wrong_is_told_and_the_next_question_is_answered(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
-    answers = iter([RuntimeError("a bug"), b"x" * 70_000, b"rows"])
+    answers: Iterator[RuntimeError | bytes] = iter([RuntimeError("a bug"), b"x" * 70_000, b"rows"])
 
     def sample(topic: str, rows: int) -> bytes:
         answer = next(answers)
-        if isinstance(answer, Exception):
+        if isinstance(answer, RuntimeError):
             raise answer
         return answer
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from chronik.console.rest.doing.sampling import Told
+from chronik.console.rest.doing.pipelines import Told
 from chronik.limits import SAMPLE_BYTES_MAX
 from chronik.pipeline.tables.layout import Kind, schema_of
 from chronik.pipeline.tables.sampling import ROWS_MAX, sample_told

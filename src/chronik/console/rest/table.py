@@ -149,6 +149,6 @@ OPERATIONS: Final = (
        "Read Topic __chronik_pipelines", query=Searching, answer=Page[Pipeline]),
     _o("GET", "/pipelines/{pipeline}", "pipelines:show", "Shows a pipeline.", "Read Topic __chronik_pipelines",
        answer=PipelineDetails),
-    _o("GET", "/pipelines/{pipeline}/sample", "sampling:sample", "Has a driver show some rows of a topic's table.",
+    _o("GET", "/pipelines/{pipeline}/sample", "pipelines:sample", "Has a driver show some rows of a topic's table.",
        "Read Topic, and Read Topic __chronik_pipelines", query=SampleRows, answer=Sample),
 )  # fmt: skip

@@ -1,25 +1,49 @@
-"""Pipelines: what their drivers have written to the journal, `__chronik_pipelines`."""
+"""Pipelines: what their drivers have written to the journal, `__chronik_pipelines`, and rows of their tables, which the
+drivers read: the node itself reads no tables."""
 
 from __future__ import annotations
 
+import threading
 import time
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from chronik.broker.requests.samples import PIPELINES_TOPIC
+from chronik.client.cluster import raise_for
 from chronik.client.offsets import LATEST
 from chronik.client.records import TopicPartition
 from chronik.console.rest.call import Call, missing
 from chronik.console.rest.doing.positions import bounds, partitions_of
 from chronik.console.rest.doing.reading import Reader
 from chronik.console.rest.doing.shared import led_by, metadata_of, offsets_now, paged
+from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.shapes.common import NoQuestion, Page, Searching
-from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, PipelineTopic, TableColumn
+from chronik.console.rest.shapes.pipelines import (
+    Pipeline,
+    PipelineDetails,
+    PipelineTopic,
+    Sample,
+    SampleRows,
+    TableColumn,
+)
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 
 EVERY_TOPIC: Final = "*"
 READ_SECONDS_MAX: Final = 4.0
+
+SAMPLE_SECONDS_MAX: Final = 10.0
+"""A driver hears a question at once, and reads a table on any store in less."""
+
+SILENT_SECONDS: Final = 30.0
+"""Drivers tell of themselves every ten: see `chronik.pipeline.journal.status`."""
+
+ASKED_AT_ONCE_MAX: Final = 4
+"""Half of the threads that operations have: drivers that do not answer hold up nothing else."""
+
+_asking: Final = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
 
 
 class Progress(msgspec.Struct):
@@ -93,7 +117,7 @@ def _decoded(value: bytes | None, shape: type[Any]) -> Any:
         return None
 
 
-def read_journal(call: Call) -> Journal:
+def _read(call: Call) -> Journal:
     """Returns an empty one where no driver has ever written. Raises KafkaError, ClientError."""
     journal = Journal()
     (found,) = call.cluster.retrying(lambda: call.cluster.metadata([PIPELINES_TOPIC])).topics
@@ -113,7 +137,7 @@ def read_journal(call: Call) -> Journal:
 
 
 def list_all(call: Call, asked: Searching) -> Page[Pipeline]:
-    journal = read_journal(call)
+    journal = _read(call)
     page = paged({place.pipeline for place in journal.progress}, asked.search, asked.after, asked.limit)
     items = []
     for name in page.items:
@@ -137,7 +161,7 @@ def list_all(call: Call, asked: Searching) -> Page[Pipeline]:
 
 def show(call: Call, asked: NoQuestion) -> PipelineDetails:
     name = call.path["pipeline"]
-    topics = _topics(call, read_journal(call), name)
+    topics = _topics(call, _read(call), name)
     if not topics:
         raise missing(f"no driver has told of a pipeline {name!r}")
     return PipelineDetails(name, topics)
@@ -181,3 +205,64 @@ def _topic(journal: Journal, place: Place, ends: dict[TopicPartition, int]) -> P
         None if schema is None else schema.columns,
         0 if schema is None else schema.left_out,
     )
+
+
+# Rows
+
+
+class Told(msgspec.Struct):
+    """What a driver answers: see `chronik.pipeline.tables.showing`, which stands above this room."""
+
+    columns: list[str] = []
+    rows: list[list[str | None]] = []
+    columns_left_out: int = 0
+    error: str | None = None
+
+
+def sample(call: Call, asked: SampleRows) -> Sample:
+    place = Place(call.path["pipeline"], asked.topic)
+    check_driver(_read(call), place, time.time())
+    if not _asking.acquire(blocking=False):
+        raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many ask drivers for rows: try again")
+    try:
+        told = _ask(call, place, asked.rows)
+    finally:
+        _asking.release()
+    try:
+        found = msgspec.json.decode(told, type=Told)
+    except msgspec.DecodeError as error:
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver's answer cannot be read: {error}") from None
+    if found.error is not None:
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver has no rows to show: {found.error}")
+    return Sample(found.columns, found.columns_left_out, found.rows)
+
+
+def check_driver(journal: Journal, place: Place, now_s: float) -> None:
+    """Raises Refusal when there is none that could answer."""
+    heard = journal.progress.get(place)
+    if heard is None:
+        raise missing(f"no driver has told of topic {place.topic!r} in pipeline {place.pipeline!r}")
+    progress, at_ms = heard
+    if progress.state == "stopped":
+        told = f"the driver of {place.pipeline} has stopped: rows are shown while it runs"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, told)
+    quiet_s = now_s - at_ms / 1000
+    if quiet_s > SILENT_SECONDS:
+        told = f"the driver of {place.pipeline} was last heard {quiet_s:,.0f} s ago: rows are shown while it runs"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, told)
+
+
+def _ask(call: Call, place: Place, rows: int) -> bytes:
+    """Asks where drivers come for questions. Raises KafkaError, ClientError."""
+    cluster = call.cluster
+    request = SampleTableRequest(
+        pipeline=place.pipeline, topic=place.topic, rows=rows, timeout_ms=int(SAMPLE_SECONDS_MAX * 1000)
+    )
+
+    def ask() -> SampleTableResponse:
+        leader = cluster.leader(TopicPartition(PIPELINES_TOPIC, 0))
+        response = leader.request(request, SampleTableResponse, wait_s=SAMPLE_SECONDS_MAX)
+        raise_for(response.error_code, f"rows of topic {place.topic}", response.error_message)
+        return response
+
+    return bytes(cluster.retrying(ask).sample)
