@@ -75,24 +75,21 @@ export function tablePage(name, params) {
       ], "facts-row")),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
       card("Columns", { extra: topic.columns ? "card-table" : "" }, schema(topic)),
-      card("Rows", {}, sampled(topic), h("p", { class: "hint" }, "This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
+      rowsCard(topic.topic),
+      card("By SQL", {}, h("p", { class: "hint" }, "This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
     ];
   }
 
-  function sampled({ topic }) {
-    const sample = samples[topic];
-    const ask = button(sample?.data ? "Show rows again" : "Show rows", () => show(topic), { disabled: sample?.asking, focus: "show-rows" });
-    return [
-      h("p", { class: "hint" }, "Some rows of the newest files, read by the driver. Who sees them may read the topic."),
-      ask,
-      sample?.asking && waiting("Asking the driver…"),
-      sample?.error && problem(sample.error),
-      sample?.data && rowsOf(topic, sample.data),
-    ];
+  function rowsCard(topic) {
+    const { asking, error, data } = samples[topic] ?? {};
+    const actions = button(data ? "Show rows again" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
+    if (data && !asking) return card("Rows", { actions, extra: "card-table" }, rowsOf(topic, data));
+    const hint = h("p", { class: "hint" }, "The driver reads some rows of the newest files, for those who may read the topic.");
+    return card("Rows", { actions }, asking ? waiting("Asking the driver…") : error ? problem(error) : hint);
   }
 
   async function show(topic) {
-    samples[topic] = { ...samples[topic], asking: true, error: null };
+    samples[topic] = { asking: true };
     page.show();
     try {
       samples[topic] = { data: await get(at("pipelines", name, "sample"), { topic }, going.signal) };
@@ -133,7 +130,7 @@ function schema(topic) {
   return [
     table(`Columns of ${topic.topic}`, [
       { label: "Column", cell: (each) => mono(each.name) },
-      { label: "Type", grow: true, cell: (each) => h("span", { class: "mono wrap" }, each.type) },
+      { label: "Type", cell: (each) => h("span", { class: "mono wrap" }, each.type) },
     ], topic.columns, { key: (each) => each.name, empty: "The table has no columns." }).node,
     topic.columns_left_out ? h("p", { class: "hint" }, `${format.count(topic.columns_left_out)} more.`) : null,
   ];
