@@ -19,14 +19,14 @@ async def handle(services: Services, request: AnswerSamplesRequest, context: Con
     """Is for those who may tell of pipelines: whoever may, may also say what is in their tables."""
     if not may_do(services, context, Operation.WRITE, ResourceType.TOPIC)(PIPELINES_TOPIC):
         return failed(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    samples = services.samples
     try:
         services.replicas.by_name(PIPELINES_TOPIC, 0)
+        for answer in request.answers:
+            samples.answer(request.pipeline, answer.id, bytes(answer.sample))
+        taken = await samples.take(request.pipeline, min(max(0.0, request.max_wait_ms / 1000), WAIT_SECONDS_MAX))
     except KafkaError as error:
         return AnswerSamplesResponse(**told(error))
-    samples = services.samples
-    for answer in request.answers:
-        samples.answer(request.pipeline, answer.id, bytes(answer.sample))
-    taken = await samples.take(request.pipeline, min(max(0.0, request.max_wait_ms / 1000), WAIT_SECONDS_MAX))
     if taken is None:
         return AnswerSamplesResponse()
     return AnswerSamplesResponse(asked=[SampleAsked(id=taken.id, topic=taken.topic, rows=taken.rows)])

@@ -156,3 +156,18 @@ def test_no_more_than_so_many_may_wait() -> None:
             each.cancel()
 
     run(scenario)
+
+
+def test_a_node_that_stops_waits_for_nobody() -> None:
+    async def scenario(samples: Samples) -> None:
+        waiting = [asking(samples, "orders"), asyncio.create_task(samples.take("another", LONG_SECONDS))]
+        await asyncio.sleep(0)
+        samples.stop_waiting()
+        for each in (*waiting, samples.ask("p", "orders", 20, LONG_SECONDS), samples.take("p", LONG_SECONDS)):
+            with pytest.raises(KafkaError) as failed:
+                await each
+            assert failed.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not samples._questions
+        assert not samples._drivers
+
+    run(scenario)

@@ -17,6 +17,7 @@ from chronik.pipeline.journal.answering import Sample, SampleAnswerer
 from chronik.pipeline.journal.journal import PARTITION, PIPELINES_TOPIC, ensure_topic
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
+from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 
 SECONDS_MAX = 60.0
@@ -136,3 +137,17 @@ def test_nothing_of_it_is_written(chronik_broker_factory: BrokerFactory) -> None
         names = {topic.name for topic in cluster.metadata(None).topics}
         assert names == {PIPELINES_TOPIC}
         assert read_all(cluster, PIPELINES_TOPIC) == []
+
+
+@pytest.mark.slow
+def test_a_broker_that_stops_does_not_wait_for_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's request is kept for as long as it asks for, which is half a minute here."""
+    monkeypatch.setattr(answering, "WAIT_SECONDS", 30.0)
+    with Broker() as broker:
+        with broker.cluster() as cluster:
+            ensure_topic(cluster)
+            answerer = SampleAnswerer(broker.bootstrap, PIPELINE, lambda topic, rows: b"rows")
+            assert bytes(ask(cluster).sample) == b"rows"
+        began = time.monotonic()
+    assert time.monotonic() - began < 10.0
+    answerer.close()

@@ -34,9 +34,23 @@ class Samples:
         """In the order in which they came."""
         self._drivers: dict[asyncio.Future[None], str] = {}
         """Those that wait for a question, with their pipelines."""
+        self._has_stopped = False
+
+    def stop_waiting(self) -> None:
+        """Sends all who wait to another leader, and those who come from now on: this node stops."""
+        self._has_stopped = True
+        for question in self._questions.values():
+            if not question.answer.done():
+                question.answer.set_exception(_stopped())
+        for driver in self._drivers:
+            if not driver.done():
+                driver.set_exception(_stopped())
 
     async def ask(self, pipeline: str, topic: str, rows: int, wait_s: float) -> bytes:
-        """Returns the driver's answer. Raises REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE."""
+        """Returns the driver's answer. Raises REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE, and
+        NOT_LEADER_OR_FOLLOWER when this node stops, as `take` does."""
+        if self._has_stopped:
+            raise _stopped()
         if len(self._questions) >= SAMPLES_ASKED_MAX:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many ask for rows of tables: try again")
         question = Question(pipeline, topic, rows, asyncio.get_running_loop().create_future())
@@ -54,6 +68,8 @@ class Samples:
 
     async def take(self, pipeline: str, wait_s: float) -> Question | None:
         """Gives the oldest question that no driver has; None if there is none in this time."""
+        if self._has_stopped:
+            raise _stopped()
         question = self._next(pipeline)
         if question is None and wait_s > 0:
             woken = asyncio.get_running_loop().create_future()
@@ -90,3 +106,7 @@ class Samples:
             if its_pipeline == pipeline and not driver.done():
                 driver.set_result(None)
                 return
+
+
+def _stopped() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
