@@ -77,6 +77,11 @@ class Services(msgspec.Struct):
     def node_id(self) -> int:
         return self.config.node_id
 
+    def stop_waiting(self) -> None:
+        """Answers those who only wait, for records or for each other: this node stops."""
+        self.replicas.stop_waiting()
+        self.samples.stop_waiting()
+
 
 class Context(NamedTuple):
     """One request's circumstances."""
