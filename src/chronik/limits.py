@@ -210,3 +210,9 @@ ago begins anew."""
 THROTTLE_SECONDS_MAX = 3600.0
 """How long a client is made to wait for one request: Kafka tells it in 31 bits of milliseconds, and no client waits
 longer than minutes. What is not paid for by then is waited for after the next request."""
+
+SAMPLE_BYTES_MAX = 64 * KIB
+"""What a driver answers who was asked for rows of a table: twenty rows of fifty columns, each as long as a line."""
+
+SAMPLES_ASKED_MAX = 64
+"""Questions for rows that wait for drivers at one node, each of which may keep an answer of the above for a moment."""

@@ -405,4 +405,20 @@ TABLE: Final = (
     ),
     on_cluster("ImportSecurity", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, import_id=ZERO_ID),
     on_cluster("HoldCommits", 0, "ClusterAction", hold=99),
+    asked(
+        "SampleTable",
+        0,
+        "Read Topic",
+        [TOPIC_REFUSED],
+        lambda n: {"pipeline": "p", "topic": n.topic, "rows": 1, "timeout_ms": 0},
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # no pipeline has told of itself
+    ),
+    asked(
+        "AnswerSamples",
+        0,
+        "Write Topic",
+        [TOPIC_REFUSED],
+        lambda n: {"pipeline": "p", "answers": [{"id": ZERO_ID, "sample": b"{}"}]},
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ),
 )

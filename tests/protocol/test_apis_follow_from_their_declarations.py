@@ -106,7 +106,7 @@ def test_the_readme_counts_the_apis() -> None:
 def test_apis_of_our_own_are_not_told() -> None:
     own = {api.name for api in APIS.values() if api.key not in KAFKA_APIS}
     of_imports = {"ImportRecords", "DescribeImage", "AlterImport", "FetchImported", "HoldCommits", "ImportSecurity"}
-    assert own == {"DescribeNodes", "AlterNodes"} | of_imports
+    assert own == {"DescribeNodes", "AlterNodes", "SampleTable", "AnswerSamples"} | of_imports
     assert not any(api.is_kafkas for api in APIS.values() if api.name in own)
 
 

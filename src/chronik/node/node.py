@@ -150,7 +150,7 @@ class Node:
         self._undo.append(parts.listener.stop)
         self._undo.append(parts.services.groups.close)
         self._undo.append(parts.services.transactions.close)
-        self._undo.append(_later(parts.services.replicas.stop_waiting))
+        self._undo.append(_later(parts.services.stop_waiting))
         self._undo.append(parts.standing.leave)
         await parts.listener.serve()
         if self._config.http is not None:

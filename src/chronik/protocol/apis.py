@@ -193,6 +193,8 @@ _APIS: Final = (
     _api(20005, "FetchImported", "0", "0+", Asked.LEADER, "ClusterAction Cluster"),
     _api(20006, "HoldCommits", "0", "0+", Asked.NODE, "ClusterAction Cluster"),
     _api(20007, "ImportSecurity", "0", "0+", Asked.NODE, "Alter Cluster"),
+    _api(20008, "SampleTable", "0", "0+", Asked.LEADER, "Read Topic"),
+    _api(20009, "AnswerSamples", "0", "0+", Asked.LEADER, "Write Topic"),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})

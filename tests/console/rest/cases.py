@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
 from chronik.client.transactional import Transaction
+from chronik.pipeline.journal.answering import SampleAnswerer
+from chronik.protocol.permissions import Operation, ResourceType
 from tests.api.guarded import GuardedNode
 from tests.console.rest.asking import Browser
 
@@ -68,6 +70,18 @@ def pipeline(node: GuardedNode, root: Browser) -> None:
     }
     message = {"key": f"progress/{PIPELINE}/{TOPIC}", "value": json.dumps(told)}
     assert root.post("/topics/__chronik_pipelines/messages", message).status == 201
+
+
+def driver(node: GuardedNode, root: Browser) -> None:
+    """One that ends with its first answer."""
+    pipeline(node, root)
+    node.allow(Operation.WRITE, ResourceType.TOPIC, "__chronik_pipelines")
+
+    def sample(topic: str, rows: int) -> bytes:
+        answerer.close()
+        return json.dumps({"columns": ["_value"], "rows": [["value-secret"]][:rows]}).encode()
+
+    answerer = SampleAnswerer(node.bootstrap, PIPELINE, sample)
 
 
 def acl(node: GuardedNode, root: Browser) -> None:
@@ -136,4 +150,5 @@ CASES = {
     "quotas_put": Case("/quotas", {"entity": {"user": "alice"}, "values": {"consumer_byte_rate": 1e6}}),
     "pipelines_list_all": Case("/pipelines", prepare=pipeline),
     "pipelines_show": Case(f"/pipelines/{PIPELINE}", prepare=pipeline),
+    "pipelines_sample": Case(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}", prepare=driver),
 }

@@ -10,6 +10,8 @@ import pytest
 
 from chronik.client.cluster import Cluster as Client
 from chronik.client.security.users import set_password
+from chronik.pipeline.journal.answering import SampleAnswerer
+from chronik.pipeline.journal.journal import JournalWriter, Place, Progress, progress_record
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 from chronik.testing import Cluster
@@ -81,6 +83,16 @@ def test_any_node_acts_for_all(chronik_cluster_factory: ClusterFactory) -> None:
     for path in ("/topics/orders", "/topics/orders/messages", "/groups/a", "/nodes/2", "/nodes/2/configs", "/cluster"):
         assert mallory.get(path).status == 403
     assert mallory.get("/groups").json["items"] == []
+
+    # Rows of tables, whoever leads where drivers come for questions
+    with Client(cluster.bootstrap) as client:
+        JournalWriter(client).write([progress_record(Place("shop", "orders"), Progress("waiting"))])
+    answerer = SampleAnswerer(cluster.bootstrap, "shop", lambda topic, rows: b'{"columns": ["_value"]}')
+    for browser in (one, two, three):
+        wait_until(lambda by=browser: by.get("/pipelines/shop").status == 200)  # type: ignore[misc]
+        assert done(browser, "GET", "/pipelines/shop/sample?topic=orders")["columns"] == ["_value"]
+    assert mallory.get("/pipelines/shop/sample?topic=orders").status == 403
+    answerer.close()
 
     # Nodes
     view = done(one, "GET", "/cluster")

@@ -27,8 +27,8 @@ WAIT_MS: Final = 60_000
 """For machines that do much else."""
 DESKTOP: Final = {"width": 1280, "height": 860}
 PHONE: Final = {"width": 390, "height": 844}
-TALL: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120}
-"""Pictures that show more: the charts, a whole message."""
+TALL: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120, "table": 1340}
+"""Pictures that show more: the charts, a whole message, columns and rows."""
 SIZES: Final = {"": DESKTOP, "-phone": PHONE}
 THEMES: Final = {"": "light", "-dark": "dark"}
 USUAL: Final = ("", "-phone-dark")

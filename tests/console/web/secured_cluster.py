@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +21,9 @@ from chronik.client.producer import Producer as OurProducer
 from chronik.client.security.acls import AclBinding, add_acls
 from chronik.client.security.users import set_password
 from chronik.config import Address
-from chronik.pipeline.journal.journal import PIPELINES_TOPIC, Place, Progress, progress_record
+from chronik.pipeline.journal.answering import SampleAnswerer
+from chronik.pipeline.journal.journal import PIPELINES_TOPIC, Place, Progress, Schema, progress_record, schema_record
+from chronik.pipeline.journal.reporting import Column
 from chronik.protocol.permissions import Operation, ResourceType
 from chronik.security.acls import PatternType, Permission
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
@@ -33,6 +37,13 @@ ADMIN: Final = "admin"
 ADA: Final = "ada"
 """May read orders, and nothing else."""
 PIPELINE: Final = "shop"
+COLUMNS: Final = (
+    Column("_partition", "int"),
+    Column("_offset", "bigint"),
+    Column("customer", "string"),
+    Column("euros", "double"),
+    Column("items", "array<struct<sku: string, count: bigint>>"),
+)
 
 
 class SecuredNode(ClusterNode):
@@ -103,11 +114,28 @@ class SecuredCluster(Cluster):
             set_password(client, ADA, self.passwords[ADA], list(BY_NAME), ITERATIONS_MIN)
             right = (PatternType.LITERAL, f"User:{ADA}", "*")
             add_acls(client, [AclBinding(ResourceType.TOPIC, "orders", *right, Operation.READ, Permission.ALLOW)])
-            words = [progress_record(Place(PIPELINE, topic), progress_of(topic)) for topic in ("orders", "payments")]
+            words = [schema_record(Place(PIPELINE, "orders"), Schema(COLUMNS))]
             OurProducer(client).send(PIPELINES_TOPIC, words)
+        self.tell_of_tables("orders", "payments")
         self.produce("orders", 600)
         self.produce("payments", 60)
         self._read_some()
+
+    def tell_of_tables(self, *topics: str, state: str | None = None) -> None:
+        """As a driver does every ten seconds."""
+        with self.client() as client:
+            words = [progress_record(Place(PIPELINE, topic), progress_of(topic, state)) for topic in topics]
+            OurProducer(client).send(PIPELINES_TOPIC, words)
+
+    @contextmanager
+    def driver(self) -> Iterator[list[bytes]]:
+        """Answers those who ask for rows with what is put into the list, one after the other."""
+        answers: list[bytes] = []
+        answerer = SampleAnswerer(self.access(), PIPELINE, lambda topic, rows: answers.pop(0))
+        try:
+            yield answers
+        finally:
+            answerer.close()
 
     def produce(self, topic: str, count: int, first: int = 0) -> None:
         producer = Producer(self.settings())
@@ -140,10 +168,10 @@ class SecuredCluster(Cluster):
         return producer
 
 
-def progress_of(topic: str) -> Progress:
+def progress_of(topic: str, state: str | None = None) -> Progress:
     now = int(time.time() * 1000)
     return Progress(
-        state="running" if topic == "orders" else "failing",
+        state=state or ("running" if topic == "orders" else "failing"),
         table=f"tables/{topic}",
         next_offsets={0: 180, 1: 200, 2: 160},
         high_watermarks={0: 200, 1: 200, 2: 200},

@@ -17,6 +17,12 @@ SECONDS_OF_TRAFFIC = 40 if TAKES_PICTURES else 0
 pytestmark = pytest.mark.xdist_group("cluster")
 
 
+ROWS_OF_ORDERS = (
+    b'{"columns": ["_offset", "customer", "euros"], "rows": [["598", "ada", "51.38"], ["599", "<b>alan</b>", "17.04"],'
+    b' ["600", null, "3.5"]]}'
+)
+
+
 @pytest.fixture(scope="module")
 def started() -> Iterator[Any]:
     with browser() as running:
@@ -49,7 +55,7 @@ def test_every_page_and_every_action(console: Console, cluster: SecuredCluster) 
     transactions(console)
     nodes(console)
     security(console)
-    tables(console)
+    tables(console, cluster)
     jumping(console)
     producer.purge()
 
@@ -258,14 +264,34 @@ def security(console: Console) -> None:
     console.sees("Nobody is limited.")
 
 
-def tables(console: Console) -> None:
+def tables(console: Console, cluster: SecuredCluster) -> None:
+    page = console.page
+    cluster.tell_of_tables("orders", "payments")
     console.open("/tables")
     console.look("tables")
-    console.page.get_by_role("link", name=PIPELINE).click()
+    page.get_by_role("link", name=PIPELINE).click()
     console.sees("the table was changed by somebody else")
-    console.page.get_by_role("link", name="orders").click()
-    console.page.get_by_role("heading", name="Progress by partition").wait_for()
-    console.look("table", "")
+    page.get_by_role("link", name="payments").click()
+    console.sees("Not told yet.")
+    page.get_by_role("link", name="orders").click()
+    page.get_by_role("heading", name="Progress by partition").wait_for()
+    page.get_by_role("table", name="Columns of orders").get_by_text("bigint").first.wait_for()
+    with cluster.driver() as answers:
+        answers.append(b'{"error": "there is no table at tables/orders"}')
+        cluster.tell_of_tables("orders")
+        console.button("Show rows").click()
+        console.sees("the driver has no rows to show: there is no table at tables/orders")
+        answers.append(ROWS_OF_ORDERS)
+        cluster.tell_of_tables("orders")
+        console.button("Show rows").click()
+        rows = page.get_by_role("table", name="Rows of orders")
+        rows.get_by_text("17.04").wait_for()
+        assert rows.get_by_role("columnheader").all_inner_texts() == ["_offset", "customer", "euros"]
+        assert rows.get_by_text("null", exact=True).count() == 1
+        console.look("table", "")
+    cluster.tell_of_tables("orders", state="stopped")
+    console.button("Show rows again").click()
+    console.sees("has stopped: rows are shown while it runs")
 
 
 def jumping(console: Console) -> None:

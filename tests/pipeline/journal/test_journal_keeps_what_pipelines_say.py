@@ -10,29 +10,35 @@ import pytest
 
 from chronik.client.admin import delete_topics, describe_topic_configs
 from chronik.client.cluster import Cluster
+from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.pipeline.journal.journal import (
     EVERY_TOPIC,
     PIPELINES_TOPIC,
+    SCHEMA_BYTES_MAX,
     Journal,
     JournalReader,
     JournalWriter,
     Place,
     Progress,
+    Schema,
     control_record,
     ensure_topic,
     progress_record,
     read_journal,
+    schema_record,
+    schema_told,
     write_controls,
 )
 from chronik.pipeline.journal.reporter import JournalReporter
-from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
+from chronik.pipeline.journal.reporting import Column, Reporter, State, TopicReport
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory, ClusterFactory
 
 SECONDS_MAX = 30.0
 ORDERS = Place("chronik-pipeline-tables", "orders")
+COLUMNS = Column("_offset", "bigint"), Column("euros", "double")
 LANDING = Progress("landing", "/tables/orders", {0: 5, 1: 0}, {0: 9, 1: 4}, 5, 2.0, 5, host="here", pid=7)
 
 
@@ -43,7 +49,13 @@ def taken(*records: OutgoingRecord) -> Journal:
     return journal
 
 
-def report_of(topic: str, state: State = State.LANDING, rows: int = 0, last_error: str | None = None) -> TopicReport:
+def report_of(
+    topic: str,
+    state: State = State.LANDING,
+    rows: int = 0,
+    last_error: str | None = None,
+    columns: tuple[Column, ...] = (),
+) -> TopicReport:
     return TopicReport(
         pipeline=ORDERS.pipeline,
         topic=topic,
@@ -55,6 +67,7 @@ def report_of(topic: str, state: State = State.LANDING, rows: int = 0, last_erro
         round_seconds=0.5,
         total_rows=rows,
         last_error=last_error,
+        columns=columns,
     )
 
 
@@ -118,6 +131,30 @@ def test_of_a_topic_and_all_topics_whatever_was_said_last_counts() -> None:
     assert taken(control_record(ORDERS, False), control_record(everything, True)).paused(ORDERS)
     assert not taken(control_record(ORDERS, True), control_record(everything, False)).paused(ORDERS)
     assert not taken(control_record(Place("another", EVERY_TOPIC), True)).paused(ORDERS)
+
+
+def test_columns_stand_beside_progress_and_do_not_hide_it() -> None:
+    """As a reader from before there were schemas, which knows no such kind, this one passes over kinds it knows not."""
+    journal = taken(
+        progress_record(ORDERS, LANDING), schema_record(ORDERS, Schema(COLUMNS)), OutgoingRecord(b"{}", b"new/p/t")
+    )
+    assert journal.progress[ORDERS].progress == LANDING
+    assert journal.schemas == {ORDERS: Schema(COLUMNS)}
+    assert (
+        taken(
+            schema_record(ORDERS, Schema(COLUMNS)), OutgoingRecord(b"[]", b"schema/chronik-pipeline-tables/orders")
+        ).schemas
+        == {}
+    )
+
+
+def test_a_schema_that_is_too_long_for_a_record_is_cut_and_says_so() -> None:
+    many = [Column(f"{number:06d}{'ä' * 250}", "string") for number in range(2000)]
+    told = schema_told(many)
+    assert told.columns == tuple(many[: len(told.columns)])
+    assert len(told.columns) + told.left_out == 2000
+    assert SCHEMA_BYTES_MAX // 2 < len(schema_record(ORDERS, told).value or b"") < SCHEMA_BYTES_MAX * 1.1
+    assert schema_told(COLUMNS) == Schema(COLUMNS)
 
 
 # On brokers
@@ -185,6 +222,33 @@ def test_a_driver_that_only_works_says_that_it_lives(chronik_broker_factory: Bro
         first = reader.journal.progress[ORDERS]
         wait_until(lambda: reader.catch_up().progress[ORDERS].at_ms > first.at_ms, "it is heard again")
         assert reader.journal.progress[ORDERS].progress == first.progress
+
+
+def test_columns_are_written_when_they_change_and_when_the_journal_has_lost_them(
+    chronik_broker_factory: BrokerFactory,
+) -> None:
+    broker = chronik_broker_factory()
+    more = (*COLUMNS, Column("customer", "string"))
+
+    def written(cluster: Cluster) -> list[bytes | None]:
+        return [
+            record.value for record in read_all(cluster, PIPELINES_TOPIC) if (record.key or b"").startswith(b"schema/")
+        ]
+
+    with broker.cluster() as cluster, reporting(broker.bootstrap, heartbeat_s=0.1) as reporter:
+        reader = JournalReader(cluster)
+        reporter.report(report_of("orders", columns=COLUMNS))
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(COLUMNS), "columns are told")
+        reporter.report(report_of("orders", columns=more))
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(more), "new ones are told")
+        reporter.report(report_of("orders", State.PAUSED))  # of a round that was not planned
+        JournalWriter(cluster).write([schema_record(ORDERS, Schema(COLUMNS))])  # another driver, which is behind
+        for _ in range(3):
+            heard = reader.catch_up().progress[ORDERS].at_ms
+            wait_until(lambda at=heard: reader.catch_up().progress[ORDERS].at_ms > at, "turns pass")  # type: ignore[misc]
+        assert len(written(cluster)) == 3, "drivers that differ do not take turns"
+        delete_topics(cluster, [PIPELINES_TOPIC])
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == Schema(more), "what was lost is told again")
 
 
 @pytest.mark.slow

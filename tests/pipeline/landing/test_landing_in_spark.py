@@ -26,6 +26,7 @@ from chronik.pipeline.landing.task import run_task
 from chronik.pipeline.landing.topic import Round, TopicLanding
 from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.showing import columns_of
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TopicTable
 from chronik.protocol.messages.delete_records import (
@@ -207,6 +208,9 @@ def test_json_fields_become_columns_that_grow_and_nothing_is_lost(landing: Landi
     assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
     version = landing.committer(topic.name).snapshot().version
     assert version == 4, "created, columns, rows, columns, rows"
+    told = {each.name: each.type for each in heard.last(topic.name).columns}
+    assert told == {each.name: each.type for each in columns_of(landing.committer(topic.name).snapshot().schema)}
+    assert told["at"] == "struct<city: string, zip: bigint>", "with the columns that this very round has added"
 
 
 def test_what_cannot_be_decoded_is_a_dead_letter_with_bytes_position_and_reason(

@@ -15,6 +15,7 @@ from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.producer_ids import ProducerIds
 from chronik.broker.requests.refusals import RefusedBatches
+from chronik.broker.requests.samples import Samples
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
@@ -61,6 +62,7 @@ class Services(msgspec.Struct):
     """Where this node listens, by listener; empty until its ports are taken."""
     openings: Openings = msgspec.field(default_factory=Openings)
     topic_bytes: TopicBytes = msgspec.field(default_factory=TopicBytes)
+    samples: Samples = msgspec.field(default_factory=Samples)
     authorizer: Authorizer | None = None
     """Without one everybody may do everything."""
     outbox: Outbox = msgspec.field(default_factory=Outbox)
@@ -74,6 +76,11 @@ class Services(msgspec.Struct):
     @property
     def node_id(self) -> int:
         return self.config.node_id
+
+    def stop_waiting(self) -> None:
+        """Answers those who only wait, for records or for each other: this node stops."""
+        self.replicas.stop_waiting()
+        self.samples.stop_waiting()
 
 
 class Context(NamedTuple):

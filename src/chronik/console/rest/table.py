@@ -23,7 +23,7 @@ from chronik.console.rest.shapes.messages import (
     Skipped,
     TailMessages,
 )
-from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails
+from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, Sample, SampleRows
 from chronik.console.rest.shapes.security import AclQuestion, Acls, AclShape, NewPassword, Quota, QuotaChange, User
 from chronik.console.rest.shapes.session import Login, Session
 from chronik.console.rest.shapes.topics import (
@@ -149,4 +149,6 @@ OPERATIONS: Final = (
        "Read Topic __chronik_pipelines", query=Searching, answer=Page[Pipeline]),
     _o("GET", "/pipelines/{pipeline}", "pipelines:show", "Shows a pipeline.", "Read Topic __chronik_pipelines",
        answer=PipelineDetails),
+    _o("GET", "/pipelines/{pipeline}/sample", "pipelines:sample", "Has a driver show some rows of a topic's table.",
+       "Read Topic, and Read Topic __chronik_pipelines", query=SampleRows, answer=Sample),
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """What pipelines say about themselves, and what they are told: the compacted topic `__chronik_pipelines`.
 
     progress/<pipeline>/<topic>    how far a topic is, written by the driver that lands it
+    schema/<pipeline>/<topic>      which columns its table has, written by the driver when they change
     control/<pipeline>/<topic>     whether it is to pause, written by people; topic `*` means all of the pipeline
 
 Values are JSON; the last one of a key counts. One partition, so that what was said later stands later. The topic is
@@ -10,7 +11,7 @@ made by whoever writes first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -22,7 +23,8 @@ from chronik.client.errors import RequestTimedOut
 from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord, TopicPartition
-from chronik.limits import MIB
+from chronik.limits import KIB, MIB
+from chronik.pipeline.journal.reporting import Column
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -35,7 +37,11 @@ REPLICAS_MAX: Final = 3
 EVERY_TOPIC: Final = "*"
 """Stands in the place of a topic. No topic has this name."""
 
-PROGRESS, CONTROL = "progress", "control"
+PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
+"""Readers pass over kinds that they do not know, as those of before 0.6 do with schemas."""
+
+SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""A table has 500 columns at most. A record that brokers refuse would keep the others from being written."""
 
 CONFIGS: Final = {
     "cleanup.policy": "compact",
@@ -78,6 +84,14 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
 
 
+class Schema(msgspec.Struct, frozen=True):
+    """The columns of a topic's table. A record of its own: progress is told twice a second, columns hardly ever."""
+
+    columns: tuple[Column, ...]
+    left_out: int = 0
+    """Further columns, for which a record has no room."""
+
+
 class Control(msgspec.Struct, frozen=True):
     paused: bool
 
@@ -101,6 +115,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.progress: dict[Place, Heard] = {}
+        self.schemas: dict[Place, Schema] = {}
         self.controls: dict[Place, Said] = {}
 
     def take(self, record: ConsumedRecord) -> None:
@@ -111,6 +126,8 @@ class Journal:
         if kind == PROGRESS:
             progress = _decoded(record.value, Progress)
             _put(self.progress, place, None if progress is None else Heard(progress, record.timestamp))
+        elif kind == SCHEMA:
+            _put(self.schemas, place, _decoded(record.value, Schema))
         elif kind == CONTROL:
             control = _decoded(record.value, Control)
             _put(self.controls, place, None if control is None else Said(control.paused, record.offset))
@@ -127,6 +144,20 @@ _NEVER: Final = Said(False, -1)
 def progress_record(place: Place, progress: Progress | None) -> OutgoingRecord:
     """With None the place is forgotten."""
     return _record(PROGRESS, place, progress)
+
+
+def schema_record(place: Place, schema: Schema) -> OutgoingRecord:
+    return _record(SCHEMA, place, schema)
+
+
+def schema_told(columns: Sequence[Column]) -> Schema:
+    """Keeps the first of them, as far as they fit: their names come from records, and may be of any length."""
+    room = SCHEMA_BYTES_MAX
+    for count, column in enumerate(columns):
+        room -= len(msgspec.json.encode(column))
+        if room < 0:
+            return Schema(tuple(columns[:count]), len(columns) - count)
+    return Schema(tuple(columns))
 
 
 def control_record(place: Place, paused: bool) -> OutgoingRecord:

@@ -19,7 +19,17 @@ from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.clock import Clock, SystemClock
 from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.journal.journal import JournalReader, JournalWriter, Place, Progress, progress_record
+from chronik.pipeline.journal.journal import (
+    Journal,
+    JournalReader,
+    JournalWriter,
+    Place,
+    Progress,
+    Schema,
+    progress_record,
+    schema_record,
+    schema_told,
+)
 from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 from chronik.protocol.errors import KafkaError
 
@@ -53,6 +63,8 @@ class JournalReporter(Reporter):
         self._lock = threading.Lock()
         self._latest: dict[str, Progress] = {}
         self._unsent: set[str] = set()
+        self._schemas: dict[str, Schema] = {}
+        self._told_schemas: dict[str, Schema] = {}
         self._reader: JournalReader | None = None
         self._first_look = threading.Event()
         self._closing = threading.Event()
@@ -68,6 +80,8 @@ class JournalReporter(Reporter):
             known = self._latest.get(report.topic, self._origin)
             self._latest[report.topic] = _continued(known, report, self._clock.now_ms())
             self._unsent.add(report.topic)
+            if report.columns:
+                self._schemas[report.topic] = schema_told(report.columns)
 
     def paused(self, topic: str) -> bool:
         """Answers as last heard, half a second ago or, when no broker answers, longer."""
@@ -103,6 +117,7 @@ class JournalReporter(Reporter):
                 self._reader = reader
                 self._first_look.set()
             self._write(writer)
+            self._write_schemas(writer, reader.journal)
             self._complaint = None
             if closing:
                 return
@@ -120,6 +135,20 @@ class JournalReporter(Reporter):
         with self._lock:
             self._unsent -= {topic for topic, each in batch.items() if self._latest[topic] is each}
         self._wrote_at = now
+
+    def _write_schemas(self, writer: JournalWriter, journal: Journal) -> None:
+        """Writes those that the journal has not, and those that have changed: a driver that sees a table later than
+        another one does not take back what that one wrote."""
+        with self._lock:
+            schemas = dict(self._schemas)
+        unsent = {}
+        for topic, schema in schemas.items():
+            known = journal.schemas.get(Place(self._pipeline, topic))
+            if known is None or (known != schema and self._told_schemas.get(topic) != schema):
+                unsent[topic] = schema
+        if unsent:
+            writer.write(schema_record(Place(self._pipeline, topic), each) for topic, each in unsent.items())
+        self._told_schemas |= schemas
 
     def _complain(self, why: str) -> None:
         """Complains once, however long it lasts: the driver has its own words for brokers that do not answer."""

@@ -20,6 +20,15 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a topic's table."""
+
+    name: str
+    type: str
+    """As Spark's SQL writes it: `bigint`."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicReport:
     """How far a topic is in its table, as of now."""
 
@@ -46,6 +55,8 @@ class TopicReport:
     """The error of the last round that failed, also when a later one went through."""
     warnings: Sequence[str] = field(default=())
     """What this round has to say: offsets that are gone, fields that cannot be columns."""
+    columns: Sequence[Column] = field(default=())
+    """Those of the table, as of the last round that was planned; none before the table was looked at."""
     at_ms: int = 0
 
     @property

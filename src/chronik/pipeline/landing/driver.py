@@ -23,6 +23,7 @@ from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.landing.topics import enabled_topics
 from chronik.pipeline.reading.ranges import Offsets
 from chronik.pipeline.spark.tasks import SparkJobs, TaskFailed
+from chronik.pipeline.tables.showing import columns_of
 from chronik.pipeline.tables.topic_table import TableDiffers
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -249,6 +250,7 @@ class Driver:
                 total_dead_letters=topic.dead_letters,
                 last_error=topic.last_error,
                 warnings=() if done is None else done.warnings,
+                columns=() if landing.schema is None else columns_of(landing.schema),
                 at_ms=int(time.time() * 1000),
             )
         )

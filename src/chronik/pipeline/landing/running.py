@@ -10,6 +10,7 @@ from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 from chronik.errors import ConfigError
 from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.journal.answering import SampleAnswerer
 from chronik.pipeline.journal.reporter import JournalReporter
 from chronik.pipeline.journal.reporting import Reporter
 from chronik.pipeline.landing.driver import Driver, Summary
@@ -23,6 +24,7 @@ from chronik.pipeline.landing.settings import (
 from chronik.pipeline.spark.masters import chosen_master
 from chronik.pipeline.spark.tasks import SparkJobs
 from chronik.pipeline.tables.parquet import CODEC
+from chronik.pipeline.tables.sampling import sample_told
 from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:
@@ -82,11 +84,15 @@ def run(
     )
     own = landing_session(master) if spark is None else None
     reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
+    answerer = SampleAnswerer(
+        bootstrap, settings.group, lambda topic, rows: sample_told(root, topic, rows, storage_options)
+    )
     try:
         with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
             driver = Driver(settings, cluster, SparkJobs(own or spark), reporter, stop or threading.Event())
             return driver.run_once() if once else driver.run()
     finally:
+        answerer.close()
         reporter.close()
         if own is not None:
             own.stop()

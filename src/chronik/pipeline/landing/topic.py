@@ -71,6 +71,8 @@ class TopicLanding:
         self.next_offsets: dict[int, int] = {}
         """As of the last look."""
         self.ends: Offsets = {}
+        self.schema: pa.Schema | None = None
+        """The table's, as of the last round that had something to read."""
         self._positions = Positions(cluster, IsolationLevel.READ_COMMITTED)
         self._opened: Tables | None = None
 
@@ -84,6 +86,8 @@ class TopicLanding:
         tables = self._tables(look_up(self.cluster, self.topic))
         self.next_offsets = tables.data.next_offsets()
         self.ends = self.latest()
+        if self.schema is None:
+            self.schema = tables.data.frozen().schema
         plan = plan_round(
             self.next_offsets,
             self._positions.earliest(self.ends),
@@ -96,7 +100,7 @@ class TopicLanding:
 
     def _tables(self, now: TopicNow) -> Tables:
         if self._opened is None or self._opened.data.spec.topic_id != now.topic_id:
-            self._opened = open_tables(self.settings, now)
+            self._opened, self.schema = open_tables(self.settings, now), None
         return self._opened
 
 
@@ -156,12 +160,14 @@ class Round:
 
     def _planned(self, plan: Plan, tasks_max: int) -> list[Task]:
         settings, tables = self.landing.settings, self._tables
+        frozen = tables.data.frozen()
+        self.landing.schema = frozen.schema
         read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
         first = Task(
             self.landing.topic,
             (),
             read,
-            tables.data.frozen(),
+            frozen,
             allow_data_loss=settings.allow_data_loss,
             codec=settings.codec,
         )
@@ -201,6 +207,7 @@ class Round:
         self._growths += 1
         evolved = self._tables.data.add_columns(joined_fields(wanted))
         self._warnings += [f"field {name!r} is no column: {why}" for name, why in evolved.refused.items()]
+        self.landing.schema = evolved.schema
         failpoints.reached(failpoints.SCHEMA_CHANGE)
         return evolved.schema
 

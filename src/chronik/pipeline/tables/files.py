@@ -81,23 +81,25 @@ def dataset_of(table: TableFiles) -> Any:
     return ds.dataset(paths, schema=table.inside, format="parquet", filesystem=storage.filesystem)
 
 
-def scan(table: TableFiles, columns: Sequence[str] | None = None, where: Any = None) -> Iterator[pa.RecordBatch]:
+def scan(
+    table: TableFiles, columns: Sequence[str] | None = None, where: Any = None, batch_rows: int = ROWS_PER_BATCH
+) -> Iterator[pa.RecordBatch]:
     """Yields rows as they stand in the files; row groups that cannot hold what is looked for are not read."""
     if not table.files:
         return
     yield from dataset_of(table).to_batches(
         columns=None if columns is None else list(columns),
         filter=where,
-        batch_size=ROWS_PER_BATCH,
+        batch_size=batch_rows,
         batch_readahead=1,
         fragment_readahead=1,
     )
 
 
-def whole_rows(table: TableFiles) -> Iterator[pa.RecordBatch]:
+def whole_rows(table: TableFiles, batch_rows: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
     """Does as `scan`, with the columns that the table is partitioned by. All files are of one such partition."""
     constants = dict(zip(table.partition_by, table.files[0].values, strict=True))
-    for batch in scan(table):
+    for batch in scan(table, batch_rows=batch_rows):
         arrays = [
             pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
             if field.name in constants

@@ -1,25 +1,49 @@
-"""Pipelines: what their drivers have written to the journal, `__chronik_pipelines`."""
+"""Pipelines: what their drivers have written to the journal, `__chronik_pipelines`, and rows of their tables, which the
+drivers read: the node itself reads no tables."""
 
 from __future__ import annotations
 
+import threading
 import time
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from chronik.broker.requests.samples import PIPELINES_TOPIC
+from chronik.client.cluster import raise_for
 from chronik.client.offsets import LATEST
 from chronik.client.records import TopicPartition
 from chronik.console.rest.call import Call, missing
 from chronik.console.rest.doing.positions import bounds, partitions_of
 from chronik.console.rest.doing.reading import Reader
 from chronik.console.rest.doing.shared import led_by, metadata_of, offsets_now, paged
+from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.shapes.common import NoQuestion, Page, Searching
-from chronik.console.rest.shapes.pipelines import Pipeline, PipelineDetails, PipelineTopic
+from chronik.console.rest.shapes.pipelines import (
+    Pipeline,
+    PipelineDetails,
+    PipelineTopic,
+    Sample,
+    SampleRows,
+    TableColumn,
+)
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 
-JOURNAL: Final = "__chronik_pipelines"
 EVERY_TOPIC: Final = "*"
 READ_SECONDS_MAX: Final = 4.0
+
+SAMPLE_SECONDS_MAX: Final = 10.0
+"""A driver hears a question at once, and reads a table on any store in less."""
+
+SILENT_SECONDS: Final = 30.0
+"""Drivers tell of themselves every ten: see `chronik.pipeline.journal.status`."""
+
+ASKED_AT_ONCE_MAX: Final = 4
+"""Half of the threads that operations have: drivers that do not answer hold up nothing else."""
+
+_asking: Final = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
 
 
 class Progress(msgspec.Struct):
@@ -40,6 +64,13 @@ class Progress(msgspec.Struct):
     started_ms: int = 0
 
 
+class Schema(msgspec.Struct):
+    """A record of its own, which drivers write when it changes; those from before 0.6 do not."""
+
+    columns: list[TableColumn]
+    left_out: int = 0
+
+
 class Control(msgspec.Struct):
     paused: bool
 
@@ -49,9 +80,10 @@ class Place(NamedTuple):
     topic: str
 
 
-class _Journal:
+class Journal:
     def __init__(self) -> None:
         self.progress: dict[Place, tuple[Progress, int]] = {}
+        self.schemas: dict[Place, Schema] = {}
         self.controls: dict[Place, tuple[int, bool]] = {}
 
     def take(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
@@ -64,6 +96,11 @@ class _Journal:
             self.progress.pop(place, None)
             if progress is not None:
                 self.progress[place] = progress, timestamp
+        elif kind == "schema":
+            schema = _decoded(value, Schema)
+            self.schemas.pop(place, None)
+            if schema is not None:
+                self.schemas[place] = schema
         elif kind == "control":
             control = _decoded(value, Control)
             self.controls[place] = offset, control is not None and control.paused
@@ -80,13 +117,13 @@ def _decoded(value: bytes | None, shape: type[Any]) -> Any:
         return None
 
 
-def _read(call: Call) -> _Journal:
+def _read(call: Call) -> Journal:
     """Returns an empty one where no driver has ever written. Raises KafkaError, ClientError."""
-    journal = _Journal()
-    (found,) = call.cluster.retrying(lambda: call.cluster.metadata([JOURNAL])).topics
+    journal = Journal()
+    (found,) = call.cluster.retrying(lambda: call.cluster.metadata([PIPELINES_TOPIC])).topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return journal
-    topic, partitions = partitions_of(call, JOURNAL, None)
+    topic, partitions = partitions_of(call, PIPELINES_TOPIC, None)
     starts, ends = bounds(call, topic, partitions, 0)
     reader = Reader(call, starts, committed=False)
     deadline = time.monotonic() + READ_SECONDS_MAX
@@ -95,7 +132,7 @@ def _read(call: Call) -> _Journal:
             for record in batch.records():
                 journal.take(record.offset, record.timestamp, record.key, record.value)
         if time.monotonic() > deadline:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{JOURNAL} could not be read in time")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{PIPELINES_TOPIC} could not be read in time")
     return journal
 
 
@@ -130,10 +167,10 @@ def show(call: Call, asked: NoQuestion) -> PipelineDetails:
     return PipelineDetails(name, topics)
 
 
-def _topics(call: Call, journal: _Journal, name: str) -> list[PipelineTopic]:
-    found = {place: told for place, told in journal.progress.items() if place.pipeline == name}
+def _topics(call: Call, journal: Journal, name: str) -> list[PipelineTopic]:
+    found = {place for place in journal.progress if place.pipeline == name}
     ends = _ends(call, sorted({place.topic for place in found}))
-    return [_topic(place, *told, journal.is_paused(place), ends) for place, told in sorted(found.items())]
+    return [_topic(journal, place, ends) for place in sorted(found)]
 
 
 def _ends(call: Call, topics: list[str]) -> dict[TopicPartition, int]:
@@ -142,7 +179,9 @@ def _ends(call: Call, topics: list[str]) -> dict[TopicPartition, int]:
     return {each: offset for each, (offset, _) in offsets_now(call, led_by(known.values()), LATEST).items()}
 
 
-def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict[TopicPartition, int]) -> PipelineTopic:
+def _topic(journal: Journal, place: Place, ends: dict[TopicPartition, int]) -> PipelineTopic:
+    told, at_ms = journal.progress[place]
+    schema = journal.schemas.get(place)
     known = {each.partition: end for each, end in ends.items() if each.topic == place.topic}
     marks = known or told.high_watermarks
     lag = sum(max(0, end - told.next_offsets.get(index, 0)) for index, end in marks.items()) if marks else None
@@ -150,7 +189,7 @@ def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict
         place.topic,
         told.state,
         told.table,
-        is_paused,
+        journal.is_paused(place),
         lag,
         told.next_offsets,
         told.high_watermarks,
@@ -163,4 +202,67 @@ def _topic(place: Place, told: Progress, at_ms: int, is_paused: bool, ends: dict
         told.pid,
         told.started_ms,
         at_ms,
+        None if schema is None else schema.columns,
+        0 if schema is None else schema.left_out,
     )
+
+
+# Rows
+
+
+class Told(msgspec.Struct):
+    """What a driver answers: see `chronik.pipeline.tables.showing`, which stands above this room."""
+
+    columns: list[str] = []
+    rows: list[list[str | None]] = []
+    columns_left_out: int = 0
+    error: str | None = None
+
+
+def sample(call: Call, asked: SampleRows) -> Sample:
+    place = Place(call.path["pipeline"], asked.topic)
+    check_driver(_read(call), place, time.time())
+    if not _asking.acquire(blocking=False):
+        raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many ask drivers for rows: try again")
+    try:
+        told = _ask(call, place, asked.rows)
+    finally:
+        _asking.release()
+    try:
+        found = msgspec.json.decode(told, type=Told)
+    except msgspec.DecodeError as error:
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver's answer cannot be read: {error}") from None
+    if found.error is not None:
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver has no rows to show: {found.error}")
+    return Sample(found.columns, found.columns_left_out, found.rows)
+
+
+def check_driver(journal: Journal, place: Place, now_s: float) -> None:
+    """Raises Refusal when there is none that could answer."""
+    heard = journal.progress.get(place)
+    if heard is None:
+        raise missing(f"no driver has told of topic {place.topic!r} in pipeline {place.pipeline!r}")
+    progress, at_ms = heard
+    if progress.state == "stopped":
+        told = f"the driver of {place.pipeline} has stopped: rows are shown while it runs"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, told)
+    quiet_s = now_s - at_ms / 1000
+    if quiet_s > SILENT_SECONDS:
+        told = f"the driver of {place.pipeline} was last heard {quiet_s:,.0f} s ago: rows are shown while it runs"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, told)
+
+
+def _ask(call: Call, place: Place, rows: int) -> bytes:
+    """Asks where drivers come for questions. Raises KafkaError, ClientError."""
+    cluster = call.cluster
+    request = SampleTableRequest(
+        pipeline=place.pipeline, topic=place.topic, rows=rows, timeout_ms=int(SAMPLE_SECONDS_MAX * 1000)
+    )
+
+    def ask() -> SampleTableResponse:
+        leader = cluster.leader(TopicPartition(PIPELINES_TOPIC, 0))
+        response = leader.request(request, SampleTableResponse, wait_s=SAMPLE_SECONDS_MAX)
+        raise_for(response.error_code, f"rows of topic {place.topic}", response.error_message)
+        return response
+
+    return bytes(cluster.retrying(ask).sample)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import msgspec
+
+from chronik.console.rest.shapes.common import Name
+
+SAMPLE_ROWS_MAX: Final = 20
+
+
+class TableColumn(msgspec.Struct):
+    name: str
+    type: str
+    """As Spark's SQL writes it."""
 
 
 class PipelineTopic(msgspec.Struct):
@@ -27,6 +39,10 @@ class PipelineTopic(msgspec.Struct):
     started_ms: int
     updated_ms: int
     """When its driver last told of it."""
+    columns: list[TableColumn] | None
+    """Those of the table; null when no driver has told them yet."""
+    columns_left_out: int
+    """Further ones, for which drivers had no room."""
 
 
 class Pipeline(msgspec.Struct):
@@ -42,3 +58,17 @@ class Pipeline(msgspec.Struct):
 class PipelineDetails(msgspec.Struct):
     name: str
     topics: list[PipelineTopic]
+
+
+class SampleRows(msgspec.Struct):
+    topic: Name
+    rows: Annotated[int, msgspec.Meta(ge=1, le=SAMPLE_ROWS_MAX)] = SAMPLE_ROWS_MAX
+
+
+class Sample(msgspec.Struct):
+    """Some rows of a table, of its newest files. What is too long is cut, and ends in …"""
+
+    columns: list[str]
+    columns_left_out: int
+    """Further ones, for which an answer has no room."""
+    rows: list[list[str | None]]

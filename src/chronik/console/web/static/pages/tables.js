@@ -5,7 +5,7 @@ import { link, setParams } from "../router.js";
 import { h } from "../ui/dom.js";
 import { searchField } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { ago, badge, card, copyButton, empty, facts, meter, notice, number, pageHead } from "../ui/parts.js";
+import { ago, badge, button, card, copyButton, empty, facts, meter, mono, notice, number, pageHead, problem, waiting } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
@@ -49,6 +49,8 @@ export function tablesPage(params) {
 
 export function tablePage(name, params) {
   let state = params;
+  const samples = {}; // by topic: what was asked for, which stays while the page is drawn anew
+  const going = new AbortController();
   const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000 });
   const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node);
 
@@ -72,15 +74,39 @@ export function tablePage(name, params) {
         ["Rows since", number(topic.total_rows)],
       ], "facts-row")),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
-      card("Rows and columns", {}, h("p", { class: "hint" }, "Drivers do not tell them yet. This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
+      card("Columns", { extra: topic.columns ? "card-table" : "" }, schema(topic)),
+      rowsCard(topic.topic),
+      card("By SQL", {}, h("p", { class: "hint" }, "This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
     ];
+  }
+
+  function rowsCard(topic) {
+    const { asking, error, data } = samples[topic] ?? {};
+    const actions = button(data ? "Show rows again" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
+    if (data && !asking) return card("Rows", { actions, extra: "card-table" }, rowsOf(topic, data));
+    const hint = h("p", { class: "hint" }, "The driver reads some rows of the newest files, for those who may read the topic.");
+    return card("Rows", { actions }, asking ? waiting("Asking the driver…") : error ? problem(error) : hint);
+  }
+
+  async function show(topic) {
+    samples[topic] = { asking: true };
+    page.show();
+    try {
+      samples[topic] = { data: await get(at("pipelines", name, "sample"), { topic }, going.signal) };
+    } catch (error) {
+      samples[topic] = { error };
+    }
+    if (page.data && !going.signal.aborted) page.show();
   }
 
   return {
     title: name,
     node,
     refresh: page.refresh,
-    close: page.close,
+    close: () => {
+      going.abort();
+      page.close();
+    },
     update: (next) => {
       state = next;
       if (page.data) page.show();
@@ -98,6 +124,25 @@ const columns = (name) => [
   { label: "Dead letters", align: "end", cell: (row) => (row.total_dead_letters ? badge(format.count(row.total_dead_letters), "warning") : "0") },
   { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
 ];
+
+function schema(topic) {
+  if (!topic.columns) return h("p", { class: "hint" }, "Not told yet. Drivers tell them with their next round; those from before 0.6 do not.");
+  return [
+    table(`Columns of ${topic.topic}`, [
+      { label: "Column", cell: (each) => mono(each.name) },
+      { label: "Type", cell: (each) => h("span", { class: "mono wrap" }, each.type) },
+    ], topic.columns, { key: (each) => each.name, empty: "The table has no columns." }).node,
+    topic.columns_left_out ? h("p", { class: "hint" }, `${format.count(topic.columns_left_out)} more.`) : null,
+  ];
+}
+
+function rowsOf(topic, { columns: names, rows, columns_left_out: more }) {
+  const cell = (text) => (text === null ? h("span", { class: "muted" }, "null") : h("span", { class: "mono clip", title: text }, text));
+  return [
+    table(`Rows of ${topic}`, names.map((label, index) => ({ label, plain: true, cell: (row) => cell(row[index]) })), rows, { empty: "The table has no rows." }).node,
+    more ? h("p", { class: "hint" }, `${format.count(more)} more columns.`) : null,
+  ];
+}
 
 function progress(topic) {
   const partitions = Object.keys({ ...topic.high_watermarks, ...topic.next_offsets }).map(Number).sort((a, b) => a - b);

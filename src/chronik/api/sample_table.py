@@ -1,0 +1,27 @@
+"""SampleTable: rows of a topic's table, for those who may read the topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
+from chronik.broker.requests.samples import PIPELINES_TOPIC
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed, told
+from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
+from chronik.protocol.permissions import Operation, ResourceType
+
+WAIT_SECONDS_MAX: Final = 30.0
+
+
+async def handle(services: Services, request: SampleTableRequest, context: Context) -> SampleTableResponse:
+    if not may_do(services, context, Operation.READ, ResourceType.TOPIC)(request.topic):
+        return failed(SampleTableResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    wait_s = min(max(0.0, request.timeout_ms / 1000), WAIT_SECONDS_MAX)
+    try:
+        services.replicas.by_name(PIPELINES_TOPIC, 0)  # drivers come to its leader
+        sample = await services.samples.ask(request.pipeline, request.topic, request.rows, wait_s)
+    except KafkaError as error:
+        return SampleTableResponse(**told(error))
+    return SampleTableResponse(sample=sample)

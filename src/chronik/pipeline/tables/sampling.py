@@ -1,0 +1,47 @@
+"""Some rows of a table, for whoever wants to see what is in it: of the files with the newest offsets, and few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from chronik.errors import ChronikError
+from chronik.pipeline.tables.files import TableFiles, whole_rows
+from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.showing import refusal_told, rows_told
+from chronik.pipeline.tables.storage import table_uri
+from chronik.pipeline.tables.topic_table import TableDiffers
+
+ROWS_MAX = 20
+FILES_READ_MAX = 5
+"""Files with a row each would otherwise be opened by the dozen."""
+
+
+def sample_told(root: str, topic: str, rows: int, storage_options: Mapping[str, str] | None = None) -> bytes:
+    """Returns rows of the topic's table under a root, or why there are none, as a driver answers it. Never raises what
+    a table can be the reason of."""
+    uri = table_uri(root, topic)
+    try:
+        table = open_table(uri, storage_options)
+        if table.spec.topic != topic:  # also for a name that leads out of the root
+            raise TableDiffers(f"{uri} is not the table of topic {topic}")
+        files = table.files()
+        return rows_told(files.schema.names, newest_rows(files, min(max(1, rows), ROWS_MAX)))
+    except (ChronikError, OSError, pa.ArrowException) as error:
+        return refusal_told(str(error).partition("\n")[0] or type(error).__name__)
+
+
+def newest_rows(table: TableFiles, count: int) -> list[dict[str, Any]]:
+    """Reads from the start of the newest files, one after the other, until there are enough."""
+    found: list[dict[str, Any]] = []
+    newest = sorted(table.files, key=lambda file: file.offsets[1], reverse=True)
+    for file in newest[:FILES_READ_MAX]:
+        batches = whole_rows(table.with_files(file), batch_rows=count)
+        for batch in islice(batches, count):
+            found += batch.slice(0, count - len(found)).to_pylist()
+            if len(found) >= count:
+                return found
+    return found

@@ -1,0 +1,32 @@
+"""AnswerSamples: a driver answers what it was asked (SampleTable), and waits for what it is asked next.
+
+Chronik's own, and not told by ApiVersions. It is asked of the leader of `__chronik_pipelines`.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, binary, int16, int32, string, uuid
+
+
+class SampleAnswer(Struct):
+    id: bytes = uuid("0+")
+    sample: bytes = binary("0+")
+
+
+class AnswerSamplesRequest(Request):
+    pipeline: str = string("0+")
+    max_wait_ms: int = int32("0+")
+    answers: list[SampleAnswer] = array(SampleAnswer, "0+")
+
+
+class SampleAsked(Struct):
+    id: bytes = uuid("0+")
+    topic: str = string("0+")
+    rows: int = int32("0+")
+
+
+class AnswerSamplesResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    asked: list[SampleAsked] = array(SampleAsked, "0+")
