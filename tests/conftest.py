@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,10 +26,17 @@ def chronik_broker_config() -> dict[str, Any]:
     return {"broker": {"log.retention.check.interval.ms": "86400000"}}
 
 
-def pytest_collection_finish() -> None:
-    """Eight thousand tests and all that they import: no collection of garbage need look through them again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Eight thousand tests and all that they import: no collection of garbage need look through them, neither while
+    they come nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -91,7 +91,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail("it asks for `spark`, and not for `spark: SparkSession`: see tests/lanes.py", pytrace=False)
 
 
+@cache
 def rank(file: Path) -> int:
+    """Which of a file's tests begin when. It is asked for each test, and looks through all of the file."""
     if lane := lane_of(file):
         return list(LANES).index(lane)
     return len(LANES) if SLOW.search(source(file)) else len(LANES) + 1
