@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from tests.jvms import make_spark_short_lived
-from tests.lanes import pytest_collection_modifyitems, pytest_runtest_setup, pytest_xdist_make_scheduler  # noqa: F401 - hooks
+from tests.lanes import (  # noqa: F401 - hooks
+    pytest_collection_modifyitems,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+    pytest_xdist_make_scheduler,
+)
 from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; commands that are started inherit it
