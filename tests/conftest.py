@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,9 @@ def pytest_collection() -> Iterator[object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+        if hypothesis := sys.modules.get("hypothesis"):  # on a machine that is shared anything may take a while
+            hypothesis.settings.register_profile("patient", deadline=None)
+            hypothesis.settings.load_profile("patient")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
