@@ -6,12 +6,13 @@ import hashlib
 from base64 import b64decode, b64encode
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.security.sasl.outcomes import Challenge, Derive, Failure, Outcome, Success
 from chronik.security.sasl.scram import CLIENT_ITERATIONS_MAX, OTHER_USER, ScramClient, ScramServer
 from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN, SALT_BYTES, Keys, derived_salt, keys_of, salted
+from tests.long import count
 
 SHA_256 = BY_NAME["SCRAM-SHA-256"]
 
@@ -62,6 +63,7 @@ def test_salting_is_what_rfc_5802_has() -> None:
 
 
 @pytest.mark.parametrize("mechanism", list(BY_NAME))
+@settings(max_examples=count(50, 2000), deadline=None)
 @given(user=st.text(min_size=1).filter(lambda name: "\0" not in name), password=st.text(min_size=1))
 def test_both_sides_come_to_terms(mechanism: str, user: str, password: str) -> None:
     try:
