@@ -17,7 +17,7 @@ from chronik.patterns import Pattern
 from chronik.shown import escaped, escaped_lines
 
 LETTERS = 25_000
-SECONDS_MAX = 0.5
+SECONDS_MAX = 0.2
 """Linear ones take some milliseconds, quadratic ones many seconds."""
 
 PATTERNS: dict[str, Callable[[str], object]] = {
