@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ def chronik_broker_config() -> dict[str, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Eight thousand tests and all that they import: no collection of garbage need look through them, neither while
     they come nor later."""
     gc.disable()

@@ -36,7 +36,7 @@ def varint(value: int) -> bytes:
 
 def refused(cls: type, version: int, data: bytes, match: str = "") -> None:
     try:
-        decoded = codec.decode(cls, version, data)
+        decoded: object = codec.decode(cls, version, data)
     except MalformedMessage as error:
         told = str(error)
     else:
