@@ -72,7 +72,7 @@ def may(
     return authorizer.allows(who, host, operation, ResourceType.TOPIC, name)
 
 
-@settings(max_examples=count(50, 2000), deadline=None)
+@settings(max_examples=count(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), st.lists(QUESTIONS, max_size=8), st.booleans(), st.data())
 def test_every_answer_is_that_of_the_plain_rules(
     acls: list[Acl], questions: list[Any], everyone: bool, data: st.DataObject
@@ -86,7 +86,7 @@ def test_every_answer_is_that_of_the_plain_rules(
         gone = []
 
 
-@settings(max_examples=count(50, 2000), deadline=None)
+@settings(max_examples=count(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), QUESTIONS)
 def test_who_may_write_some_topic_is_decided_by_the_plain_rules(acls: list[Acl], question: Any) -> None:
     who, host, operation, kind, _ = question
