@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from tests.jvms import make_spark_short_lived
-from tests.lanes import pytest_collection_modifyitems, pytest_runtest_setup, pytest_xdist_make_scheduler  # noqa: F401 - hooks
+from tests.lanes import (  # noqa: F401 - hooks
+    pytest_collection_modifyitems,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+    pytest_xdist_make_scheduler,
+)
 from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; commands that are started inherit it
@@ -25,10 +32,20 @@ def chronik_broker_config() -> dict[str, Any]:
     return {"broker": {"log.retention.check.interval.ms": "86400000"}}
 
 
-def pytest_collection_finish() -> None:
-    """Eight thousand tests and all that they import: no collection of garbage need look through them again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Eight thousand tests and all that they import: no collection of garbage need look through them, neither while
+    they come nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        if hypothesis := sys.modules.get("hypothesis"):  # on a machine that is shared anything may take a while
+            hypothesis.settings.register_profile("patient", deadline=None)
+            hypothesis.settings.load_profile("patient")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

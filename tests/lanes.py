@@ -1,4 +1,4 @@
-"""Who runs beside whom in `make test`: what pytest-xdist's workers are handed, and in which order.
+"""Who runs beside whom in `make test`: what pytest-xdist's workers are handed, in which order, and what they tell.
 
 Most of what a test of a cluster does is wait, and a machine has time for others meanwhile; so there are more workers
 than processors. But clusters slow each other down where all do something at once, and Sparks each other; so their files
@@ -14,6 +14,7 @@ lanes. (pytest-xdist's own meaning is lost with pytest 9.2: it puts the names of
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank(item.path))
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of six messages for each test, three say what nobody asks for: that it begins, that its fixtures were made, and
+    that they are gone. They would take more time than many a test."""
+    option = session.config.option
+    if not hasattr(session.config, "workerinput") or option.durations is not None or option.verbose > 0:
+        return
+    for plugin in session.config.pluginmanager.get_plugins():
+        if hasattr(plugin, "sendevent"):  # pytest-xdist's
+            plugin.sendevent = only_news(plugin.sendevent)
+
+
+def only_news(send: Callable[..., None]) -> Callable[..., None]:
+    def told(name: str, **what: Any) -> None:
+        report = what["data"] if name == "testreport" else None
+        if name != "logstart" and (report is None or report["when"] == "call" or report["outcome"] != "passed"):
+            send(name, **what)
+
+    return told
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if "spark" in getattr(item, "fixturenames", ()) and lane_of(item.path) != "spark":
         pytest.fail("it asks for `spark`, and not for `spark: SparkSession`: see tests/lanes.py", pytrace=False)
 
 
+@cache
 def rank(file: Path) -> int:
+    """Which of a file's tests begin when. It is asked for each test, and looks through all of the file."""
     if lane := lane_of(file):
         return list(LANES).index(lane)
     return len(LANES) if SLOW.search(source(file)) else len(LANES) + 1

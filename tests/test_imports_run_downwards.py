@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -50,12 +51,20 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """These and those within them; expressions, which are most of a module, have none."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            yield from statements(getattr(node, name, ()))
+
+
 @cache
 def imported(name: str) -> list[tuple[int, str]]:
     """The modules of ours that this one imports, anywhere in it and for types too, each with its line."""
     path = modules()[name]
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")).body):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -117,3 +117,16 @@ def test_tests_of_a_file_that_share_something_stay_together(pytestconfig: pytest
     for shared in (CLUSTER[0], "tests/bench/test_gaps_in_service_are_seen.py"):
         assert scope(f"{shared}::test_one[a::b]") == scope(f"{shared}::test_two") == shared
     assert scope(f"{QUICK}::test_one") == f"{QUICK}::test_one"
+
+
+def test_workers_tell_what_somebody_asks_for() -> None:
+    told: list[str] = []
+    tell = lanes.only_news(lambda name, **what: told.append(" ".join([name, *what.get("data", {}).values()])))
+    tell("logstart", nodeid="x", location=())
+    for when, outcome in (("setup", "passed"), ("call", "passed"), ("teardown", "passed")):
+        tell("testreport", data={"when": when, "outcome": outcome})
+    for when, outcome in (("setup", "skipped"), ("call", "failed"), ("teardown", "failed")):
+        tell("testreport", data={"when": when, "outcome": outcome})
+    tell("runtest_protocol_complete", item_index=1)
+    reports = ["call passed", "setup skipped", "call failed", "teardown failed"]
+    assert told == [*(f"testreport {each}" for each in reports), "runtest_protocol_complete"]

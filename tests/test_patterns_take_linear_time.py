@@ -16,9 +16,9 @@ from chronik.metadata.names import name_fault
 from chronik.patterns import Pattern
 from chronik.shown import escaped, escaped_lines
 
-LETTERS = 50_000
-SECONDS_MAX = 1.0
-"""Linear ones take some milliseconds, quadratic ones minutes."""
+LETTERS = 25_000
+SECONDS_MAX = 0.2
+"""Linear ones take some milliseconds, quadratic ones many seconds."""
 
 PATTERNS: dict[str, Callable[[str], object]] = {
     "software": _SOFTWARE.fullmatch,

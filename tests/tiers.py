@@ -25,7 +25,18 @@ FIXTURES = frozenset(
 
 MARKS = ("slow", "xdist_group")
 
-FOLDERS = ("abuse", "cli/demo", "clients", "cluster", "faults", "folders", "levels", "pipeline", "testing")
+FOLDERS = (
+    "abuse",
+    "bench/pipeline",
+    "cli/demo",
+    "clients",
+    "cluster",
+    "faults",
+    "folders",
+    "levels",
+    "pipeline",
+    "testing",
+)
 """Everything there is about processes, or about tables, whose libraries take seconds to load: their tests are not even
 imported."""
 

@@ -29,7 +29,8 @@ def tiny_records(count: int, codec: Codec, *, key: bytes | None = b"") -> bytes:
 
 
 def one_large_record(size: int, codec: Codec, *, key: bytes | None = b"k") -> bytes:
-    return batch([record(0, field(key) + field(bytes(size)) + b"\x00")], codec)
+    before = b"\x00\x00" + encode_varint(0) + field(key) + encode_varint(size)
+    return batch([encode_varint(len(before) + size + 1), before, bytes(size), b"\x00"], codec, count=1)
 
 
 def record(offset_delta: int, tail: bytes) -> bytes:

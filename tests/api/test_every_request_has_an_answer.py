@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.api.routing.handlers import HANDLERS
-from chronik.protocol.apis import APIS
+from chronik.protocol.apis import APIS, Api
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.message_types import REQUESTS, RESPONSES
@@ -41,12 +41,12 @@ def impatient(request: Request) -> Request:
     return request
 
 
-@pytest.mark.parametrize(("api", "version"), PAIRS, ids=[f"{api.name}-{version}" for api, version in PAIRS])
-def test_every_failure_can_be_told(api: object, version: int) -> None:
-    key: int = api.key  # type: ignore[attr-defined]
-    for request in requests(key, version):
-        response = HANDLERS[key].failure(impatient(request), ErrorCode.UNKNOWN_SERVER_ERROR)
-        assert encode_response(1, version, response)
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_every_failure_can_be_told(api: Api) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        for request in requests(api.key, version):
+            response = HANDLERS[api.key].failure(impatient(request), ErrorCode.UNKNOWN_SERVER_ERROR)
+            assert encode_response(1, version, response), version
 
 
 def test_every_request_is_answered_and_none_breaks_its_handler(chronik_broker_factory: BrokerFactory) -> None:

@@ -35,6 +35,10 @@ class Inode:
     pending: list[Change] = field(default_factory=list)
     modified_ms: int = 0
 
+    def __deepcopy__(self, memo: object) -> Inode:
+        content = None if self.content is None else bytearray(self.content)
+        return Inode(content, bytearray(self.synced), list(self.pending), self.modified_ms)  # no change ever changes
+
     def change(self, change: Change) -> None:
         assert self.content is not None
         change.apply(self.content)

@@ -13,6 +13,7 @@ from chronik.protocol.batch import iter_batches
 from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.records import Record
+from tests.long import count
 
 from .world import NOW_MS, World, batch, records_of
 
@@ -47,7 +48,7 @@ def compact_all(world: World) -> None:
 Write = tuple[int, int | None]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=count(40, 2000), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -17,13 +17,14 @@ from chronik.protocol.compression import Codec
 from chronik.protocol.errors import RecordsTooLarge
 from tests.abuse.bomb_records import batch as batch_of
 from tests.abuse.bomb_records import field, record
+from tests.long import count
 
 from .world import NOW_MS, World, batch, max_timestamp_offset, offset_for_timestamp, records_of
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=120)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count(40, 2000), deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(0, 30), st.booleans())
 def test_the_first_record_not_older_is_found_as_a_plain_search_finds_it(
     seconds: list[int], deleted: int, restart: bool
@@ -72,7 +73,7 @@ def test_batches_that_compaction_has_emptied_are_not_found_by_time(is_index_old:
     assert max_timestamp_offset(world.log) == TimedOffset(2, NOW_MS - 4_000, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count(40, 2000), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 50)), max_size=25), st.booleans())
 def test_records_of_compacted_logs_are_found_as_a_plain_search_finds_them(
     written: list[tuple[int, int, int]], restart: bool

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.log.config import LogConfig
+from tests.long import count
 
 from .transactional import Writer, committed_values, copied
 from .world import World, batch
@@ -182,7 +183,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=count(50, 2000), deadline=None)
 @given(st.lists(STEPS, min_size=10, max_size=60), st.sampled_from([1, 300, 5000]))
 def test_whatever_happened_to_the_log(steps: list[tuple[Any, ...]], max_bytes: int) -> None:
     history = History()
@@ -206,7 +207,7 @@ def random_step(random: Random) -> tuple[Any, ...]:
     return kind, random.choice([0.0, 0.5, 1.0, random.random()])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(count(5, 200)))
 def test_however_long_the_history_is(seed: int) -> None:
     random, history = Random(seed), History()
     shrunk = unstable = seen = 0

@@ -15,7 +15,7 @@ from tests.planning.views import after, clusters, crowding, partition, replica_c
 
 Cluster = tuple[list[NodeView], list[PartitionView]]
 
-EXAMPLES = count(50, 2000)
+EXAMPLES = count(30, 2000)
 
 
 def takers(nodes: list[NodeView]) -> set[int]:

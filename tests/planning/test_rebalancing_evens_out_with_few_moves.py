@@ -29,7 +29,7 @@ from tests.planning.views import (
 
 Cluster = tuple[list[NodeView], list[PartitionView]]
 
-EXAMPLES = count(50, 3000)
+EXAMPLES = count(30, 3000)
 
 
 def placed(nodes: list[NodeView], partitions: int, factor: int) -> list[PartitionView]:
@@ -85,7 +85,7 @@ def test_partitions_keep_their_replicas_number_and_stay_where_nodes_are_drained_
         assert move.partition.leader >= 0
 
 
-@settings(max_examples=count(40, 1000), deadline=None)
+@settings(max_examples=count(30, 1000), deadline=None)
 @given(clusters(all_well=True), st.integers(1, 4))
 def test_with_racks_it_is_as_even_as_any_layout_can_be(cluster: Cluster, few: int) -> None:
     """Compared with all layouts that there are, of a few partitions."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chronik.planning import voting
 from chronik.planning.views import NodeView, Refused
+from tests.long import count
 from tests.planning.views import nodes as some_nodes_at_random
 from tests.planning.views import some_nodes
 
@@ -22,7 +23,7 @@ def voting_nodes(*voters: int, count: int, racks: str = "", away: tuple[int, ...
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count(50, 2000), deadline=None)
 @given(some_nodes_at_random(), st.integers(1, 5))
 def test_chosen_voters_are_spread_over_racks(nodes: list[NodeView], count: int) -> None:
     usable = {node.id: node for node in nodes if node.takes_replicas}
@@ -57,7 +58,7 @@ def test_a_successor_is_an_observer_where_voters_are_fewest(
     assert voting.successor(nodes, leaving) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count(50, 2000), deadline=None)
 @given(some_nodes_at_random(at_least=2), st.data())
 def test_no_vote_is_taken_that_a_majority_needs(nodes: list[NodeView], data: st.DataObject) -> None:
     leaving = data.draw(st.sampled_from(nodes)).id

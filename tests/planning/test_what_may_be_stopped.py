@@ -84,7 +84,7 @@ def test_nobody_knows_a_node_of_another_cluster() -> None:
     assert sentences(some_nodes(3), [], 7) == ["there is no node 7 in this cluster"]
 
 
-@settings(max_examples=count(100, 3000), deadline=None)
+@settings(max_examples=count(50, 3000), deadline=None)
 @given(clusters(), st.data())
 def test_what_is_said_to_be_safe_is_safe(cluster: Cluster, data: st.DataObject) -> None:
     nodes, partitions = cluster

@@ -22,6 +22,7 @@ from chronik.protocol.message_set import convert_down, convert_up, iter_messages
 from chronik.protocol.records import Record, decode_batch, encode_batch, iter_records
 from chronik.protocol.rewrite import retain, validate_records
 from chronik.protocol.skim import open_within
+from tests.long import count
 
 MAGICS = [0, 1]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -99,7 +100,7 @@ ROWS = st.lists(st.tuples(st.integers(1, 50), st.integers(-1, 2**62), FIELD, FIE
 
 
 @given(rows=ROWS, first=st.integers(0, 2**62), codec=st.sampled_from(OLD_CODECS), magic=st.sampled_from(MAGICS))
-@settings(deadline=None)
+@settings(max_examples=count(50, 5000), deadline=None)
 def test_down_and_up_again_loses_only_what_the_format_lacks(rows: Any, first: int, codec: Codec, magic: int) -> None:
     records, offset = [], first
     for gap, timestamp, key, value in rows:

@@ -24,6 +24,7 @@ from chronik.protocol.control_records import (
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, decode_batch, encode_batch, iter_records
 from chronik.protocol.rewrite import retain, with_delete_horizon
+from tests.long import count
 
 CODECS = list(Codec)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -52,7 +53,7 @@ SAMPLE = [
 
 
 @given(rows=ROWS, first_offset=st.integers(0, 2**62), codec=st.sampled_from(CODECS))
-@settings(deadline=None)
+@settings(max_examples=count(50, 5000), deadline=None)
 def test_any_records_come_back(rows: Any, first_offset: int, codec: Codec) -> None:
     records = numbered(rows, first_offset)
     batch = encode_batch(records, codec=codec)

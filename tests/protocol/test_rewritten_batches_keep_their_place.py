@@ -15,6 +15,7 @@ from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLar
 from chronik.protocol.records import Record, decode_batch, encode_batch
 from chronik.protocol.rewrite import recompress, retain, validate_records
 from chronik.protocol.skim import open_within
+from tests.long import count
 
 CODECS = list(Codec)
 RECORDS = [Record(100 + index, 5_000 - 10 * index, b"k%d" % index, b"v" * index, (("h", b"x"),)) for index in range(10)]
@@ -30,7 +31,7 @@ def within(limit: int) -> Budget:
 
 
 @given(kept=st.sets(st.integers(100, 109), min_size=1), codec=st.sampled_from(CODECS))
-@settings(deadline=None)
+@settings(max_examples=count(50, 5000), deadline=None)
 def test_kept_records_are_untouched_and_so_is_the_place_of_the_batch(kept: set[int], codec: Codec) -> None:
     batch = batch_of(RECORDS, codec)
     thinned = retain(b"??" + batch, 2, lambda offset, key, is_tombstone: offset in kept)

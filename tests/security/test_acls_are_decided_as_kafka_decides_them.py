@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.limits import DECISION_NAME_CHARACTERS_MAX, DECISIONS_KEPT_MAX
@@ -12,6 +12,7 @@ from chronik.metadata.records import Acl
 from chronik.principals import Principal
 from chronik.protocol.permissions import ALL_ON_TOPIC, Operation, ResourceType, bits_of
 from chronik.security.authorizer import Authorizer, authorizer_of
+from tests.long import count
 from tests.security.naive import is_allowed, is_one_allowed
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
@@ -71,6 +72,7 @@ def may(
     return authorizer.allows(who, host, operation, ResourceType.TOPIC, name)
 
 
+@settings(max_examples=count(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), st.lists(QUESTIONS, max_size=8), st.booleans(), st.data())
 def test_every_answer_is_that_of_the_plain_rules(
     acls: list[Acl], questions: list[Any], everyone: bool, data: st.DataObject
@@ -84,6 +86,7 @@ def test_every_answer_is_that_of_the_plain_rules(
         gone = []
 
 
+@settings(max_examples=count(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), QUESTIONS)
 def test_who_may_write_some_topic_is_decided_by_the_plain_rules(acls: list[Acl], question: Any) -> None:
     who, host, operation, kind, _ = question

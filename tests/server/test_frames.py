@@ -16,8 +16,9 @@ def reader(scratch_bytes: int = 64 * 1024) -> FrameReader:
     return FrameReader(memoryview(bytearray(scratch_bytes)), FRAME_MAX)
 
 
-def feed(frames: FrameReader, data: bytes) -> list[bytes]:
+def feed(frames: FrameReader, data: bytes | memoryview) -> list[bytes]:
     found = []
+    data = memoryview(data)
     while data:
         buffer = frames.buffer()
         taken = min(len(buffer), len(data))
@@ -37,7 +38,7 @@ def test_frames_come_out_whole_whatever_the_pieces(seed: int) -> None:
     rng = random.Random(seed)
     sizes = [rng.choice((1, 3, 100, 70_000, FRAME_GROWTH_BYTES + 7)) for _ in range(12)]
     payloads = [rng.randbytes(size) for size in sizes]
-    stream = b"".join(map(framed, payloads))
+    stream = memoryview(b"".join(map(framed, payloads)))
     frames = reader(rng.choice((5, 1000, 64 * 1024)))
     found = []
     while stream:

@@ -89,19 +89,19 @@ class Slow(Echo):
         return super().__call__(frame, peer)
 
 
-def test_somebody_else_is_answered_while_a_thousand_requests_wait() -> None:
+def test_somebody_else_is_answered_while_hundreds_of_requests_wait() -> None:
     async def scenario() -> None:
         slow = Slow()
         async with listening(slow) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             other_reader, other_writer = await asyncio.open_connection(*address)
-            requests = [b"r%d" % number for number in range(1_000)]
+            requests = [b"r%d" % number for number in range(400)]
             writer.write(b"".join(map(framed, requests)))
             while not slow.handled:
                 await asyncio.sleep(0)
             other_writer.write(framed(b"other"))
             assert await read_frame(other_reader) == b"other"
-            assert slow.handled.index(b"other") < 500, "and not after all of them"
+            assert slow.handled.index(b"other") < 200, "and not after all of them"
             assert [await read_frame(reader) for _ in requests] == requests
             writer.close()
             other_writer.close()
@@ -127,7 +127,7 @@ def test_a_connection_that_ends_while_it_waits_for_its_turn_is_forgotten() -> No
     run(scenario)
 
 
-STRANGERS = 300
+STRANGERS = 150
 
 
 async def handled_before(name: str) -> int:

@@ -26,7 +26,7 @@ from chronik.planning.views import Refused
 from tests.cli.applying.model import Model, states, wishes
 from tests.long import count
 
-EXAMPLES = count(100, 5000)
+EXAMPLES = count(50, 5000)
 PARTS = tuple(field.name for field in fields(State))
 
 

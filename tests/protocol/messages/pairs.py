@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from chronik.protocol.apis import APIS
@@ -23,3 +24,9 @@ PAIRS: Final = [
     for cls in (REQUESTS[api.key], RESPONSES[api.key])
     for version in range(api.min_version, api.max_version + 1)
 ]
+
+BY_MESSAGE: Final = [list(pairs) for _, pairs in groupby(PAIRS, key=lambda pair: pair.cls)]
+
+
+def named(pairs: list[Pair]) -> str:
+    return pairs[0].cls.__name__
