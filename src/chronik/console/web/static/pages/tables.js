@@ -72,7 +72,7 @@ export function tablePage(name, params) {
         ["Rows since", number(topic.total_rows)],
       ], "facts-row")),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
-      card("Rows and columns", {}, h("p", { class: "hint" }, "Drivers do not tell them yet. This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
+      card("Rows and columns", {}, h("p", { class: "hint" }, "Drivers do not tell them yet. This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("copy-command", "Copy the command", question(topic.topic), say)),
     ];
   }
 
