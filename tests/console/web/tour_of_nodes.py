@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Producer
 
@@ -138,11 +138,32 @@ def _call_off(console: Console, seen: Seen, before: list[int]) -> None:
     assert seen.partitions(HEAVY) == [before]
 
 
+def _leave_while_it_moves(console: Console) -> None:
+    """As if copies took their time: what was begun is told not to be done."""
+
+    def answer(route: Any) -> None:
+        if route.request.post_data_json.get("dry_run"):
+            route.continue_()
+        else:
+            route.fulfill(json={"plan": [], "refused": None, "done": False})
+
+    console.page.route("**/remove", answer)
+    console.press("remove-node?")
+    console.dialog().locator(".plan").wait_for()
+    console.dialog().get_by_role("textbox").fill(f"node {NEW}")
+    console.press("remove-node")
+    console.sees("it is removed, if this stays open")
+    console.press("cancel")
+    console.sees(f"The copies of node {NEW} go on to move.")
+    console.page.unroute("**/remove")
+
+
 def _remove(console: Console, seen: Seen) -> None:
     console.open(f"/nodes/{NEW}")
     console.press("demote-node?")
     console.does("demote-node", plan=f"take the vote of node {NEW}")
     seen.until("its vote", lambda: seen.is_voter(NEW), False)
+    _leave_while_it_moves(console)
     console.press("remove-node?")
     console.sees("copy replicas of")
     console.does("remove-node", typed=f"node {NEW}", plan=f"remove node {NEW} from the cluster")

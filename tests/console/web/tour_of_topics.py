@@ -12,6 +12,11 @@ def topics(console: Console, seen: Seen) -> None:
     page = console.page
     console.open("/topics")
     console.look("topics")
+    internal = page.locator("tr .badge", has_text="internal").first
+    page.get_by_label("Internal topics too").check()
+    internal.wait_for()
+    page.get_by_label("Internal topics too").uncheck()
+    internal.wait_for(state="detached")
     page.keyboard.press("/")
     page.keyboard.type("paym")
     page.get_by_role("link", name="orders").wait_for(state="detached")
