@@ -43,11 +43,14 @@ class GuardedNode:
         http: str | None = None,
         peers: Any = None,
         http_token: Any = None,
+        http_keystore: str | None = None,
+        http_truststore: str | None = None,
         **configs: str,
     ) -> None:
         """With `http` it has a port for that, too; with `peers` it is a cluster, of which it is the only node."""
         broker = {"authorizer.class.name": "standard", "auto.create.topics.enable": "true", **configs}
         place: dict[str, Any] = {"kafka": "127.0.0.1:0", "http": http, "http_token": http_token}
+        place |= {"http_keystore": http_keystore, "http_truststore": http_truststore}
         config = load_config(None, {}, data_dir=folder, **place, peers=peers, broker=broker)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,10 +26,11 @@ class Answer(NamedTuple):
 
 
 class Browser:
-    """`origin` and `host` are what it would say of itself."""
+    """`origin` and `host` are what it would say of itself. With `tls` it speaks that."""
 
-    def __init__(self, address: str, **headers: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, **headers: str) -> None:
         self.address = address
+        self._tls = tls
         self.headers = headers
         self.cookie = ""
 
@@ -93,7 +95,11 @@ class Browser:
         if self.cookie:
             headers["cookie"] = self.cookie
         headers |= {name.replace("_", "-"): value for name, value in more.items()}
-        connection = http.client.HTTPConnection(self.address, timeout=DEADLINE_SECONDS)
+        connection: http.client.HTTPConnection
+        if self._tls is None:
+            connection = http.client.HTTPConnection(self.address, timeout=DEADLINE_SECONDS)
+        else:
+            connection = http.client.HTTPSConnection(self.address, timeout=DEADLINE_SECONDS, context=self._tls)
         connection.request(method, path[1:] if path.startswith("//") else BASE + path, data, headers)
         return connection, connection.getresponse()
 

@@ -6,8 +6,10 @@ stumble over.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests import long
 
@@ -32,6 +36,12 @@ TALL: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120, "table
 SIZES: Final = {"": DESKTOP, "-phone": PHONE}
 THEMES: Final = {"": "light", "-dark": "dark"}
 USUAL: Final = ("", "-phone-dark")
+TELLS_WHAT_IS_PRESSED: Final = """
+addEventListener("click", (event) => {
+  const pressed = event.isTrusted && event.target.closest("button");
+  if (pressed) wasPressed(pressed.dataset.action ?? pressed.outerHTML);
+}, true);
+"""
 
 
 def chromium() -> str:
@@ -41,12 +51,21 @@ def chromium() -> str:
     return path
 
 
+def pin_of(certificate: Path) -> str:
+    """What Chromium knows a certificate's key by."""
+    loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
+    key = loaded.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return b64encode(hashlib.sha256(key).digest()).decode()
+
+
 @contextmanager
-def browser() -> Iterator[Any]:
+def browser(pin: str | None = None) -> Iterator[Any]:
+    """`pin` is that of the one certificate that it trusts: it has no place of its own for CAs, but the machine's."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = chromium()
+    pins = [] if pin is None else [f"--ignore-certificate-errors-spki-list={pin}"]
     with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        started = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", *pins])
         try:
             yield started
         finally:
@@ -54,13 +73,17 @@ def browser() -> Iterator[Any]:
 
 
 class Console:
-    """A tab with the console in it. `faults` is what the browser complained of."""
+    """A tab with the console in it. `faults` is what the browser complained of, `pressed` the buttons that were."""
 
-    def __init__(self, started: Any, address: str) -> None:
-        self.address = f"http://{address}"
+    def __init__(self, started: Any, address: str, pressed: set[str] | None = None) -> None:
+        self.address = address if "://" in address else f"http://{address}"
         context = started.new_context(viewport=DESKTOP, color_scheme="light", reduced_motion="reduce")
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page = context.new_page()
         self.page.set_default_timeout(WAIT_MS)
+        self.pressed = set() if pressed is None else pressed
+        self.page.expose_function("wasPressed", lambda action: self.pressed.add(action))
+        self.page.add_init_script(TELLS_WHAT_IS_PRESSED)
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("console", self._heard)
@@ -93,26 +116,45 @@ class Console:
         self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Log in").click()
 
-    def button(self, name: str, *, row: str | None = None) -> Any:
-        place = self.page if row is None else self.page.locator("tr", has_text=row)
-        return place.get_by_role("button", name=name, exact=True).first
-
     def dialog(self) -> Any:
         return self.page.get_by_role("dialog")
-
-    def confirm(self, label: str, *, typed: str | None = None, plan: str | None = None) -> None:
-        """Does what a dialog asks for: the plan is read, the name typed, the button pressed; then it is gone."""
-        dialog = self.dialog()
-        if plan is not None:
-            dialog.get_by_text(plan).first.wait_for()
-        if typed is not None:
-            dialog.get_by_role("textbox").last.fill(typed)
-        dialog.get_by_role("button", name=label, exact=True).click()
-        dialog.wait_for(state="detached")
 
     def cancel(self) -> None:
         self.page.keyboard.press("Escape")
         self.dialog().wait_for(state="detached")
+
+    def press(self, action: str, *, row: str | None = None) -> None:
+        """Presses the first button of that name: of all, or of the row with this key."""
+        place = self.page.locator("body" if row is None else f'tr[data-key="{row}"]')
+        place.locator(f'[data-action="{action}"]').first.click()
+
+    def fill(self, **fields: str) -> None:
+        """Fills the fields of a dialog, by their names."""
+        for name, value in fields.items():
+            field = self.dialog().locator(f'[name="{name}"]')
+            if field.evaluate("each => each.tagName") == "SELECT":
+                field.select_option(value)
+            else:
+                field.fill(value)
+
+    def planned(self, action: str, plan: str) -> None:
+        """Has a form make its plan, reads it, and has it done."""
+        self.press("show-plan")
+        self.does(action, plan=plan)
+
+    def does(self, action: str, *, typed: str | None = None, plan: str | None = None) -> None:
+        """Does what a dialog asks for: the plan is read, the name typed, the button pressed; then it is gone."""
+        dialog = self.dialog()
+        if plan is not None:
+            dialog.locator(".plan", has_text=plan).wait_for()
+        if typed is not None:
+            dialog.get_by_role("textbox").last.fill(typed)
+        dialog.locator(f'[data-action="{action}"]').click()
+        dialog.wait_for(state="detached")
+
+    def copied(self) -> str:
+        """What is in the clipboard."""
+        return str(self.page.evaluate("navigator.clipboard.readText()"))
 
     def sees(self, text: str) -> None:
         self.page.get_by_text(text).first.wait_for()
@@ -130,6 +172,10 @@ class Console:
             self.page.set_viewport_size(size)
             self.page.emulate_media(color_scheme=colours, reduced_motion="reduce")
             found += [f"{name}{ending}{theme}: {each}" for each in self._axe()]
+            nameless = self.page.evaluate(
+                "[...document.querySelectorAll('button:not([data-action])')].map(each => each.outerHTML)"
+            )
+            found += [f"{name}: without data-action: {each}" for each in nameless]
             if self.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 found.append(f"{name}{ending}{theme}: wider than the window")
             if is_pictured:

@@ -44,6 +44,8 @@ COLUMNS: Final = (
     Column("euros", "double"),
     Column("items", "array<struct<sku: string, count: bigint>>"),
 )
+OVER_TLS: Final = 2
+"""The node whose console has TLS; those of the others are on loopback without."""
 
 
 class SecuredNode(ClusterNode):
@@ -64,13 +66,14 @@ class SecuredCluster(Cluster):
     def __init__(self, folder: Path, **more: Any) -> None:
         self.passwords = {ADMIN: secrets.token_urlsafe(), ADA: secrets.token_urlsafe()}
         self.ca_file = folder / "ca.pem"
+        self.keystore = self._certificate(folder)
         broker = {
             "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
             "sasl.enabled.mechanisms": ",".join(BY_NAME),
             "authorizer.class.name": "standard",
             "super.users": f"User:{ADMIN}",
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self._certificate(folder)),
+            "ssl.keystore.location": str(self.keystore),
         }
         config = {"http_token": secrets.token_hex(), "broker": broker}
         super().__init__(3, folder, **(config | more))
@@ -86,6 +89,8 @@ class SecuredCluster(Cluster):
         return keystore
 
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        if config["node_id"] == OVER_TLS:
+            config["http_keystore"] = str(self.keystore)
         node = SecuredNode(folder, kafka, http, self.access(), **config)
         node.name_first_user(ADMIN, self.passwords[ADMIN])
         return node
@@ -102,6 +107,15 @@ class SecuredCluster(Cluster):
 
     def access(self, user: str = ADMIN) -> Access:
         return Access(self.bootstrap, parse_security(self.settings(user)))
+
+    def console(self, node_id: int) -> str:
+        """Where browsers find the console of a node."""
+        return f"{'https' if node_id == OVER_TLS else 'http'}://{self[node_id].http}"
+
+    def forget(self, node_id: int) -> None:
+        """Ends a node that is no member any more: clients are not sent there again."""
+        self.nodes.pop(node_id).kill()
+        del self._kafka[node_id], self._raft[node_id]
 
     def client(self) -> Client:
         return Client(self.access())

@@ -22,6 +22,7 @@ SECONDS_MAX = 1.0 if long.LONG else 10.0
 BYTES_MAX = 1_000_000
 TOPICS, MESSAGES = long.count(300, 10_000), long.count(5_000, 1_000_000)
 TABS = 10
+TOKEN = "correct-horse"
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def http() -> Iterator[Address]:
 def test_pages_are_there_at_once(
     chronik_broker_factory: BrokerFactory, http: Address, record_property: Callable[[str, object], None]
 ) -> None:
-    broker = chronik_broker_factory(http=str(http))
+    broker = chronik_broker_factory(http=str(http), http_token=TOKEN)
     with broker.cluster() as client:
         for first in range(0, TOPICS, 1000):
             create_topics(client, [NewTopic(f"topic-{n:05}", 1) for n in range(first, min(first + 1000, TOPICS))])
@@ -44,7 +45,10 @@ def test_pages_are_there_at_once(
         tab = Console(started, str(http))
         sizes: list[int] = []
         tab.page.on("response", lambda answer: sizes.append(_size(answer)))
-        tab.open()
+        tab.page.goto(tab.address)
+        tab.page.get_by_label("Token").fill(TOKEN)
+        tab.press("log-in")
+        tab.page.get_by_role("heading", name="Overview").wait_for()
         took = {
             "overview": _time(tab, "/overview", ".verdict-text"),
             "topics": _time(tab, "/topics", "tbody tr:nth-child(50)"),

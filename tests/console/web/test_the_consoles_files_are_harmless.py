@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import chronik.console.web
+from tests.console.web.buttons import MAKERS, STATIC, actions, buttons
 
-STATIC = Path(chronik.console.web.__file__).parent / "static"
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 IMPORT = re.compile(r"""(?:from|import)\s+"(\.[^"]+)";""")
 LINES_MAX = 400
@@ -42,6 +41,18 @@ def test_nothing_comes_from_elsewhere() -> None:
     for path in files:
         found = set(re.findall(r"https?://[\w.-]+", path.read_text(encoding="utf-8")))
         assert found <= {"http://www.w3.org"}, named(path)  # the name of SVG's elements, which nobody asks for
+
+
+def test_every_button_says_what_it_does() -> None:
+    """So that test_the_console_in_a_browser.py can tell whether it was pressed."""
+    for script in SCRIPTS:
+        text = script.read_text(encoding="utf-8")
+        assert script == MAKERS or not re.search(r"""\bh\(\s*["']button|createElement\(["']button""", text), named(
+            script
+        )
+    nameless = [f"{named(button.file)}: {button.code}" for button in buttons() if not button.is_named]
+    assert not nameless
+    assert len(actions()) > 60
 
 
 def test_the_page_has_nothing_inline() -> None:

@@ -47,7 +47,9 @@ class _Reading:
         self._ends = ends
         self._committed = committed
         self._through: Offsets = {}
-        """How far partitions were read, of which all messages were taken."""
+        """How far partitions were read."""
+        self._cut: set[TopicPartition] = set()
+        """Those of which more was read than is taken: batches come whole."""
 
     @property
     def limit(self) -> int:
@@ -66,7 +68,7 @@ class _Reading:
                 counts[partition] += 1
                 found.append(message)
             else:
-                self._through.pop(partition, None)
+                self._cut.add(partition)
         return found
 
     def last(self, begun: Offsets) -> list[Message]:
@@ -98,10 +100,9 @@ class _Reading:
         """Returns where to read on, when so many of those that were found are taken."""
         counts_taken, counts = Counter(each.partition for each in taken), Counter(each.partition for each in found)
         offsets = {each.partition: each.offset + 1 for each in taken}
+        whole = {each for each in self._through if counts_taken[each.partition] == counts[each.partition]} - self._cut
         return {
-            each: self._through[each]
-            if each in self._through and counts_taken[each.partition] == counts[each.partition]
-            else offsets.get(each.partition, offset)
+            each: self._through[each] if each in whole else offsets.get(each.partition, offset)
             for each, offset in begun.items()
         }
 

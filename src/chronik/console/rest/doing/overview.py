@@ -248,7 +248,9 @@ def _attention(view: ClusterView, counted: Counted, oldest_ms: int, statuses: di
     for node in view.nodes:
         for damage in statuses.get(node.id, {}).get("damaged", ())[:NAMED_MAX]:
             yield Attention("error", f"node {node.id} has lost records: {damage}", f"/nodes/{node.id}")
-        if not node.reachable:
+        if not node.reachable and node.status == "absent":
+            yield Attention("info", f"node {node.id} was added, and was never here yet", f"/nodes/{node.id}")
+        elif not node.reachable:
             yield Attention("error", f"node {node.id} does not answer", f"/nodes/{node.id}")
         elif node.status in ("fenced", "offline"):
             yield Attention("error", f"node {node.id} is {node.status}", f"/nodes/{node.id}")

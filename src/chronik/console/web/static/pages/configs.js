@@ -13,7 +13,7 @@ export function configsCard({ path, what, params }) {
   let state = params;
   const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000 });
   const only = check("changed", "Only what was changed", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("Set another", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
+  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("set-config?", "Set another", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
   const node = card(null, { extra: "card-table" }, bar, rows.node);
 
   function draw({ items }) {
@@ -23,7 +23,7 @@ export function configsCard({ path, what, params }) {
       { label: "Config", grow: true, cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)] },
       { label: "Value", cell: (row) => h("span", { class: "mono wrap" }, row.sensitive ? "hidden" : row.value === null || row.value === "" ? "—" : row.value) },
       { label: "From", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
-      { label: "", cell: (row) => !row.read_only && [button("Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
+      { label: "", cell: (row) => !row.read_only && [button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
     ];
     return table(what, columns, shown, { key: (row) => row.name, empty: "No config of that name." }).node;
   }
@@ -32,6 +32,7 @@ export function configsCard({ path, what, params }) {
     const name = fresh ? field("name", "Config", { required: true, mono: true, autofocus: true }) : null;
     const body = (form) => ({ set: { [form.name ?? row.name]: form.value } });
     formDialog({
+      action: fresh ? "set-config" : "change-config",
       title: fresh ? "Set a config" : `Change ${row.name}`,
       fields: [...(fresh ? [name] : row.documentation ? [note(h("p", { class: "hint" }, row.documentation))] : []), field("value", "Value", { value: row.sensitive ? "" : (row.value ?? ""), mono: true, type: row.sensitive ? "password" : "text", autofocus: !fresh })],
       label: "Save",
@@ -44,6 +45,7 @@ export function configsCard({ path, what, params }) {
 
   function reset(row) {
     confirm({
+      action: "reset-config",
       title: `Reset ${row.name}`,
       intro: "The value goes, and what stands below it counts again: the node’s own, or the default.",
       label: "Reset",

@@ -53,7 +53,7 @@ export function groupsPage(params) {
 
 export function groupPage(name, params) {
   const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000 });
-  const actions = [button("Reset offsets", () => setParams({ do: "reset" }, { replace: false }), { tone: "primary" }), button("Delete", erase, { tone: "danger", glyph: "trash" })];
+  const actions = [button("reset-offsets?", "Reset offsets", () => setParams({ do: "reset" }, { replace: false }), { tone: "primary" }), button("delete-group?", "Delete", erase, { tone: "danger", glyph: "trash" })];
   const node = h("div", {}, pageHead(name, { back: { label: "Groups", href: link("groups") }, actions }), page.node);
   let last = {};
   act(params);
@@ -81,6 +81,7 @@ export function groupPage(name, params) {
 
   function erase() {
     confirm({
+      action: "delete-group",
       title: `Delete group ${name}`,
       intro: "What the group has committed is forgotten: members who come back begin where their settings say.",
       typed: name,
@@ -109,7 +110,7 @@ function lagTable(name, group, page) {
     { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, number(row.lag), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
     { label: "Behind by", align: "end", sort: (row) => row.lag_seconds, cell: (row) => format.duration(row.lag_seconds) },
     { label: "Member", cell: (row) => h("span", { class: "clip", title: row.member ?? "" }, row.member ? (names[row.member] ?? row.member) : "—") },
-    { label: "", cell: (row) => button("Forget", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Forget what was committed for ${row.topic}, partition ${row.partition}` }) },
+    { label: "", cell: (row) => button("forget-offset?", "Forget", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Forget what was committed for ${row.topic}, partition ${row.partition}` }) },
   ];
   return table(`Lag of ${name} by partition`, columns, group.partitions, { sort, key: (row) => `${row.topic}-${row.partition}`, empty: "It has committed nothing yet." }).node;
 }
@@ -137,6 +138,7 @@ function grouped(partitions) {
 
 function forgetOffset(name, row, page) {
   confirm({
+    action: "forget-offset",
     title: `Forget the offset of ${row.topic}, partition ${row.partition}`,
     intro: `Group ${name} has committed ${row.committed} there. It is forgotten; nothing else changes.`,
     label: "Forget",
@@ -170,6 +172,7 @@ function reset(name, page) {
     { label: "Moves by", align: "end", cell: (row) => (row.before === null ? "—" : `${row.after - row.before > 0 ? "+" : ""}${format.count(row.after - row.before)}`) },
   ], items, { empty: "Nothing would move.", showCaption: true }).node;
   formDialog({
+    action: "reset-offsets",
     title: `Reset offsets of ${name}`,
     intro: "Where the group goes on reading. Its members must have stopped.",
     wide: true,

@@ -4,7 +4,7 @@ import { parse, setParams } from "../router.js";
 import { fill, h, hidden } from "../ui/dom.js";
 import * as format from "../ui/format.js";
 import { prettyNodes, prettyText } from "../ui/json.js";
-import { badge, copyButton, icon } from "../ui/parts.js";
+import { badge, copyButton, icon, press } from "../ui/parts.js";
 import { say } from "../ui/toast.js";
 import { asCommand, asPython, asSql } from "./copy-as.js";
 
@@ -49,7 +49,7 @@ export function messageList(topic) {
     const line = h(
       "tr",
       { role: "row", class: "message", "data-place": id, onclick: (event) => !event.target.closest("button") && !getSelection().toString() && toggle() },
-      h("td", { role: "cell", "data-label": "Time" }, h("button", { type: "button", class: "opener", "aria-expanded": "false", "data-focus": `message-${id}`, onclick: toggle }, icon("next"), h("span", { class: "number" }, format.moment(message.timestamp_ms)), hidden(`, message ${message.offset} of partition ${message.partition}`))),
+      h("td", { role: "cell", "data-label": "Time" }, press("open-message", { class: "opener", "aria-expanded": "false", "data-focus": `message-${id}`, onclick: toggle }, icon("next"), h("span", { class: "number" }, format.moment(message.timestamp_ms)), hidden(`, message ${message.offset} of partition ${message.partition}`))),
       h("td", { role: "cell", class: "end number", "data-label": "Partition" }, String(message.partition)),
       h("td", { role: "cell", class: "end number", "data-label": "Offset" }, String(message.offset)),
       h("td", { role: "cell", class: "clip mono", "data-label": "Key" }, preview(message.key, 40)),
@@ -84,14 +84,14 @@ function preview(shown, length) {
 function detail(topic, message) {
   const { as = "value" } = parse().params;
   const shown = h("div", {});
-  const buttons = VIEWS.map(([id, label]) => h("button", { type: "button", class: "segment", "aria-pressed": String(id === as), onclick: () => choose(id), "data-view": id }, label));
+  const buttons = VIEWS.map(([id, label]) => press("show-as", { class: "segment", "aria-pressed": String(id === as), onclick: () => choose(id), "data-view": id }, label));
   choose(as, false);
 
   function choose(id, keep = true) {
     buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.view === id)));
     if (keep) setParams({ as: id === "value" ? "" : id });
     const text = { python: asPython, cli: asCommand, sql: asSql }[id]?.(topic, message);
-    fill(shown, text === undefined ? [copyButton("Copy the value", () => plain(message.value), say), pretty(message.value)] : [copyButton(`Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
+    fill(shown, text === undefined ? [copyButton("copy-value", "Copy the value", () => plain(message.value), say), pretty(message.value)] : [copyButton("copy-as", `Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
   }
 
   return h(

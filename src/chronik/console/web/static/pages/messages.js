@@ -52,7 +52,8 @@ export function messagesCard(name, params, head) {
     const partition = choice("partition", "Partition", [["", "all"], ...Array.from({ length: known }, (_, index) => [index, index])], { value: state.partition ?? "" });
     const isolation = choice("isolation", "Transactions", [["", "committed only"], ["uncommitted", "open and aborted too"]], { value: state.isolation ?? "" });
     const start = startFields(mode() === "search" ? (state.from ?? "start") : state.from);
-    const apply = button(mode() === "search" ? "Search" : "Show", null, { type: "submit", tone: "primary" });
+    const go = { type: "submit", tone: "primary" };
+    const apply = mode() === "search" ? button("search-messages", "Search", null, go) : button("show-messages", "Show", null, go);
     let fields = [];
     if (mode() === "browse") fields = [partition, ...start.fields, choice("limit", "At most", ["20", "50", "100", "500"], { value: state.limit ?? "50" }), isolation];
     else if (mode() === "search") {
@@ -68,7 +69,7 @@ export function messagesCard(name, params, head) {
       if (same) begin();
       else setParams({ ...values, open: "" }, { replace: false });
     };
-    return h("form", { class: "controls", onsubmit: submit, "aria-label": "What to show" }, fields.map((each) => each.node), h("div", { class: "controls-go" }, mode() === "tail" ? [button("Apply", null, { type: "submit" }), pauser()] : apply));
+    return h("form", { class: "controls", onsubmit: submit, "aria-label": "What to show" }, fields.map((each) => each.node), h("div", { class: "controls-go" }, mode() === "tail" ? [button("apply-tail", "Apply", null, { type: "submit" }), pauser()] : apply));
   }
 
   // Browse
@@ -102,9 +103,9 @@ export function messagesCard(name, params, head) {
     const first = state.partition && items.length ? Math.min(...offsets) : null;
     const move = (to) => setParams({ from: to, open: "" }, { replace: false });
     return [
-      first ? button("Older", () => move(String(Math.max(0, first - limit()))), { glyph: "back", small: true, focus: "older" }) : null,
-      next ? button("Newer", () => move(next), { small: true, focus: "newer" }) : null,
-      button("Newest", () => (state.from ? move("") : begin()), { small: true, glyph: "refresh", focus: "newest" }),
+      first ? button("older", "Older", () => move(String(Math.max(0, first - limit()))), { glyph: "back", small: true, focus: "older" }) : null,
+      next ? button("newer", "Newer", () => move(next), { small: true, focus: "newer" }) : null,
+      button("newest", "Newest", () => (state.from ? move("") : begin()), { small: true, glyph: "refresh", focus: "newest" }),
     ];
   }
 
@@ -116,7 +117,7 @@ export function messagesCard(name, params, head) {
     const query = { text: state.text, partition: state.partition, from: state.from ?? "start", max_messages: state.max ?? 1_000_000, max_seconds: state.seconds ?? 30, isolation: state.isolation };
     const source = new EventSource(address(at("topics", name, "search"), query));
     let last = { scanned: 0, bytes: 0, matches: 0 };
-    const cancel = button("Cancel", () => end("cancelled"), { small: true, tone: "danger", focus: "cancel-search" });
+    const cancel = button("cancel-search", "Cancel", () => end("cancelled"), { small: true, tone: "danger", focus: "cancel-search" });
     const line = h("span", {});
     const show = (text) => (line.textContent = text);
     say(h("span", { class: "spinner", "aria-hidden": "true" }), line, cancel);
@@ -150,9 +151,9 @@ export function messagesCard(name, params, head) {
   // Live tail
 
   function pauser() {
-    const toggle = button("Pause", () => running?.toggle?.(), { glyph: "pause", focus: "pause" });
+    const toggle = button("pause-tail", "Pause", () => running?.toggle?.(), { glyph: "pause", focus: "pause" });
     toggle.dataset.role = "pause";
-    return [toggle, button("Clear", () => list.show([]), { tone: "quiet" })];
+    return [toggle, button("clear-tail", "Clear", () => list.show([]), { tone: "quiet" })];
   }
 
   function tail() {

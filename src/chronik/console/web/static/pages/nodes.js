@@ -16,7 +16,7 @@ const STATUS = { online: "ok", maintenance: "warning", fenced: "error", offline:
 
 function standing(node) {
   return [
-    node.reachable ? badge(node.status, STATUS[node.status] ?? "plain") : badge("gone", "error"),
+    node.reachable ? badge(node.status, STATUS[node.status] ?? "plain") : node.status === "absent" ? badge("not here yet") : badge("gone", "error"),
     node.draining && badge("draining", "warning"),
     node.role === "leader" ? badge("leader", "accent") : node.role && badge(node.role),
     node.is_me && badge("you are here"),
@@ -29,7 +29,7 @@ export function nodesPage(params) {
   let last = {};
   const bar = h("div", {});
   const part = h("div", {});
-  const node = h("div", {}, pageHead("Nodes", { actions: [button("Add a node", () => setParams({ do: "add" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), bar, part);
+  const node = h("div", {}, pageHead("Nodes", { actions: [button("add-node?", "Add a node", () => setParams({ do: "add" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), bar, part);
   open(params);
   act(params);
 
@@ -86,7 +86,7 @@ function moving() {
     { label: "Copies on", cell: (row) => format.list(row.replicas) },
     { label: "Coming to", cell: (row) => (row.adding.length ? badge(row.adding.join(", "), "accent") : "—") },
     { label: "Leaving", cell: (row) => format.list(row.removing) },
-    { label: "", cell: (row) => button("Call off", () => callOff(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
+    { label: "", cell: (row) => button("call-off?", "Call off", () => callOff(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
   ], items, { empty: "Nothing is being moved." }).node;
   const rows = resource((signal) => get("/reassignments", {}, signal), draw, { everyMs: 3_000 });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
@@ -94,11 +94,12 @@ function moving() {
 
 function callOff({ topic, partition }, rows) {
   const body = { partitions: [{ topic, partition, replicas: null }] };
-  confirm({ title: `Call off the move of ${topic}, partition ${partition}`, preview: () => post("/reassignments", { ...body, dry_run: true }), label: "Call off", run: () => post("/reassignments", body), success: "Called off.", done: rows.refresh });
+  confirm({ action: "call-off", title: `Call off the move of ${topic}, partition ${partition}`, preview: () => post("/reassignments", { ...body, dry_run: true }), label: "Call off", run: () => post("/reassignments", body), success: "Called off.", done: rows.refresh });
 }
 
 function add(done) {
   formDialog({
+    action: "add-node",
     title: "Add a node",
     intro: "Its own config file names this cluster; when it is started, it joins, and partitions can be moved to it.",
     fields: [
@@ -115,11 +116,20 @@ function add(done) {
 }
 
 const ACTIONS = {
-  drain: { label: "Drain", title: (id) => `Drain node ${id}`, intro: "Its partitions move to other nodes; it stays in the cluster.", success: (id) => `Node ${id} is being drained.` },
-  undrain: { label: "Undrain", title: (id) => `Let node ${id} have partitions again`, intro: "It may lead and hold partitions again.", success: (id) => `Node ${id} takes part again.` },
-  promote: { label: "Give a vote", title: (id) => `Give node ${id} a vote`, intro: "It takes part in elections and in every decision of the metadata log.", success: (id) => `Node ${id} gets a vote.` },
-  demote: { label: "Take the vote", title: (id) => `Take the vote of node ${id}`, intro: "It goes on to follow and to hold data, without a vote.", success: (id) => `Node ${id} loses its vote.` },
-  remove: { label: "Remove", title: (id) => `Remove node ${id}`, intro: "It leaves the cluster. Drain it first, so that nothing is lost.", success: (id) => `Node ${id} leaves the cluster.`, danger: true },
+  drain: { action: "drain-node", label: "Drain", title: (id) => `Drain node ${id}`, intro: "Others lead its partitions, and it gets no new copies. Those that it has stay, and so does the node.", success: (id) => `Node ${id} is being drained.` },
+  undrain: { action: "undrain-node", label: "Undrain", title: (id) => `Let node ${id} lead again`, intro: "It may lead again, and gets copies as others do.", success: (id) => `Node ${id} takes part again.` },
+  promote: { action: "promote-node", label: "Give a vote", title: (id) => `Give node ${id} a vote`, intro: "It takes part in elections and in every decision of the metadata log.", success: (id) => `Node ${id} gets a vote.` },
+  demote: { action: "demote-node", label: "Take the vote", title: (id) => `Take the vote of node ${id}`, intro: "It goes on to follow and to hold data, without a vote.", success: (id) => `Node ${id} loses its vote.` },
+  remove: {
+    action: "remove-node",
+    label: "Remove",
+    title: (id) => `Remove node ${id}`,
+    intro: "Its copies move to other nodes; then it leaves the cluster.",
+    success: (id) => `Node ${id} leaves the cluster.`,
+    danger: true,
+    meanwhile: "Its copies move to other nodes. When they have, it is removed, if this stays open till then.",
+    left: (id) => `The copies of node ${id} go on to move. It stays in the cluster until you remove it again.`,
+  },
 };
 
 export function nodePage(id, params) {
@@ -137,7 +147,7 @@ export function nodePage(id, params) {
     const names = [data.draining || data.status === "maintenance" ? "undrain" : "drain", data.voter ? "demote" : "promote", "remove"];
     if (buttons.dataset.for !== names.join()) {
       buttons.dataset.for = names.join();
-      fill(buttons, button("May it stop?", mayStop), names.map((name) => button(ACTIONS[name].label, () => setParams({ do: name }, { replace: false }), { tone: ACTIONS[name].danger ? "danger" : "" })));
+      fill(buttons, button("may-it-stop", "May it stop?", mayStop), names.map((name) => button(`${ACTIONS[name].action}?`, ACTIONS[name].label, () => setParams({ do: name }, { replace: false }), { tone: ACTIONS[name].danger ? "danger" : "" })));
     }
     return [
       card(null, {}, facts([
@@ -172,6 +182,7 @@ export function nodePage(id, params) {
     if (action && last.do !== next.do) {
       const path = at("nodes", id, next.do);
       confirm({
+        action: action.action,
         title: action.title(id),
         intro: action.intro,
         preview: () => post(path, { dry_run: true }),
@@ -180,6 +191,8 @@ export function nodePage(id, params) {
         tone: action.danger ? "danger" : "primary",
         run: () => post(path, {}),
         success: action.success(id),
+        meanwhile: action.meanwhile,
+        left: action.left?.(id),
         done: () => (action.danger ? go("nodes") : head.refresh()),
         onclose: () => parse().params.do && setParams({ do: "" }),
       });

@@ -106,7 +106,8 @@ function nodeCard(node, cluster) {
   const hash = node.state_hash;
   const differs = cluster.agrees === false && (cluster.nodes ?? []).some((other) => other.applied_index === node.applied_index && other.state_hash !== hash);
   const most = Math.max(1, ...(cluster.nodes ?? []).map((each) => each.leads ?? 0));
-  const gone = node.reachable === false;
+  const absent = node.reachable === false && node.status === "absent";
+  const gone = node.reachable === false && !absent;
   return h(
     "article",
     { class: `card node-card ${gone ? "node-gone" : ""}`, "aria-label": `Node ${node.id}` },
@@ -114,10 +115,10 @@ function nodeCard(node, cluster) {
       "div",
       { class: "node-head" },
       h("h3", {}, h("a", { href: link("nodes", node.id), "data-focus": `node-${node.id}` }, `Node ${node.id}`)),
-      gone ? badge("gone", "error") : badge(node.status, STATUS[node.status] ?? "plain"),
+      gone ? badge("gone", "error") : badge(absent ? "not here yet" : node.status, STATUS[node.status] ?? "plain"),
       node.role && !gone ? badge(node.role, node.role === "leader" ? "accent" : "plain") : null,
     ),
-    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "not here yet", node.rack, node.is_me && "you are here"].filter(Boolean).join(" · ")),
+    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "no address yet", node.rack, node.is_me && "you are here"].filter(Boolean).join(" · ")),
     h("div", { class: "hash" }, fingerprint(hash, differs), h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state not known")),
     facts([
       ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],

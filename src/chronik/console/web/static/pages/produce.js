@@ -12,6 +12,7 @@ export function produceForm(name, partitions = 1, { done }) {
   const where = [["", "by the key, as clients choose it"], ...Array.from({ length: partitions }, (_, index) => [index, `partition ${index}`])];
   const tombstone = check("tombstone", "No value: a tombstone, which deletes the key in a compacted topic");
   formDialog({
+    action: "write-message",
     title: `Write a message to ${name}`,
     wide: true,
     fields: [

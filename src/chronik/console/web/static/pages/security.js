@@ -12,7 +12,7 @@ import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 
 const TABS = [["users", "Users"], ["acls", "Rights (ACLs)"], ["quotas", "Limits (quotas)"]];
-const ADD = { users: ["Add a user", "add-user"], acls: ["Give a right", "add-acl"], quotas: ["Set a quota", "set-quota"] };
+const ADD = { users: ["Add a user", "add-user"], acls: ["Give a right", "give-right"], quotas: ["Set a quota", "set-quota"] };
 const PAGE = 100;
 
 export function securityPage(params) {
@@ -36,8 +36,8 @@ export function securityPage(params) {
       tab = next.tab ?? "users";
       inner?.close();
       fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("security", { tab: id === "users" ? "" : id }) })), tab));
-      const [label, what] = ADD[tab] ?? ADD.users;
-      fill(actions, button(label, () => setParams({ do: what }, { replace: false }), { tone: "primary", glyph: "plus" }));
+      const [label, action] = ADD[tab] ?? ADD.users;
+      fill(actions, button(`${action}?`, label, () => setParams({ do: action }, { replace: false }), { tone: "primary", glyph: "plus" }));
       inner = ({ users, acls, quotas }[tab] ?? users)(() => state);
       fill(part, inner.node);
     } else if (before.search !== next.search || before.trail !== next.trail) inner.refresh();
@@ -58,7 +58,7 @@ function users(state) {
       { label: "User", grow: true, cell: (row) => h("span", { class: "name" }, row.name) },
       { label: "Mechanisms", cell: (row) => h("span", { class: "badges" }, row.credentials.map((each) => badge(each.mechanism))) },
       { label: "Iterations", align: "end", cell: (row) => format.list([...new Set(row.credentials.map((each) => format.count(each.iterations)))]) },
-      { label: "", cell: (row) => [button("New password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
+      { label: "", cell: (row) => [button("change-password?", "New password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
     ], answer.items, { key: (row) => row.name, empty: "There are no users with passwords." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
@@ -68,6 +68,7 @@ function users(state) {
 
 function addUser(rows, name) {
   formDialog({
+    action: name ? "change-password" : "add-user",
     title: name ? `A new password for ${name}` : "Add a user",
     intro: name ? "Whoever is logged in as this user has to log in again." : "A user can log in, and may do nothing until a right is given.",
     fields: [
@@ -84,7 +85,7 @@ function addUser(rows, name) {
 }
 
 function deleteUser(name, rows) {
-  confirm({ title: `Delete user ${name}`, intro: "Nobody can log in with this name any more. ACLs that name it stay.", typed: name, label: "Delete the user", tone: "danger", run: () => remove(at("users", name)), success: `User ${name} is deleted.`, done: rows.refresh });
+  confirm({ action: "delete-user", title: `Delete user ${name}`, intro: "Nobody can log in with this name any more. ACLs that name it stay.", typed: name, label: "Delete the user", tone: "danger", run: () => remove(at("users", name)), success: `User ${name} is deleted.`, done: rows.refresh });
 }
 
 const RESOURCES = ["topic", "group", "cluster", "transactional-id", "user", "delegation-token"];
@@ -97,7 +98,7 @@ function acls(state) {
       { label: "May", cell: (row) => badge(`${row.permission === "deny" ? "must not" : "may"} ${row.operation}`, row.permission === "deny" ? "error" : "ok") },
       { label: "What", grow: true, cell: (row) => h("span", {}, `${row.resource} `, h("span", { class: "mono" }, row.name), row.pattern === "prefixed" && badge("and all that begin so")) },
       { label: "From host", cell: (row) => h("span", { class: "mono" }, row.host) },
-      { label: "", cell: (row) => button("Take away", () => takeAway(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
+      { label: "", cell: (row) => button("take-right?", "Take away", () => takeAway(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
     ], answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has none." : "There are no ACLs." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
@@ -109,6 +110,7 @@ const principalOf = (text) => (text ? (text.includes(":") ? text : `User:${text}
 
 function addAcl(rows) {
   formDialog({
+    action: "give-right",
     title: "Give a right",
     fields: [
       field("principal", "Who", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for everybody." }),
@@ -126,6 +128,7 @@ function addAcl(rows) {
 
 function takeAway(acl, rows) {
   confirm({
+    action: "take-right",
     title: "Take a right away",
     intro: `${acl.principal} ${acl.permission === "deny" ? "must not" : "may"} ${acl.operation} ${acl.resource} ${acl.name}${acl.pattern === "prefixed" ? " and all that begin so" : ""}. This ACL goes; open connections feel it at once.`,
     label: "Take it away",
@@ -154,7 +157,7 @@ function quotas(state) {
     table("Limits", [
       { label: "Of whom", grow: true, cell: (row) => h("span", { class: "name" }, entityText(row.entity)) },
       { label: "Limits", cell: (row) => Object.entries(row.values).map(([key, value]) => h("div", {}, `${QUOTAS.find(([each]) => each === key)?.[1] ?? key}: `, h("strong", {}, (QUOTAS.find(([each]) => each === key)?.[2] ?? String)(value)))) },
-      { label: "", cell: (row) => [button("Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }), button("Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` })] },
+      { label: "", cell: (row) => [button("change-quota?", "Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }), button("remove-quota?", "Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` })] },
     ], answer.items, { key: (row) => entityText(row.entity), empty: "Nobody is limited." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
@@ -164,6 +167,7 @@ function quotas(state) {
 function setQuota(rows, row) {
   const who = row ? [] : [choice("kind", "Of", [["user", "a user"], ["client_id", "a client id"], ["ip", "an address"]]), field("name", "Name", { mono: true, autofocus: true, hint: "Empty: the default, for whoever has none of their own." })];
   formDialog({
+    action: row ? "change-quota" : "set-quota",
     title: row ? `Limits of ${entityText(row.entity)}` : "Set a quota",
     fields: [...(who.length ? [side(...who)] : []), ...QUOTAS.map(([key, label]) => {
       const made = field(key, label, { type: "number", min: 0, value: row?.values[key] ?? "" });
@@ -188,6 +192,7 @@ function changed(form, row) {
 
 function dropQuota(row, rows) {
   confirm({
+    action: "remove-quota",
     title: `Remove the limits of ${entityText(row.entity)}`,
     intro: "The defaults count again, if there are any.",
     label: "Remove",
@@ -198,4 +203,4 @@ function dropQuota(row, rows) {
   });
 }
 
-const FORMS = { "add-user": (inner) => addUser(inner), "add-acl": addAcl, "set-quota": (inner) => setQuota(inner) };
+const FORMS = { "add-user": (inner) => addUser(inner), "give-right": addAcl, "set-quota": (inner) => setQuota(inner) };

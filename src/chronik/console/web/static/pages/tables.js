@@ -76,13 +76,13 @@ export function tablePage(name, params) {
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
       card("Columns", { extra: topic.columns ? "card-table" : "" }, schema(topic)),
       rowsCard(topic.topic),
-      card("By SQL", {}, h("p", { class: "hint" }, "This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("Copy the command", question(topic.topic), say)),
+      card("By SQL", {}, h("p", { class: "hint" }, "This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("copy-command", "Copy the command", question(topic.topic), say)),
     ];
   }
 
   function rowsCard(topic) {
     const { asking, error, data } = samples[topic] ?? {};
-    const actions = button(data ? "Show rows again" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
+    const actions = button("show-rows", data ? "Show rows again" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
     if (data && !asking) return card("Rows", { actions, extra: "card-table" }, rowsOf(topic, data));
     const hint = h("p", { class: "hint" }, "The driver reads some rows of the newest files, for those who may read the topic.");
     return card("Rows", { actions }, asking ? waiting("Asking the driver…") : error ? problem(error) : hint);

@@ -28,9 +28,9 @@ export function topicPage(name, params) {
 
   function actions() {
     return [
-      button("Write a message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
-      button("More partitions", () => grow(name, head), {}),
-      button("Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
+      button("write-message?", "Write a message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
+      button("add-partitions?", "More partitions", () => grow(name, head), {}),
+      button("delete-topic?", "Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
     ];
   }
 
@@ -105,7 +105,7 @@ function partitionsCard(name, rows, head) {
     { label: "First offset", align: "end", cell: (row) => number(row.start_offset) },
     { label: "Next offset", align: "end", sort: (row) => row.end_offset, cell: (row) => number(row.end_offset) },
     { label: "Size", align: "end", sort: (row) => row.bytes, cell: (row) => format.bytes(row.bytes) },
-    { label: "", cell: (row) => [button("Move", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Move copies of partition ${row.partition}` }), button("Trim", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete old records of partition ${row.partition}` })] },
+    { label: "", cell: (row) => [button("move-partition?", "Move", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Move copies of partition ${row.partition}` }), button("delete-records?", "Trim", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete old records of partition ${row.partition}` })] },
   ];
   const drawn = table(`Partitions of ${name}`, columns, rows, { key: (row) => row.partition, sort, empty: "Asking…" });
   return { node: card(null, { extra: "card-table" }, drawn.node), update: (topic) => drawn.update(topic.partitions), refresh: () => {} };
@@ -114,6 +114,7 @@ function partitionsCard(name, rows, head) {
 function grow(name, head) {
   const now = head.data?.partitions.length ?? 1;
   formDialog({
+    action: "add-partitions",
     title: `More partitions for ${name}`,
     intro: "Records with a key go to other partitions from then on; partitions can never be taken away.",
     fields: [field("count", "Partitions in all", { type: "number", min: now + 1, value: now + 1, required: true })],
@@ -126,11 +127,12 @@ function grow(name, head) {
 
 function trim(name, row, head) {
   formDialog({
+    action: "delete-records",
     title: `Delete old records of ${name}, partition ${row.partition}`,
     intro: `Everything before the offset is deleted for good. It has ${row.start_offset} to ${row.end_offset} at the moment.`,
     fields: [
       field("offset", "Delete what is before offset", { type: "number", min: row.start_offset, max: row.end_offset, value: row.end_offset, required: true }),
-      field("typed", `To confirm, type ${name}`, { required: true, pattern: name.replace(/[.\-]/g, "\\$&"), mono: true }),
+      field("typed", `To confirm, type ${name}`, { required: true, pattern: name.replaceAll(".", "\\."), mono: true }),
     ],
     label: "Delete records",
     tone: "danger",
@@ -143,19 +145,21 @@ function trim(name, row, head) {
 function move(name, row, head) {
   const body = ({ replicas }) => ({ partitions: [{ topic: name, partition: row.partition, replicas: replicas.trim() ? replicas.split(",").map(Number) : null }] });
   formDialog({
+    action: "move-partition",
     title: `Move partition ${row.partition} of ${name}`,
     intro: "The first node of the list is preferred as the leader. Records are copied before the old copies go.",
     fields: [field("replicas", "Copies on nodes", { value: row.replicas.join(", "), mono: true, hint: "Numbers of nodes with commas between them; empty ends a move that is under way.", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*|" })],
     label: "Move",
     preview: (form) => post("/reassignments", { ...body(form), dry_run: true }),
     submit: (form) => post("/reassignments", body(form)),
-    success: `Partition ${row.partition} is on its way.`,
+    success: ({ replicas }) => (replicas.trim() ? `Partition ${row.partition} is on its way.` : `The move of partition ${row.partition} is called off.`),
     done: head.refresh,
   });
 }
 
 function erase(name) {
   confirm({
+    action: "delete-topic",
     title: `Delete ${name}`,
     intro: "The topic and all its records are deleted on all nodes. Nothing brings them back.",
     typed: name,

@@ -19,7 +19,7 @@ export function topicsPage(params) {
   const rows = resource(load, draw, { everyMs: 10_000 });
   const internal = check("internal", "Internal topics too", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
   const bar = h("div", { class: "filter-bar" }, searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })), internal.node);
-  const node = h("div", {}, pageHead("Topics", { actions: [button("Create a topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
+  const node = h("div", {}, pageHead("Topics", { actions: [button("create-topic?", "Create a topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
   act(state);
 
   function load(signal) {
@@ -73,6 +73,7 @@ function act(params, before = {}) {
     configs: Object.fromEntries(form.configs),
   });
   formDialog({
+    action: "create-topic",
     title: "Create a topic",
     fields: [
       field("name", "Name", { required: true, autofocus: true, mono: true, hint: "Letters, digits, dots, dashes and underscores." }),

@@ -59,12 +59,13 @@ const columns = (rows) => [
   { label: "Times out after", align: "end", cell: (row) => (row.timeout_ms === null ? "—" : format.duration(row.timeout_ms / 1000)) },
   { label: "Partitions", cell: (row) => (row.partitions.length ? `${row.partitions.slice(0, 3).map((each) => `${each.topic}-${each.partition}`).join(", ")}${row.partitions.length > 3 ? ` and ${row.partitions.length - 3} more` : ""}` : "—") },
   { label: "Coordinator", cell: (row) => `node ${row.coordinator}` },
-  { label: "", cell: (row) => stateName(row.state) === "ongoing" && button("Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }) },
+  { label: "", cell: (row) => stateName(row.state) === "ongoing" && button("abort-transaction?", "Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }) },
 ];
 
 function abort(row, rows) {
   const path = at("transactions", row.transactional_id, "abort");
   confirm({
+    action: "abort-transaction",
     title: `Abort the transaction of ${row.transactional_id}`,
     intro: "What it wrote is never read by careful consumers. Its producer is told when it writes again.",
     preview: () => post(path, { dry_run: true }),

@@ -3,6 +3,7 @@
 import { fill, h, redraw, svg } from "./dom.js";
 import { icon } from "./icons.js";
 import * as format from "./format.js";
+import { press } from "./parts.js";
 import { table } from "./table.js";
 
 const SPAN_MS = 5 * 60_000;
@@ -15,7 +16,7 @@ export function chart({ title, note, series, show, base = 1, twin, toggle }) {
   const frame = h("div", { class: "chart-frame" });
   const legend = h("ul", { class: "legend" });
   const body = h("div", { class: "chart-body" });
-  const switcher = h("button", { type: "button", class: "button button-small button-quiet", "data-focus": `twin-${title}` });
+  const switcher = press("chart-or-table", { class: "button button-small button-quiet", "data-focus": `twin-${title}` });
   switcher.addEventListener("click", () => toggle(!twin()));
   const node = h("section", { class: "card chart", "aria-label": title }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, title), note && h("p", { class: "muted small" }, note)), switcher), body);
   const state = { history: [], width: 0, hover: null, lines: [] };

@@ -4,6 +4,8 @@ import { fill, h, uid } from "./dom.js";
 import { iconButton, button, notice, problem, waiting } from "./parts.js";
 import { say } from "./toast.js";
 
+const AGAIN_MS = 1_000;
+
 export function dialog(title, { wide, onclose, extra = "" } = {}) {
   const id = uid("dialog");
   const body = h("div", { class: "dialog-body" });
@@ -12,7 +14,7 @@ export function dialog(title, { wide, onclose, extra = "" } = {}) {
   const element = h(
     "dialog",
     { class: `dialog ${wide ? "dialog-wide" : ""} ${extra}`, "aria-labelledby": id },
-    h("div", { class: "dialog-head" }, h("h2", { id }, title), iconButton("Close", "close", close)),
+    h("div", { class: "dialog-head" }, h("h2", { id }, title), iconButton("close", "Close", "close", close)),
     body,
     foot,
   );
@@ -40,15 +42,16 @@ export function planList(plan) {
 
 /**
  * Asks before it acts. `preview()` brings the plan ({plan, refused}), which is shown first; `typed` is a name that must be typed,
- * because what is done destroys data; `run()` does it, and `done(answer)` is told.
+ * because what is done destroys data; `run()` does it, and `done(answer)` is told. What takes its time answers that it is not done:
+ * then `meanwhile` is shown, and it is run again until it is, or the dialog is closed, and `left` said.
  */
-export function confirm({ title, intro, preview, typed, label = "Do it", tone = "primary", run, done, success, onclose }) {
-  const { body, foot, close } = dialog(title, { onclose });
-  const go = button(label, act, { tone });
+export function confirm({ action, title, intro, preview, typed, label = "Do it", tone = "primary", run, done, success, meanwhile, left, onclose }) {
+  const { element, body, foot, close } = dialog(title, { onclose });
+  const go = button(action, label, act, { tone });
   const status = h("div", { "aria-live": "polite" });
   const name = typed === undefined ? null : typedField(typed, (matches) => (go.disabled = !matches));
   fill(body, intro && h("p", {}, intro), status, name);
-  fill(foot, button("Cancel", close), go);
+  fill(foot, button("cancel", "Cancel", close), go);
   go.disabled = Boolean(preview) || name !== null;
   name?.querySelector("input").focus();
   if (preview) show();
@@ -72,18 +75,35 @@ export function confirm({ title, intro, preview, typed, label = "Do it", tone = 
     go.disabled = true;
     fill(status, waiting("At work…"));
     try {
-      const answer = await run();
+      let answer = await run();
+      if (meanwhile && answer?.done === false) {
+        fill(status, waiting(meanwhile));
+        answer = await untilDone(answer);
+      }
       if (answer?.refused) {
         fill(status, notice(answer.refused, "error"));
         return;
       }
       close();
+      if (meanwhile && answer?.done === false) {
+        say(left);
+        return;
+      }
       if (success) say(success);
       done?.(answer);
     } catch (error) {
       fill(status, problem(error));
       go.disabled = false;
     }
+  }
+
+  async function untilDone(first) {
+    let answer = first;
+    while (answer?.done === false && element.open) {
+      await new Promise((goOn) => setTimeout(goOn, AGAIN_MS));
+      if (element.open) answer = await run();
+    }
+    return answer;
   }
 }
 
@@ -96,14 +116,14 @@ function typedField(expected, changed) {
 /**
  * A form in a dialog. With `preview(values)` the plan is shown before anything is done, and the form can be gone back to.
  */
-export function formDialog({ title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
+export function formDialog({ action, title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
   const { body, foot, close } = dialog(title, { wide, onclose });
   const status = h("div", { "aria-live": "polite" });
   const inputs = h("div", { class: "fields" }, fields.map((each) => each.node));
   const id = uid("form");
   const form = h("form", { id, class: "form", onsubmit: (event) => (event.preventDefault(), next()) }, intro && h("p", {}, intro), inputs, status);
-  const go = button(preview ? "Show the plan" : label, null, { tone, type: "submit", form: id });
-  const back = button("Back", () => edit(), {});
+  const go = button(preview ? "show-plan" : action, preview ? "Show the plan" : label, null, { tone, type: "submit", form: id });
+  const back = button("back-to-form", "Back", () => edit(), {});
   let planned = false;
   fill(body, form);
   edit();
@@ -118,8 +138,8 @@ export function formDialog({ title, intro, fields, label = "Save", preview, subm
     inputs.hidden = false;
     go.disabled = false;
     fill(status);
-    fill(foot, button("Cancel", close), go);
-    if (preview) go.lastChild.textContent = "Show the plan";
+    fill(foot, button("cancel", "Cancel", close), go);
+    if (preview) become("show-plan", "Show the plan");
   }
 
   async function next() {
@@ -145,10 +165,15 @@ export function formDialog({ title, intro, fields, label = "Save", preview, subm
     planned = true;
     inputs.hidden = true;
     fill(status, steps instanceof Node ? steps : planList(steps));
-    go.lastChild.textContent = label;
+    become(action, label);
     go.disabled = false;
-    fill(foot, back, button("Cancel", close), go);
+    fill(foot, back, button("cancel", "Cancel", close), go);
     go.focus();
+  }
+
+  function become(name, text) {
+    go.dataset.action = name;
+    go.lastChild.textContent = text;
   }
 
   async function act() {

@@ -38,12 +38,12 @@ export function pairs(name, label, { names = "Name", values = "Value", suggestio
       { class: "pair" },
       h("input", { type: "text", value: key, placeholder: names, "aria-label": `${label}: ${names}`, list: suggestions.length ? listId : undefined, autocomplete: "off", spellcheck: "false" }),
       h("input", { type: "text", value, placeholder: values, "aria-label": `${label}: ${values}`, autocomplete: "off", spellcheck: "false" }),
-      iconButton("Remove", "close", () => line.remove()),
+      iconButton("remove-pair", "Remove", "close", () => line.remove()),
     );
     return line;
   };
   fill(rows, initial.map(([key, value]) => row(key, value)));
-  const more = button(add, () => {
+  const more = button("add-pair", add, () => {
     rows.append(row());
     rows.lastChild.querySelector("input").focus();
   }, { glyph: "plus", small: true });

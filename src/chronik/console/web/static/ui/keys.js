@@ -6,6 +6,7 @@ import { fill, h } from "./dom.js";
 import { openPalette } from "./palette.js";
 
 const PLACES = { o: "overview", t: "topics", g: "groups", x: "transactions", n: "nodes", s: "security", d: "tables" };
+const TYPING = "input:not([type=checkbox]), textarea, select, dialog";
 const KEYS = [
   ["Ctrl K", "jump to a page, topic, group, node or action"],
   ["/", "search on this page"],
@@ -28,7 +29,7 @@ export function installKeys() {
       return;
     }
     if (event.key === "Escape" && event.target.matches?.("input, textarea") && !event.target.closest("dialog")) event.target.blur();
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TYPING)) return;
     if (event.key === "/") {
       event.preventDefault();
       const search = document.querySelector("main [data-search]");

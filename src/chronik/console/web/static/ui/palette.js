@@ -26,7 +26,7 @@ const ACTIONS = [
   ["plus", "Create a topic", link("topics", { do: "create" })],
   ["plus", "Add a node", link("nodes", { do: "add" })],
   ["plus", "Add a user", link("security", { do: "add-user" })],
-  ["plus", "Give a right", link("security", { tab: "acls", do: "add-acl" })],
+  ["plus", "Give a right", link("security", { tab: "acls", do: "give-right" })],
   ["plus", "Set a quota", link("security", { tab: "quotas", do: "set-quota" })],
 ];
 

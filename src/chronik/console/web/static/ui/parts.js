@@ -10,21 +10,20 @@ export const mono = (text) => h("span", { class: "mono" }, text);
 
 export const number = (value) => h("span", { class: "number" }, format.count(value));
 
-export function button(label, onclick, { tone = "", glyph, disabled, focus, title, type = "button", small, form } = {}) {
-  return h(
-    "button",
-    { type, class: `button ${tone && `button-${tone}`} ${small ? "button-small" : ""}`, onclick, disabled, title, form, "data-focus": focus },
-    glyph && icon(glyph),
-    label,
-  );
+/**
+ * What can be pressed. `action` names what that does, and the tests have a browser press each of them: one without a name, or
+ * one that they do not press, fails them. A name with a question mark is that of what asks first.
+ */
+export const press = (action, props, ...children) => h("button", { type: "button", "data-action": action, ...props }, ...children);
+
+export function button(action, label, onclick, { tone = "", glyph, disabled, focus, title, type = "button", small, form } = {}) {
+  const props = { type, class: `button ${tone && `button-${tone}`} ${small ? "button-small" : ""}`, onclick, disabled, title, form, "data-focus": focus };
+  return press(action, props, glyph && icon(glyph), label);
 }
 
-export function iconButton(label, glyph, onclick, { focus, extra = "" } = {}) {
-  return h("button", { type: "button", class: `icon-button ${extra}`, onclick, "aria-label": label, title: label, "data-focus": focus }, icon(glyph));
+export function iconButton(action, label, glyph, onclick, { focus, extra = "" } = {}) {
+  return press(action, { class: `icon-button ${extra}`, onclick, "aria-label": label, title: label, "data-focus": focus }, icon(glyph));
 }
-
-export const linkButton = (label, href, { tone = "", glyph } = {}) =>
-  h("a", { class: `button ${tone && `button-${tone}`}`, href }, glyph && icon(glyph), label);
 
 export function card(title, props, ...children) {
   const { actions, extra = "", level = 2, id } = props ?? {};
@@ -89,8 +88,8 @@ export function tabs(items, current, label = "Parts of this page") {
   );
 }
 
-export function copyButton(label, text, say) {
-  return button(label, async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser did not let us copy."), { glyph: "copy", small: true });
+export function copyButton(action, label, text, say) {
+  return button(action, label, async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser did not let us copy."), { glyph: "copy", small: true });
 }
 
 async function copied(text) {

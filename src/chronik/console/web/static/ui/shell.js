@@ -9,7 +9,7 @@ import { icon } from "./icons.js";
 import { closeDialogs } from "./dialog.js";
 import { installKeys, openHelp } from "./keys.js";
 import { openPalette } from "./palette.js";
-import { button, iconButton, notice } from "./parts.js";
+import { button, iconButton, notice, press } from "./parts.js";
 import { themeButton } from "./themes.js";
 import { pageFor, PAGES } from "../pages/index.js";
 
@@ -18,16 +18,16 @@ export function shell(leave) {
   const bar = h("div", { class: "gone-bar", role: "alert", hidden: true });
   const main = h("main", { id: "main", tabindex: "-1", class: "main" });
   const pulse = h("span", { class: "pulse", role: "status" });
-  const menu = iconButton("Menu", "menu", () => side.classList.toggle("open"), { extra: "menu-button" });
+  const menu = iconButton("menu", "Menu", "menu", () => side.classList.toggle("open"), { extra: "menu-button" });
   const side = h("aside", { class: "side-bar", "aria-label": "Chronik" }, brand(), navigation, h("div", { class: "side-foot" }, who(leave)));
   const top = h(
     "header",
     { class: "top-bar" },
     menu,
     h("a", { class: "top-brand", href: "#/overview", "aria-label": "Chronik, overview" }, h("img", { src: "/ui/icon.svg", alt: "", width: 24, height: 24 })),
-    h("button", { type: "button", class: "jump", onclick: openPalette }, icon("search"), h("span", {}, "Search or jump to…"), h("kbd", {}, "Ctrl K")),
+    press("jump?", { class: "jump", onclick: openPalette }, icon("search"), h("span", {}, "Search or jump to…"), h("kbd", {}, "Ctrl K")),
     pulse,
-    h("button", { type: "button", class: "icon-button help-button", onclick: openHelp, "aria-label": "Keys", title: "Keys (?)" }, h("span", { "aria-hidden": "true" }, "?")),
+    press("keys?", { class: "icon-button help-button", onclick: openHelp, "aria-label": "Keys", title: "Keys (?)" }, h("span", { "aria-hidden": "true" }, "?")),
     themeButton(),
   );
   const skip = h("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), main.focus()) }, "Skip to the page");
@@ -55,7 +55,7 @@ export function shell(leave) {
       return;
     }
     const age = live.heardMs ? `What is shown is ${format.duration((Date.now() - live.heardMs) / 1000)} old.` : "";
-    if (!bar.firstChild) append(bar, icon("error"), h("span", {}, h("strong", {}, `Node ${live.session?.node_id ?? ""} does not answer.`), " ", h("span", { class: "age", "aria-live": "off" }), " Trying again by itself."), button("Try now", retry, { small: true }));
+    if (!bar.firstChild) append(bar, icon("error"), h("span", {}, h("strong", {}, `Node ${live.session?.node_id ?? ""} does not answer.`), " ", h("span", { class: "age", "aria-live": "off" }), " Trying again by itself."), button("try-now", "Try now", retry, { small: true }));
     bar.querySelector(".age").textContent = age;
   }
 
@@ -118,5 +118,5 @@ function who(leave) {
       leave();
     }
   };
-  return h("div", { class: "who" }, h("span", { class: "who-name", title: principal ?? "" }, name || "nobody"), inside && button("Log out", out, { glyph: "out", small: true, tone: "quiet" }));
+  return h("div", { class: "who" }, h("span", { class: "who-name", title: principal ?? "" }, name || "nobody"), inside && button("log-out", "Log out", out, { glyph: "out", small: true, tone: "quiet" }));
 }

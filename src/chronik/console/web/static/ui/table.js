@@ -3,6 +3,7 @@
 
 import { h, redraw } from "./dom.js";
 import { icon } from "./icons.js";
+import { press } from "./parts.js";
 
 /**
  * columns: {label, cell(row), align: "end", grow, sort(row)}; a column without label is for actions.
@@ -34,7 +35,7 @@ function header(column, sort) {
   return h(
     "th",
     { ...props, "aria-sort": direction ?? "none" },
-    h("button", { type: "button", class: `sorter ${direction ?? ""}`, onclick: click, "data-focus": `sort-${column.label}` }, column.label, icon("down")),
+    press("sort", { class: `sorter ${direction ?? ""}`, onclick: click, "data-focus": `sort-${column.label}` }, column.label, icon("down")),
   );
 }
 
@@ -68,7 +69,7 @@ function nothing(columns, text = "Nothing here yet.") {
 
 /** Pages of a long list: where we are, and the way on and back. The tokens of earlier pages are in the address. */
 export function pager({ shown, total, next, trail, set }) {
-  const back = trail.length ? h("button", { type: "button", class: "button button-small", "data-focus": "pager-back", onclick: () => set(trail.slice(0, -1)) }, icon("back"), "Back") : null;
-  const on = next ? h("button", { type: "button", class: "button button-small", "data-focus": "pager-next", onclick: () => set([...trail, next]) }, "Next", icon("next")) : null;
+  const back = trail.length ? press("page-back", { class: "button button-small", "data-focus": "pager-back", onclick: () => set(trail.slice(0, -1)) }, icon("back"), "Back") : null;
+  const on = next ? press("page-next", { class: "button button-small", "data-focus": "pager-next", onclick: () => set([...trail, next]) }, "Next", icon("next")) : null;
   return h("div", { class: "pager" }, h("span", { class: "muted" }, `${shown.toLocaleString("en-US")} of ${(total ?? shown).toLocaleString("en-US")}`), back, on);
 }

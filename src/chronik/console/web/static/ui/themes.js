@@ -1,7 +1,8 @@
 // Light, dark, or what the system says.
 
-import { fill, h } from "./dom.js";
+import { fill } from "./dom.js";
 import { icon } from "./icons.js";
+import { press } from "./parts.js";
 
 const ORDER = ["system", "light", "dark"];
 const GLYPHS = { system: "system", light: "sun", dark: "moon" };
@@ -22,7 +23,7 @@ export function nextTheme() {
 }
 
 export function themeButton() {
-  const element = h("button", { type: "button", class: "icon-button" });
+  const element = press("colours", { class: "icon-button" });
   const show = () => {
     const name = `Colours: ${theme()}`;
     element.setAttribute("aria-label", name);
