@@ -30,6 +30,7 @@ from chronik.config import Address, NodeConfig, Peer
 from chronik.console.ask import NodeSilent, ask_status
 from chronik.errors import ConfigError
 from chronik.testing.ports import HOST, ReservedPorts
+from tests.cli.cluster.local import Neighbours
 from tests.cli.running import COMMAND, TIMEOUT_S, environment
 from tests.cli.typing import Typing
 from tests.packaging.starting import running
@@ -128,6 +129,15 @@ def words_of(folder: Path, ports: list[int]) -> list[str]:
     return [*COMMAND, "start", "--config", str(file), "--processes", str(NODES)]
 
 
+def free_ports() -> list[int]:
+    """Those of clients, those between nodes, and the first of HTTP with free ones behind it for the other nodes."""
+    reserved, http = ReservedPorts(2 * NODES), Neighbours()
+    ports = [*reserved.ports, http.first]
+    reserved.release()
+    http.release()
+    return ports
+
+
 @contextmanager
 def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]:
     words = words_of(folder, ports)
@@ -143,10 +153,7 @@ def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]
 
 @pytest.mark.slow
 def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
-    """The HTTP ports are those from the first one on; nobody else is likely to take them in between."""
-    reserved = ReservedPorts(2 * NODES + 1)
-    ports = list(reserved.ports)
-    reserved.release()
+    ports = free_ports()
 
     def pids() -> list[int]:
         try:
@@ -178,9 +185,7 @@ def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_stops_one_after_the_other(tmp_path: Path) -> None:
     """A terminal sends it to all processes at once; each node is to hand over to those that are left."""
-    reserved = ReservedPorts(2 * NODES + 1)
-    ports = list(reserved.ports)
-    reserved.release()
+    ports = free_ports()
     with Typing(words_of(tmp_path, ports), environment(None)) as terminal:
         for _ in range(NODES):
             terminal.until("registered broker")
