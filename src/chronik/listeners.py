@@ -7,6 +7,7 @@ accepted and refused is what Kafka accepts and refuses, but for what docs/differ
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 from collections.abc import Iterator, Mapping
@@ -58,13 +59,20 @@ def _is_everywhere(host: str) -> bool:
     return bool(address) and not any(address)
 
 
+ADDRESS_IN_USE: Final = (
+    "address already in use; end who has it, or choose another port: --kafka and --http, or kafka, http and raft in "
+    "the config file"
+)
+
+
 @contextmanager
 def naming(port: str) -> Iterator[None]:
-    """Makes an OSError say which port could not be taken."""
+    """Makes an OSError say which port could not be taken, and what to do if another program has it."""
     try:
         yield
     except OSError as error:
-        raise OSError(f"{port}: {error.strerror or error}") from error
+        why = ADDRESS_IN_USE if error.errno == errno.EADDRINUSE else error.strerror or error
+        raise OSError(f"{port}: {why}") from error
 
 
 EVERYWHERE: Final = "0.0.0.0"

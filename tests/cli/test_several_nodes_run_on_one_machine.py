@@ -30,7 +30,9 @@ from chronik.config import Address, NodeConfig, Peer
 from chronik.console.ask import NodeSilent, ask_status
 from chronik.errors import ConfigError
 from chronik.testing.ports import HOST, ReservedPorts
+from tests.cli.cluster.local import Neighbours
 from tests.cli.running import COMMAND, TIMEOUT_S, environment
+from tests.cli.typing import Typing
 from tests.packaging.starting import running
 
 NODES = 3
@@ -118,14 +120,27 @@ def wait_for(what: str, state: Callable[[], Any]) -> Any:
     return value
 
 
-@contextmanager
-def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]:
+def words_of(folder: Path, ports: list[int]) -> list[str]:
     lines = [f'data_dir = "{folder / "data"}"', f'http = "{HOST}:{ports[2 * NODES]}"']
     for peer in peers(ports):
         lines += ["[[peers]]", f"id = {peer.id}", f'kafka = "{peer.kafka}"', f'raft = "{peer.raft}"']
     file = folder / "nodes.toml"
     file.write_text("\n".join(lines))
-    words = [*COMMAND, "start", "--config", str(file), "--processes", str(NODES)]
+    return [*COMMAND, "start", "--config", str(file), "--processes", str(NODES)]
+
+
+def free_ports() -> list[int]:
+    """Those of clients, those between nodes, and the first of HTTP with free ones behind it for the other nodes."""
+    reserved, http = ReservedPorts(2 * NODES), Neighbours()
+    ports = [*reserved.ports, http.first]
+    reserved.release()
+    http.release()
+    return ports
+
+
+@contextmanager
+def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]:
+    words = words_of(folder, ports)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(words, env=environment(None), stderr=log)
     try:
@@ -138,10 +153,7 @@ def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]
 
 @pytest.mark.slow
 def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
-    """The HTTP ports are those from the first one on; nobody else is likely to take them in between."""
-    reserved = ReservedPorts(2 * NODES + 1)
-    ports = list(reserved.ports)
-    reserved.release()
+    ports = free_ports()
 
     def pids() -> list[int]:
         try:
@@ -168,6 +180,20 @@ def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
     assert pids() == []
     assert "node 2 ended with exit code -9: it is started again" in (tmp_path / "log").read_text()
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["node1", "node2", "node3"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_one_after_the_other(tmp_path: Path) -> None:
+    """A terminal sends it to all processes at once; each node is to hand over to those that are left."""
+    ports = free_ports()
+    with Typing(words_of(tmp_path, ports), environment(None)) as terminal:
+        for _ in range(NODES):
+            terminal.until("registered broker")
+        terminal.type("\x03")
+        for node in range(NODES, 0, -1):
+            before = terminal.until(f"chronik: stopping node {node}\r\n")
+            assert before.count("chronik.node: stopping\r\n") == (node < NODES), before
+        assert terminal.code() == 0
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.config import Address
 from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
-from chronik.quorum.watchdog import HELD_SECONDS_MAX, LoopWatchdog
+from chronik.quorum.watchdog import HELD_SECONDS_MAX, WARNED_SECONDS_MIN, LoopWatchdog
 from chronik.raft.config import RaftConfig
 from chronik.raft.roles import Role
 from tests.peers.talking import LOCALHOST, StuckAcceptor, run, until
@@ -114,13 +114,28 @@ def test_something_that_holds_the_loop_is_reported(caplog: pytest.LogCaptureFixt
         watchdog = LoopWatchdog()
         watchdog.start()
         watchdog.ran("quick work", HELD_SECONDS_MAX / 2)
-        time.sleep(0.1)  # noqa: ASYNC251 - it is this that must be noticed
+        time.sleep(2 * WARNED_SECONDS_MIN)  # noqa: ASYNC251 - it is this that must be noticed
         await until(lambda: "held the event loop" in caplog.text)
         assert watchdog.longest_seconds > HELD_SECONDS_MAX
         assert "quick work" not in caplog.text
         watchdog.stop()
 
     run(scenario())
+
+
+def test_what_is_late_by_little_is_told_to_those_who_look_closely(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(seconds: float, level: int) -> None:
+        caplog.clear()
+        caplog.set_level(logging.DEBUG, "chronik.raft")
+        watchdog = LoopWatchdog()
+        watchdog.ran("work", seconds)
+        watchdog.start()
+        await until(lambda: "work held the event loop" in caplog.text)
+        watchdog.stop()
+        assert [record.levelno for record in caplog.records if "work held" in record.message] == [level]
+
+    run(scenario(WARNED_SECONDS_MIN - 0.001, logging.DEBUG))
+    run(scenario(WARNED_SECONDS_MIN, logging.WARNING))
 
 
 def test_work_that_takes_long_is_reported_by_its_name(caplog: pytest.LogCaptureFixture) -> None:

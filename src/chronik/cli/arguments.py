@@ -84,7 +84,7 @@ def bootstrap_of(arguments: argparse.Namespace) -> Access:
 def security_of(arguments: argparse.Namespace) -> ClientSecurity:
     """Raises ClientError."""
     path = arguments.client_config
-    return OPEN if path is None else parse_security(read_settings(Path(path)))
+    return OPEN if path is None else parse_security(read_settings(Path(path))).with_whole_paths()
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:

@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -54,7 +55,8 @@ class Child:
     def start(self, now: float) -> None:
         # The service manager knows this process alone, and would not believe another.
         inherited = {name: value for name, value in os.environ.items() if name != SOCKET_VARIABLE}
-        self.process = subprocess.Popen(self.command, env=inherited | {"CHRONIK_RACK": self.rack})
+        with _no_interrupts():
+            self.process = subprocess.Popen(self.command, env=inherited | {"CHRONIK_RACK": self.rack})
         self.started_at = now
 
     def ended(self, now: float) -> int | None:
@@ -67,6 +69,20 @@ class Child:
         self.start_at = now + self.wait_s
         self.wait_s = min(2 * self.wait_s, RESTART_SECONDS_MAX)
         return code
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Processes that are started meanwhile never see a SIGINT: a terminal sends Ctrl-C to all of them at once, and then
+    none would have another to hand over to. This process hears it, and stops them by SIGTERM one after the other."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child]:
@@ -119,14 +135,15 @@ def run(nodes: Sequence[Child], log_format: str = "text") -> int:
                 node.start(now)
         time.sleep(LOOK_SECONDS)
     notify(STOPPING)
-    return _stop(nodes) or result
+    return _stop(nodes, log_format) or result
 
 
-def _stop(nodes: Sequence[Child]) -> int:
+def _stop(nodes: Sequence[Child], log_format: str) -> int:
     """Stops one after the other, so that each hands over to those that are left. Returns the first code but 0."""
     result = 0
     for node in reversed(nodes):
         if node.process is not None:
+            say(f"stopping node {node.node_id}", log_format, logging.INFO)
             node.process.terminate()
             code = node.process.wait()
             result = result or max(code, 0)

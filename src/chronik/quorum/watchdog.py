@@ -15,7 +15,11 @@ from chronik.meters import Histogram
 logger = logging.getLogger("chronik.raft")
 
 HELD_SECONDS_MAX: Final = 0.010
-"""Longer than this is worth a line. An election timeout is a hundred times as long."""
+"""Longer than this is noticed. An election timeout is a hundred times as long."""
+
+WARNED_SECONDS_MIN: Final = 0.1
+"""From here on it is worth a warning; below it a line for those who look closely. A laptop that does much else is late
+by ten or twenty milliseconds all the time, and is none the worse for it."""
 
 LOOK_SECONDS: Final = 0.025
 """40 looks a second cost about 0.1 % of a core. What holds the loop for less than that may be missed, now and then."""
@@ -72,7 +76,8 @@ class LoopWatchdog:
 
     def _report(self, now: float) -> None:
         seconds, name = self._worst
-        logger.warning("%s held the event loop for %.0f ms (%d noticed)", name, seconds * 1000, self._count)
+        level = logging.WARNING if seconds >= WARNED_SECONDS_MIN else logging.DEBUG
+        logger.log(level, "%s held the event loop for %.0f ms (%d noticed)", name, seconds * 1000, self._count)
         self._reported_at = now
         self._count = 0
         self._worst = (0.0, "")

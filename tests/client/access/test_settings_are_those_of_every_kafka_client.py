@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chronik.client.access.settings import OPEN, Access, ClientSecurity, access_of, parse_security, read_settings
+from chronik.client.access.tls import context_of
 from chronik.client.errors import ClientError
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b;c";'
@@ -76,6 +77,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str | None, e
         file.write_text(text)
     with pytest.raises(ClientError, match=expected):
         read_settings(file)
+
+
+def test_files_are_found_from_another_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark that stays runs in a folder of its own, and is given what the command line was given."""
+    monkeypatch.chdir(tmp_path)
+    given = {"security.protocol": "SSL", "ssl.truststore.location": "certs/ca.pem", "ssl.key.location": "/etc/key.pem"}
+    whole = parse_security(given).with_whole_paths()
+    assert whole == ClientSecurity("SSL", ca_file=str(tmp_path / "certs" / "ca.pem"), key_file="/etc/key.pem")
+    assert OPEN.with_whole_paths() == OPEN
+
+
+@pytest.mark.parametrize("setting", ["ssl.truststore.location", "ssl.keystore.location"])
+def test_a_file_that_is_not_there_is_named_with_its_setting(setting: str) -> None:
+    ca = {"ssl.truststore.location": ""}  # what the system trusts
+    security = parse_security(ca | {"security.protocol": "SSL", setting: "certs/gone.pem"})
+    with pytest.raises(ClientError) as refused:
+        context_of(security)
+    assert str(refused.value) == f"{setting} = certs/gone.pem: No such file or directory"
 
 
 def test_secrets_are_in_no_representation() -> None:

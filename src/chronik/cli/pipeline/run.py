@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
+STARTING = "starting a Spark …"
 
 
 def add_arguments(actions: Any) -> None:
@@ -50,6 +52,8 @@ def run_landing(arguments: argparse.Namespace) -> int:
 
     topics = arguments.topics
     pipeline = arguments.group or default_group(absolute_root(arguments.table_root))
+    if not arguments.json:
+        print(STARTING, file=sys.stderr)
     with landing_session(arguments.master) as spark:
         summary = run(
             bootstrap_of(arguments),

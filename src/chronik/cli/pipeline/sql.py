@@ -23,6 +23,8 @@ FORMATS = ("table", "json", "csv")
 
 STARTING = "starting a Spark that stays for the next queries (chronik pipeline server stop ends it) …"
 
+STARTING_OWN = "starting a Spark, which ends with this command …"
+
 ROWS_SHOWN = 100
 """Rows of a table, unless more are asked for: as many as people read."""
 
@@ -148,6 +150,8 @@ def _session(arguments: argparse.Namespace) -> SparkSession:
     if master is not None and is_connect(master):
         return session(master, **{"spark.sql.session.timeZone": "UTC"})  # whoever started it may have chosen another
     url = None if arguments.no_server else _server_url(master)
+    if url is None:
+        print(STARTING_OWN, file=sys.stderr)
     return session(url or master)
 
 

@@ -50,6 +50,8 @@ _KNOWN: Final = {
 }
 """What each setting is to us. Settings of other kinds (timeouts, serializers, …) are none of our business."""
 
+_FILES: Final = ("token_file", "ca_file", "certificate_file", "key_file")
+
 
 class ClientSecurity(msgspec.Struct, frozen=True):
     """It travels to where tasks run, so files that it names must be there as well."""
@@ -82,6 +84,12 @@ class ClientSecurity(msgspec.Struct, frozen=True):
     @property
     def who(self) -> str:
         return self.username or "whom the token names"
+
+    def with_whole_paths(self) -> ClientSecurity:
+        """Names files from the root on, for processes with another working folder: a Spark that stays has its own."""
+        given = {name: getattr(self, name) for name in _FILES}
+        whole = {name: str(Path(path).absolute()) for name, path in given.items() if path}
+        return msgspec.structs.replace(self, **whole) if whole else self
 
     def token(self) -> str:
         """Reads it anew each time: whoever keeps the file replaces it before it expires. Raises ClientError."""

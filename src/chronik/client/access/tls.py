@@ -45,7 +45,7 @@ def context_of(security: ClientSecurity) -> ssl.SSLContext:
         else:
             context.load_default_certs()
     except (OSError, ssl.SSLError) as error:
-        raise ClientError(f"ssl.truststore.location: {reason_of_file(error)}") from None
+        raise ClientError(f"{_named('ssl.truststore.location', security.ca_file)}: {reason_of_file(error)}") from None
     if security.certificate_file or security.certificate:
         _load_certificate(context, security)
     return context
@@ -63,4 +63,9 @@ def _load_certificate(context: ssl.SSLContext, security: ClientSecurity) -> None
             both.flush()
             context.load_cert_chain(both.name, None, password)
     except (OSError, ssl.SSLError) as error:
-        raise ClientError(f"ssl.keystore.location: {reason_of_file(error)}") from None
+        named = _named("ssl.keystore.location", security.certificate_file)
+        raise ClientError(f"{named}: {reason_of_file(error)}") from None
+
+
+def _named(setting: str, file: str) -> str:
+    return f"{setting} = {file}" if file else setting

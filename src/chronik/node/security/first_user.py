@@ -33,7 +33,10 @@ async def add_first_user(store: MetadataStore, command: AlterScramUser) -> None:
             continue
         logger.info("added the first user, %r", command.name)
         return
-    logger.info("there are users already: %r is not added by this start", command.name)
+    if command.name in store.image.users.by_name:
+        logger.info("user %r is there already, and keeps the password it has", command.name)
+    else:
+        logger.info("there are users already: %r is not added by this start", command.name)
 
 
 async def _founded(store: MetadataStore) -> None:
