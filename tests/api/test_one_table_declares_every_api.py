@@ -44,7 +44,7 @@ UNTOLD = {
     "OffsetForLeaderEpoch DescribeGroups ListGroups DescribeAcls DescribeConfigs DescribeLogDirs "
     "ListPartitionReassignments DescribeClientQuotas DescribeQuorum DescribeUserScramCredentials "
     "DescribeCluster DescribeProducers DescribeTransactions ListTransactions ListConfigResources "
-    "DescribeTopicPartitions DescribeNodes DescribeImage",
+    "DescribeTopicPartitions DescribeNodes DescribeImage SampleTable",
     "is how a connection begins; a login that fails is logged": "ApiVersions SaslHandshake SaslAuthenticate",
     "is what producers do all the time": "Produce InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn "
     "TxnOffsetCommit",
@@ -52,6 +52,7 @@ UNTOLD = {
     "moves nothing: a node has one data folder": "AlterReplicaLogDirs",
     "is a piece of an import, whose beginning and end are told": "ImportRecords",
     "tells of the topics that it makes where it makes them": "Metadata",
+    "tells rows to the one who asked, and leaves nothing behind": "AnswerSamples",
 }
 """Why the audit log has no line for each of these."""
 
