@@ -54,7 +54,7 @@ def jumping(console: Console) -> None:
         page.get_by_role("option", name=action).click()
         console.dialog().get_by_role("heading", name=action).wait_for()
         console.cancel()
-        assert "do=" not in page.url
+        page.wait_for_url(lambda url: "do=" not in url)
 
 
 def keys_and_colours(console: Console) -> None:
