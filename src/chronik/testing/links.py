@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 READ_BYTES = 64 * 1024
 CALL_SECONDS_MAX = 30.0
+TURNS_TO_CLOSE = 3
+"""Of the loop: a task that has ended tells so in the next, a transport that is aborted closes in the one after it."""
 
 
 class Links:
@@ -82,17 +84,22 @@ class Links:
             gate.set() if are_open else gate.clear()
 
     async def _shut(self) -> None:
-        for server in self._servers.values():
+        me = {asyncio.current_task()}
+        while others := asyncio.all_tasks() - me:  # those that accept a connection in this very moment among them
+            for task in self._carriers:
+                task.cancel()
+            await asyncio.wait(others)
+        for server in self._servers.values():  # only now: what it had begun to accept would be closed by nobody
             server.close()
-        for task in self._carriers:
-            task.cancel()
-        await asyncio.gather(*self._carriers, return_exceptions=True)
+        for _ in range(TURNS_TO_CLOSE):
+            await asyncio.sleep(0)
 
     def _acceptor(self, dialer: int, acceptor: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._carry(dialer, acceptor, reader, writer))
             self._carriers.add(task)
             task.add_done_callback(self._carriers.discard)
+            task.add_done_callback(lambda _: writer.transport.abort())  # one that was cancelled before it began, too
 
         return accept
 
