@@ -6,7 +6,7 @@ from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.rights import may_do
-from chronik.broker.requests.samples import PIPELINES_TOPIC
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, AnswerSamplesResponse, SampleAsked

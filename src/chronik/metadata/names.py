@@ -15,6 +15,9 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 META_TOPIC: Final = "__meta"
 """Its leader is the leader of the metadata log itself."""
 
+PIPELINES_TOPIC: Final = "__chronik_pipelines"
+"""What drivers of pipelines tell of themselves: an ordinary topic, and no system topic."""
+
 SYSTEM_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, META_TOPIC)
 """They hold no records of their own: those live in the metadata log, so every replica that is online is in sync."""
 

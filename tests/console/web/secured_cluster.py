@@ -21,8 +21,9 @@ from chronik.client.producer import Producer as OurProducer
 from chronik.client.security.acls import AclBinding, add_acls
 from chronik.client.security.users import set_password
 from chronik.config import Address
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal.answering import SampleAnswerer
-from chronik.pipeline.journal.journal import PIPELINES_TOPIC, Place, Progress, Schema, progress_record, schema_record
+from chronik.pipeline.journal.journal import Place, Progress, Schema, progress_record, schema_record
 from chronik.pipeline.journal.reporting import Column
 from chronik.protocol.permissions import Operation, ResourceType
 from chronik.security.acls import PatternType, Permission
@@ -133,7 +134,7 @@ class SecuredCluster(Cluster):
         self.tell_of_tables("orders", "payments")
         self.produce("orders", 600)
         self.produce("payments", 60)
-        self._read_some()
+        self.read_some()
 
     def tell_of_tables(self, *topics: str, state: str | None = None) -> None:
         """As a driver does every ten seconds."""
@@ -167,7 +168,7 @@ class SecuredCluster(Cluster):
             producer.produce(topic, json.dumps(order).encode(), key=customer.encode(), headers=headers)
         assert producer.flush(60) == 0
 
-    def _read_some(self) -> None:
+    def read_some(self) -> None:
         consumer = Consumer(self.settings() | {"group.id": "billing", "enable.auto.commit": False})
         behind = [TopicPartition("orders", partition, 40) for partition in range(2)]
         consumer.commit(offsets=behind, asynchronous=False)

@@ -13,7 +13,7 @@ import pytest
 from tests.console.web import tour_of_nodes, tour_of_readers, tour_of_security, tour_of_the_frame, tour_of_topics
 from tests.console.web.browser import WAIT_MS, Console, browser, chromium, pin_of
 from tests.console.web.buttons import actions
-from tests.console.web.secured_cluster import ADA, ADMIN, OVER_TLS, SecuredCluster
+from tests.console.web.secured_cluster import ADA, ADMIN, OVER_TLS, PIPELINE, SecuredCluster
 from tests.console.web.seen import Seen
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -139,9 +139,18 @@ def test_who_may_little_sees_little(stranger: Console, cluster: SecuredCluster) 
     assert page.get_by_role("link", name="payments").count() == 0
     stranger.open("/topics/orders?tab=messages")
     page.locator("tr.message").first.wait_for()
-    for place in ("/nodes", "/security", "/security?tab=acls"):
+    for place in ("/nodes", "/security", "/security?tab=acls", "/security?tab=quotas"):
         stranger.open(place)
         page.locator("main .notice-error").first.wait_for()
+    cluster.read_some()
+    cluster.tell_of_tables("orders", "payments")
+    producer = cluster.open_transaction()
+    for place in ("/overview", "/groups", "/transactions", "/tables"):
+        stranger.open(place)
+        page.locator("main h1").wait_for()
+        shown = page.locator("main").inner_text()
+        assert not [name for name in ("payments", "billing", PIPELINE) if name in shown], (place, shown)
+    producer.purge()
     assert page.locator(".gone-bar").is_hidden()
     stranger.press("log-out")
     page.get_by_label("Password").wait_for()

@@ -13,9 +13,9 @@ from chronik.client.cluster import Cluster
 from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal.journal import (
     EVERY_TOPIC,
-    PIPELINES_TOPIC,
     SCHEMA_BYTES_MAX,
     Journal,
     JournalReader,

@@ -12,9 +12,10 @@ import pytest
 from chronik.client.cluster import Cluster
 from chronik.client.consumer import read_all
 from chronik.client.errors import ApiNotSupported
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal import answering
 from chronik.pipeline.journal.answering import Sample, SampleAnswerer
-from chronik.pipeline.journal.journal import PARTITION, PIPELINES_TOPIC, ensure_topic
+from chronik.pipeline.journal.journal import PARTITION, ensure_topic
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 from chronik.testing import Broker

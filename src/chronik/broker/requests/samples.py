@@ -7,15 +7,12 @@ A question is given to one driver, once, and only its answer counts; one that is
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 import msgspec
 
 from chronik.ids import new_id
 from chronik.limits import SAMPLE_BYTES_MAX, SAMPLES_ASKED_MAX
 from chronik.protocol.errors import ErrorCode, KafkaError
-
-PIPELINES_TOPIC: Final = "__chronik_pipelines"
 
 
 class Question(msgspec.Struct, eq=False):

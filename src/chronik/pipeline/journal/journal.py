@@ -24,12 +24,12 @@ from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord, TopicPartition
 from chronik.limits import KIB, MIB
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal.reporting import Column
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
-PIPELINES_TOPIC: Final = "__chronik_pipelines"
 PARTITION: Final = TopicPartition(PIPELINES_TOPIC, 0)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3

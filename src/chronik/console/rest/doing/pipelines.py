@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from chronik.broker.requests.samples import PIPELINES_TOPIC
 from chronik.client.cluster import raise_for
 from chronik.client.offsets import LATEST
 from chronik.client.records import TopicPartition
@@ -28,6 +27,7 @@ from chronik.console.rest.shapes.pipelines import (
     SampleRows,
     TableColumn,
 )
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 
