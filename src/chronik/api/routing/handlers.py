@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chronik.api.routing.audited import audited
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.api.shared.long_answers import Long
+from chronik.kept_modules import KEPT
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
@@ -41,9 +42,23 @@ class _Handlers(dict[int, Handler]):
 
 HANDLERS = _Handlers()
 
+COMMON: Final = frozenset(
+    (
+        *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "InitProducerId"),
+        *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
+    )
+)
+"""What is asked for by whoever writes and reads."""
+
 
 async def import_the_rest() -> None:
-    """Imports them bit by bit once the node has started: installing another version then changes nothing in it."""
-    for key in APIS:
-        HANDLERS[key]
+    """Imports, bit by bit once the node has started, what is common, and keeps all others as they are installed now:
+    installing another version then changes nothing in it."""
+    for key, api in APIS.items():
+        if api.name in COMMON:
+            HANDLERS[key]
+            await asyncio.sleep(0)
+    for _ in KEPT.keep(
+        f"chronik.{room}.{api.module}" for room in ("api", "protocol.messages") for api in APIS.values()
+    ):
         await asyncio.sleep(0)
