@@ -99,9 +99,11 @@ def test_every_room_is_named() -> None:
     text = ARCHITECTURE.read_text(encoding="utf-8")
     rooms = [init.parent.relative_to(HOUSE) for init in HOUSE.rglob("__init__.py") if init.parent != HOUSE]
     assert len(rooms) > 40
-    assert [str(room) for room in rooms if f"{room.name}/" not in text] == []
+    unnamed = [str(room) for room in rooms if f"{room.name}/" not in text]
+    assert not unnamed, f"a new room is named under The rooms in {named(ARCHITECTURE)}"
     loose = [file.stem for file in HOUSE.glob("*.py") if not file.stem.startswith("__")]
-    assert [name for name in loose if not re.search(rf"\b{name}\b", text)] == []
+    unnamed = [name for name in loose if not re.search(rf"\b{name}\b", text)]
+    assert not unnamed, f"a new module beside the rooms is named at the end of The rooms in {named(ARCHITECTURE)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
