@@ -16,7 +16,8 @@ from tests.raw import RawClient
 
 WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 LISTS = {"ListGroups", "ListTransactions", "DescribeCluster"}
-"""Everybody may ask for them, and gets what they may see: tests/api/test_what_one_may_not_see_is_left_out.py."""
+"""Everybody may ask for them, and gets what they may see, if there is anything to see:
+tests/api/test_what_one_may_not_see_is_left_out.py."""
 ELSEWHERE = {
     "Metadata": {"Create Topic", "Create Cluster"},
     "CreateTopics": {"DescribeConfigs Topic"},
