@@ -26,6 +26,8 @@ SCRATCH_BYTES: Final = 64 * KIB
 REPLIES_UNREAD_BYTES_MAX: Final = 64 * KIB
 """What TLS itself has to say (new keys, farewells) to who reads nothing. Each reply has some dozens of bytes."""
 
+SMALL_RECORD_BYTES_MAX: Final = 4 * KIB
+
 ALL_OF_BUFFER: Final = 0
 """What `read` takes for "as much as there is room for"."""
 
@@ -232,28 +234,28 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _fill(self, buffer: memoryview) -> int:
         """Decrypts into the buffer what there is, record by record, and returns how much it was. Some clients make a
-        record of TLS of each of Kafka's: a call for each is all that may be spent on it."""
-        read = cast(Callable[[int, memoryview], int], cast(ssl.SSLObject, self._ssl).read)
-        incoming, size = self._incoming, len(buffer)
-        filled, rest = 0, buffer
-        self._has_more = False
+        record of TLS of each of Kafka's: a call for each is all that may be spent on it. Whether there is another is
+        asked only after large ones, and where one came alone: OpenSSL tells, but by an exception."""
+        read = cast("Callable[[int, memoryview], int]", cast(ssl.SSLObject, self._ssl).read)
+        incoming, rest = self._incoming, buffer
         try:
-            while count := read(ALL_OF_BUFFER, rest):
-                filled += count
-                if filled == size:
-                    self._has_more = True
-                    return filled
-                if not incoming.pending:
-                    return filled
-                rest = buffer[filled:]
-            self._is_over(None)
+            count = read(ALL_OF_BUFFER, rest)
+            small_bytes_max = SMALL_RECORD_BYTES_MAX if incoming.pending else 0
+            while count:
+                rest = rest[count:]
+                if count > small_bytes_max and not incoming.pending:
+                    break
+                count = read(ALL_OF_BUFFER, rest)
+            if not count and rest:
+                self._is_over(None)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
             self._is_over(None)
         except (ssl.SSLError, OSError) as error:
             self._is_over(reason_of(error))
-        return filled
+        self._has_more = not rest
+        return len(buffer) - len(rest)
 
     def _is_over(self, failure: str | None) -> None:
         """Closes after what was decrypted has been handled."""
