@@ -143,7 +143,7 @@ class Broker:
         try:
             place = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
             # Only what is not as usual: nodes of earlier versions know of none of it.
-            beside = {DETOURS: self.detours} if self.detours else {}
+            beside: dict[str, Any] = {DETOURS: self.detours} if self.detours else {}
             beside |= {} if self.keeps_requests else {KEEPS_REQUESTS: False}
             self._control.send({"data_dir": self.data_dir} | place | self._config | beside)
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
