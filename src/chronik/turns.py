@@ -6,7 +6,9 @@ each gets at least one request answered when its turn comes, and in between the 
 
 Whoever has not said yet who it is where that is asked, a stranger, queues up with the first request already, and behind
 the others of its address: addresses take turns. So whoever tries passwords on a thousand connections waits for himself,
-and neither those who are let in nor those who come from elsewhere wait for him.
+and neither those who are let in nor those who come from elsewhere wait for him. Strangers have less time in a turn: who
+logs in waits for half a dozen turns. They have hardly any while a crowd is at the door: nobody knows who is in it, and
+whoever comes behind it, as everybody does who is accepted, would wait for all those turns.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from typing import Final, Protocol
 
 TURN_SECONDS_MAX: Final = 0.005
 """Time for requests that were sent ahead, in one turn of the loop. Others wait that much longer at most."""
+
+STRANGERS_SECONDS_MAX: Final = 0.002
+"""Time for strangers, in one turn of the loop: twenty times what it takes to look which sockets have something."""
 
 
 class Waiting(Protocol):
@@ -33,41 +38,82 @@ class TakingTurns(Protocol):
 
 class Turns:
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], monotonic: Callable[[], float] = time.monotonic
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        monotonic: Callable[[], float] = time.monotonic,
+        crowd: int | None = None,
     ) -> None:
+        """So many who come in one turn are a crowd, behind which there may be more."""
         self._call_soon = call_soon
         self._monotonic = monotonic
+        self._crowd = crowd
+        self._came = 0  # in this turn
+        self._is_crowded = False
+        self._is_begun = False
         self._ends_at: float | None = None
         """None until somebody asks in this turn."""
-        self._waiting: dict[Waiting | str, dict[Waiting, None]] = {}
-        """By whose turn it is, the next first: a connection's own, or that of an address, which its strangers share."""
+        self._strangers_end_at: float | None = None
+        self._waiting: dict[Waiting, None] = {}
+        """The next first."""
+        self._strangers: dict[str, dict[Waiting, None]] = {}
+        """By their addresses; the next first."""
 
     def has_time(self) -> bool:
         """Whether one more request may be answered in this turn."""
         now = self._monotonic()
         if self._ends_at is None:
+            self._begin()
             self._ends_at = now + TURN_SECONDS_MAX
-            self._call_soon(self._next)
         return now < self._ends_at
 
     def is_due(self, stranger: Waiting, address: str) -> bool:
         """Whether a stranger may be answered now; if not, it is queued."""
-        if address not in self._waiting and self.has_time():
+        if address not in self._strangers and self._has_time_for_strangers():
             return True
         self.wait(stranger, address)
         return False
 
+    def came(self) -> None:
+        """Notes that one more was accepted."""
+        self._came += 1
+        self._begin()
+
     def wait(self, connection: Waiting, address: str | None = None) -> None:
         """Queues the connection, which goes on in a later turn: a stranger behind those of its address."""
-        self._waiting.setdefault(connection if address is None else address, {}).setdefault(connection)
+        if address is None:
+            self._waiting.setdefault(connection)
+        else:
+            self._strangers.setdefault(address, {}).setdefault(connection)
+
+    def _has_time_for_strangers(self) -> bool:
+        now = self._monotonic()
+        if self._strangers_end_at is None:
+            self._begin()
+            self._strangers_end_at = now + (0.0 if self._is_crowded else STRANGERS_SECONDS_MAX)
+        return now < self._strangers_end_at
+
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._call_soon(self._next)
 
     def _next(self) -> None:
-        self._ends_at = None
+        """One of each kind goes on in every turn, however little time there is."""
+        self._is_begun = False
+        self._ends_at = self._strangers_end_at = None
+        self._is_crowded, self._came = self._crowd is not None and self._came >= self._crowd, 0
         while self._waiting and self.has_time():
-            whose = next(iter(self._waiting))
-            queue = self._waiting.pop(whose)
-            connection = next(iter(queue))
-            del queue[connection]
-            if queue:
-                self._waiting[whose] = queue  # last in line again
-            connection.go_on()
+            self._go_on(self._waiting)
+        is_first = True
+        while self._strangers and (self._has_time_for_strangers() or is_first):
+            is_first = False
+            address = next(iter(self._strangers))
+            queue = self._strangers.pop(address)
+            if len(queue) > 1:
+                self._strangers[address] = queue  # last in line again
+            self._go_on(queue)
+
+    def _go_on(self, queue: dict[Waiting, None]) -> None:
+        connection = next(iter(queue))
+        del queue[connection]
+        connection.go_on()

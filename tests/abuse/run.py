@@ -30,7 +30,8 @@ probe, in a process of its own, produces one record of 100 bytes with acks=1 eve
 every 20 ms for what costs it nothing, which tells how long its event loop was held. Both times are judged less the
 time in which the node's loop or the client was ready to run and another process had the core (the kernel counts it);
 the raw times are in brackets, and behind them the probe's raw p99 in the two seconds before the attack. Memory is the
-growth of the largest node at its peak.
+growth of the largest node at its peak. Nodes are as users have them: the list of requests that brokers of tests keep,
+a sixth of the loop's time where small requests come at full speed, is switched off.
 
 Where a listener with TLS or logins is attacked, the attacker comes from one address and the probe from another, through
 the same listener: with what it is connected by already, and every 100 ms anew. Such an arrival is the connection, TLS,

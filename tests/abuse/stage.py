@@ -23,7 +23,7 @@ from chronik.testing.ports import HOST, ReservedPorts
 from tests.abuse import probe
 from tests.abuse.attack import CLUSTER, NODE, Attack, Target
 from tests.abuse.budget import Figures
-from tests.abuse.doors.door import Door, GuardedNode, StageCluster, entrance
+from tests.abuse.doors.door import Door, GuardedNode, StageCluster, as_users_have_it, entrance
 from tests.abuse.processes import Process
 from tests.abuse.watching import Seen, Watch
 
@@ -67,7 +67,7 @@ def _cluster(attack: Attack, new_node: Callable[..., ClusterNode], home: Path) -
 def _node(attack: Attack, new_node: Callable[..., ClusterNode], home: Path) -> Iterator[Target]:
     reserved = ReservedPorts(2)
     kafka, http = (Address(HOST, port) for port in reserved.ports)
-    node = new_node(home / "node", kafka, http, node_id=1, **attack.config)
+    node = as_users_have_it(new_node(home / "node", kafka, http, node_id=1, **attack.config))
     try:
         node.start()
         _probe_leader(node.bootstrap, copies=1)

@@ -24,7 +24,7 @@ NAMES = st.text("ab", min_size=1, max_size=4)
 ACLS = st.builds(
     Acl,
     st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
-    NAMES | st.just("*"),
+    NAMES | st.sampled_from(["*", "hard", "hardcode"]),  # Kafka asks for a resource of this name first
     st.sampled_from([LITERAL, PREFIXED]),
     st.sampled_from(["User:alice", "User:bob", "User:*", "Group:alice"]),
     st.sampled_from(["*", HOST, "10.0.0.2"]),
@@ -157,8 +157,12 @@ def test_an_idempotent_producer_needs_a_topic_that_it_may_write_to() -> None:
     assert not may_write_some(write, topic_acl("*", **deny))
     assert not may_write_some(write, topic_acl("t", **deny))
     assert not may_write_some(prefixed, topic_acl("t", pattern=PREFIXED, **deny))
+    assert not may_write_some(prefixed, topic_acl("te", pattern=PREFIXED, **deny))
     assert may_write_some(prefixed, topic_acl("te", **deny))
     assert may_write_some(everywhere, topic_acl("t", pattern=PREFIXED, **deny))
+    of_stars, the_asked_for = topic_acl("*", pattern=PREFIXED, **deny), topic_acl("hardcode", **deny)
+    assert may_write_some(everywhere, the_asked_for, of_stars), "what begins with a star is not everything"
+    assert not may_write_some(topic_acl("*", Operation.WRITE, pattern=PREFIXED), of_stars)
 
 
 def test_operations_are_told_as_bits() -> None:

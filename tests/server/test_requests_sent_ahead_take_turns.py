@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from chronik.config import Address
 from chronik.exchange import Peer, Pending, Response
-from chronik.server.listener import Listener
-from chronik.turns import TURN_SECONDS_MAX, Turns
-from tests.server.test_connections import Echo, framed, listening, read_frame, run, until
+from chronik.server.listener import ACCEPTED_PER_TURN, Listener
+from chronik.turns import STRANGERS_SECONDS_MAX, TURN_SECONDS_MAX, Turns
+from tests.server.test_connections import DEADLINE_SECONDS, Echo, framed, listening, read_frame, run, until
 
 
 class Loop:
@@ -184,3 +185,63 @@ def test_strangers_get_their_turns_by_address() -> None:
     while loop.soon:
         loop.turn()
     assert served == ["a", "d", "b", "c"]
+
+
+def test_strangers_have_less_of_a_turn_and_who_is_let_in_goes_first() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now)
+    busy = Busy(loop, turns, 1_000, TURN_SECONDS_MAX / 10)
+    strangers = [Busy(loop, turns, 1, STRANGERS_SECONDS_MAX / 4) for _ in range(20)]
+    busy.go_on()
+    for each in strangers:
+        if turns.is_due(each, "one"):
+            each.go_on()
+    assert sum(each.requests for each in strangers) == 16
+    before = busy.requests
+    loop.turn()
+    assert before - busy.requests == 10
+    assert sum(each.requests for each in strangers) == 12
+
+
+CROWD = 16
+
+
+def test_while_a_crowd_is_at_the_door_strangers_get_one_request_answered_in_a_turn() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now, CROWD)
+    strangers = [Busy(loop, turns, 1, 0.0) for _ in range(20)]
+
+    def left_after(came: int) -> int:
+        for _ in range(came):
+            turns.came()
+        loop.turn()
+        return sum(each.requests for each in strangers)
+
+    left_after(CROWD)
+    assert not any(turns.is_due(each, "one") for each in strangers)
+    assert [left_after(CROWD), left_after(CROWD)] == [19, 18]
+    assert left_after(CROWD - 1) == 0
+
+
+def test_who_comes_behind_a_crowd_does_not_wait_for_its_requests() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        listener = Listener({"ASKS": Address("127.0.0.1", 0)}, slow, gated={"ASKS"})
+        address = (await listener.bind())["ASKS"]
+        await listener.serve()
+        turns = 20
+        crowd = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(turns * ACCEPTED_PER_TURN)]
+        other = socket.create_connection(address, 10)  # nobody was accepted so far: the loop has had no turn
+        try:
+            for each in crowd:
+                each.sendall(framed(b"stranger"))
+            other.sendall(framed(b"other"))
+            await until(lambda: b"other" in slow.handled)
+            assert slow.handled.index(b"other") < 2 * turns, "they were about two milliseconds' worth in each turn"
+        finally:
+            for each in (*crowd, other):
+                each.close()
+            await listener.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))

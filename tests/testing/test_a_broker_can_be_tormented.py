@@ -161,6 +161,14 @@ def test_last_requests_tell_who_asked_what_and_how_it_went(chronik_broker: Broke
     assert "Fetch v12" not in chronik_broker.log, "requests are kept for who asks, not logged"
 
 
+def test_a_broker_that_is_measured_notes_no_requests(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.keeps_requests = False
+    with broker:
+        AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10)
+        assert broker.last_requests() == []
+
+
 def test_misspelt_names_are_refused_before_anything_happens(chronik_broker: Broker) -> None:
     with pytest.raises(ValueError, match="no API is called 'Produec'"):
         chronik_broker.fail("Produec", "NOT_LEADER_OR_FOLLOWER")

@@ -36,7 +36,7 @@ class NoTurns(Turns):
 
     @property
     def waiting(self) -> list[Waiting]:
-        return [each for queue in self._waiting.values() for each in queue]
+        return list(self._waiting)
 
 
 class Owner:

@@ -108,6 +108,10 @@ class FetchPlan:
             self._changed.pop(key, None)
             self._resting[key] = None
 
+    def rested(self, now: float) -> list[Key]:
+        """Returns the partitions whose rest is over, and which the next request asks for."""
+        return [key for key in self._resting if self.followed[key].rests_until <= now]
+
     def unopened(self) -> list[Replica]:
         """Returns the replicas whose logs have to be opened before they can be asked for."""
         replicas = (self.followed[key].replica for key in self._changed)
@@ -127,7 +131,7 @@ class FetchPlan:
     # -- fetches ------------------------------------------------------------------------------------------------------
 
     def request(self, broker_epoch: int, now: float) -> FollowerFetch:
-        for key in [key for key in self._resting if self.followed[key].rests_until <= now]:
+        for key in self.rested(now):
             del self._resting[key]
             self._changed[key] = None
         if self._session_id == NO_SESSION:

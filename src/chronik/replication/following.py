@@ -194,6 +194,8 @@ class LeaderFetcher:
         for replica in self._plan.incomplete():
             await self._cut_where_it_is_missing(replica)
         await _make_durable(self._plan.undurable())
+        for key in self._plan.rested(self._clock.monotonic()):
+            self._rest_if_throttled(key, self._plan.followed[key].replica)
         request = self._plan.request(self._broker_epoch(), self._clock.monotonic())
         self._is_waiting = True
         try:
@@ -247,10 +249,13 @@ class LeaderFetcher:
             self._plan.changed(key)
         if has_written:
             self._throttle.copied(replica, self._node_id, len(portion.records))
-            pause = self._throttle.delay(replica, self._node_id)
-            if pause > 0:
-                self._plan.rest(key, self._clock.monotonic() + pause)
+            self._rest_if_throttled(key, replica)
         return has_written
+
+    def _rest_if_throttled(self, key: Key, replica: Replica) -> None:
+        pause = self._throttle.delay(replica, self._node_id)
+        if pause > 0:
+            self._plan.rest(key, self._clock.monotonic() + pause)
 
     async def _mend(self, key: Key, followed: Followed, portion: Portion) -> None:
         replica = followed.replica

@@ -17,6 +17,10 @@ from chronik.metadata.stores.store import MetadataStore
 
 EVERY_REPLICA: Final = "*"
 
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""Whoever waits asks again after this time at the latest: meanwhile operators may have allowed more. Kafka, too, looks
+once in a second."""
+
 
 class ReplicationThrottle:
     """`side` is "leader" or "follower": this node's part in the copying."""
@@ -29,18 +33,29 @@ class ReplicationThrottle:
         self._configs = configs
         self._clock = clock
         self._free_at = 0.0
+        self._rate = 1
+        """At which it is free then."""
 
     def delay(self, replica: Replica, follower: int) -> float:
-        """Returns the seconds until more of the partition may be copied to the broker `follower`."""
+        """Returns the seconds until more of the partition may be copied to the broker `follower`, or until it is to be
+        asked again."""
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0
-        return max(self._free_at - self._clock.monotonic(), 0.0)
+        return min(self._owed_seconds(rate), LOOK_AGAIN_SECONDS)
 
     def copied(self, replica: Replica, follower: int, size: int) -> None:
         rate = self._configs.broker_int(self._rate_key)
         if rate < LONG_MAX and self._is_throttled(replica, follower):
-            self._free_at = max(self._free_at, self._clock.monotonic()) + size / max(rate, 1)
+            self._free_at = self._clock.monotonic() + self._owed_seconds(rate) + size / self._rate
+
+    def _owed_seconds(self, rate: int) -> float:
+        """What was copied and is not paid for: so many bytes, which take another time when the rate is another."""
+        now, before = self._clock.monotonic(), self._rate
+        self._rate = max(rate, 1)
+        owed = max(self._free_at - now, 0.0) * before / self._rate
+        self._free_at = now + owed
+        return owed
 
     def _is_throttled(self, replica: Replica, follower: int) -> bool:
         topic = self._store.image.held_topics.get(replica.topic_id)

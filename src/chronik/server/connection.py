@@ -15,20 +15,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, Protocol, cast
 
 from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Pending, Response
 from chronik.limits import (
     FRAME_RATE_BYTES_MIN,
     REQUESTS_QUEUED_MAX,
-    RESPONSE_RATE_BYTES_MIN,
     RESPONSES_UNSENT_BYTES_MAX,
 )
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Place
-from chronik.server.send_queue import bytes_in_system, has_hung_up
+from chronik.server.send_queue import has_hung_up
+from chronik.server.unread import UnreadResponses
 from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
@@ -78,8 +78,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._throttled: asyncio.TimerHandle | None = None  # until then nothing is read or handled
         self._held = 0  # bytes of large requests that wait to be handled or answered
-        self._unsent = 0  # bytes of responses that count as not read
-        self._reading = (0.0, 0)  # when its client was last seen reading them, and how much there was to read then
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self._pace = (0.0, 0)  # when its pace was last measured, and how much had arrived by then
@@ -87,13 +85,16 @@ class Connection(asyncio.BufferedProtocol):
         self.refusal = ""
         """Why it is not let in, when it is not."""
         self.peer = Peer("?", 0, number, name, is_let_in=name not in listener.gated)
-        self._deadline: asyncio.TimerHandle | None = None  # by when its client has said who it is
+        self._end: asyncio.TimerHandle | None = None  # when it ends by itself, and how
+        self._has_left = False  # whether its client was told why it ends, and had time to read it
         self._transport: asyncio.Transport
+        self._unread: UnreadResponses
 
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._unread = UnreadResponses(self._transport, self._listener.outbox)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.peer.host, self.peer.port = name[0], name[1]
@@ -112,21 +113,25 @@ class Connection(asyncio.BufferedProtocol):
         allowed = self._listener.limits
         self._reader.allow(min(allowed.unauthenticated_frame_bytes, allowed.frame_bytes))
         told = f"it did not say who it is within {allowed.authentication_seconds:g} s"
-        self._deadline = self._loop.call_later(allowed.authentication_seconds, self.close, told)
+        self._end_after(allowed.authentication_seconds, self.close, told)
         self.peer.when_let_in = self._let_in
 
     def _let_in(self) -> None:
-        self._end_deadline()
+        self._forget_end()
         self._reader.allow(self._listener.limits.frame_bytes)
 
-    def _end_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _end_after(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
+        self._forget_end()
+        self._end = self._loop.call_later(seconds, end, *arguments)
+
+    def _forget_end(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
-        self._end_deadline()
+        self._forget_end()
         if self._throttled is not None:
             self._throttled.cancel()
         self._queue.clear()
@@ -135,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.clear()
         self._listener.release(self)
         self._writing_paused = False
-        self._count_unsent()
+        self._unread.end()
         logger.debug("connection %d closed%s", self._number, f": {error}" if error else "")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -153,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._reader.in_frame and self.frame_began is None:
             self._client_owes(self.last_active)
-        if self._queue and (self.peer.is_let_in or self._listener.turns.is_due(self, self.peer.host)):
+        if self._queue and (self.peer.is_let_in or self._is_strangers_turn()):
             self._handle_queued()
         self._adjust_reading()
 
@@ -162,12 +167,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self._count_unsent()
-        self._reading = self._loop.time(), self._unread_bytes()
+        self._unread.begin(self._loop.time())
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._count_unsent()
+        self._unread.end()
         self.last_active = self._loop.time()
         self._handle_queued()
         self._adjust_reading()
@@ -219,11 +223,22 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def go_on(self) -> None:
-        """Handles more requests: it is this connection's turn again."""
-        self._handle_queued()
-        self._adjust_reading()
+        """Does what there is to do: it is this connection's turn again."""
+        if self._has_left:
+            self.close(self.peer.farewell)
+        self._send_answers()
+
+    def _is_strangers_turn(self) -> bool:
+        """Whether it is; if not, `go_on` is called when it is. All that strangers make the node do waits for its turn:
+        hundreds that were refused at about the same time are to be told so, and closed, at about the same time."""
+        return self._listener.turns.is_due(self, self.peer.host)
 
     def _answered(self, _response: asyncio.Future[Response]) -> None:
+        if not self._closing and (self.peer.is_let_in or self._is_strangers_turn()):
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        """Those that are due, and handles the requests that waited for them."""
         if self._closing:
             return
         while self._slots and self._slots[0].response.done():
@@ -268,7 +283,12 @@ class Connection(asyncio.BufferedProtocol):
         """Leaves the client time to read why: some look at the end of a connection first, and miss what came before."""
         self._queue.clear()
         self.stop_reading()
-        self._loop.call_later(FAREWELL_SECONDS, self.close, self.peer.farewell)
+        self._end_after(FAREWELL_SECONDS, self._leave)
+
+    def _leave(self) -> None:
+        self._has_left = True
+        if self.peer.is_let_in or self._is_strangers_turn():
+            self.close(self.peer.farewell)
 
     def _send(self, response: Response) -> None:
         if response is None:
@@ -277,19 +297,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(response[0])
         else:
             self._transport.writelines(response)
-        if self._unsent:
-            since, unread = self._reading
-            self._reading = since, unread + sum(map(len, response))
-            self._count_unsent()
+        if self._unread.bytes:
+            self._unread.sent(sum(map(len, response)))
 
     # Limits
-
-    def _count_unsent(self) -> None:
-        """Counts only while it is worth it: the transport tells when there is more than the system takes at once."""
-        unsent = self._transport.get_write_buffer_size() if self._writing_paused else 0
-        growth = unsent - self._unsent
-        self._unsent = unsent
-        self._listener.outbox.count(growth)
 
     def _adjust_reading(self) -> None:
         if self._closing:
@@ -338,24 +349,12 @@ class Connection(asyncio.BufferedProtocol):
         return not self._transport.is_closing() and has_hung_up(self._transport.get_extra_info("socket"))
 
     def look_whether_it_reads(self, now: float) -> None:
-        """Notes whether the client reads its responses: a slow one that does is not stuck."""
-        if not self._unsent:
-            return
-        self._count_unsent()
-        since, before = self._reading
-        unread = self._unread_bytes()
-        if unread < before and before - unread >= RESPONSE_RATE_BYTES_MIN * (now - since):
-            self._reading = now, unread
+        if self._unread.are_read(now):
             self.last_active = now
-
-    def _unread_bytes(self) -> int:
-        if self._transport.is_closing():  # its descriptor may be gone, or another's
-            return self._unsent
-        return self._unsent + bytes_in_system(self._transport.get_extra_info("socket"))
 
     def unread_seconds(self, now: float) -> float:
         """Returns how long its client has not read its responses; 0 when it has none to read."""
-        return now - self._reading[0] if self._unsent else 0.0
+        return self._unread.seconds(now)
 
     def is_too_slow(self, now: float) -> bool:
         """Whether the client owes the rest of a large request, and sends it more slowly than it must while others wait
@@ -389,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
         logger.info("connection %d from %s:%d closed: %s", self._number, self.peer.host, self.peer.port, reason)
         self._transport.close()
         # A client that does not read must not keep a closed connection alive.
-        self._loop.call_later(self._listener.limits.linger_seconds, self._transport.abort)
+        self._end_after(self._listener.limits.linger_seconds, self._transport.abort)
 
 
 def _counted(size: int) -> int:

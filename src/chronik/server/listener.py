@@ -89,7 +89,7 @@ class Listener:
         """Takes the ports, and returns their addresses (a port of 0 becomes a real one). Raises OSError; call `stop`
         then too."""
         self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop.call_soon)
+        self.turns = Turns(self.loop.call_soon, crowd=ACCEPTED_PER_TURN)
         self._all_closed = asyncio.Event()
         bound = {}
         for name, address in self._addresses.items():
@@ -185,6 +185,7 @@ class Listener:
 
     def take_place(self, host: str) -> Place | str:
         """Counts one that was accepted, until its place is given back. Returns why not if it may not come."""
+        self.turns.came()
         if not self.has_place():
             return f"{len(self._connections)} connections are open"
         now = self.loop.time()

@@ -27,7 +27,8 @@ EXIT_ORPHANED = 3
 
 DETOURS = "detours"
 FIRST_USER = "first_user"
-"""What the config's line has beside the config: see `Broker.detours`."""
+KEEPS_REQUESTS = "keeps_requests"
+"""What the config's line has beside the config: see `Broker.detours` and `Broker.keeps_requests`."""
 
 
 class Control:
@@ -101,10 +102,12 @@ def main() -> int:
     told = json.loads(commands.readline())
     take_detours(told.pop(DETOURS, {}))
     name_and_password = told.pop(FIRST_USER, None)
+    keeps_requests = told.pop(KEEPS_REQUESTS, True)
     config = load_config(None, {}, **told)
     faults = Faults()
     seen = SeenRequests(also_logged=config.log_level == "debug")
-    seen.watch(logging.getLogger("chronik.api"))
+    if keeps_requests:
+        seen.watch(logging.getLogger("chronik.api"))
     control = Control(commands, answers, faults, seen)
     first = None
     if name_and_password is not None:

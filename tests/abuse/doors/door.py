@@ -118,13 +118,19 @@ class StageCluster(Cluster):
         super().__init__(3, folder, **config)
 
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
-        return self._make(folder, kafka, http, **config)
+        return as_users_have_it(self._make(folder, kafka, http, **config))
 
     def close(self) -> None:
         super().close()
         for node in self.nodes.values():
             if isinstance(node, GuardedNode):
                 node.release()
+
+
+def as_users_have_it(node: ClusterNode) -> ClusterNode:
+    """Without what only tests need, which would be measured, too."""
+    node.keeps_requests = False
+    return node
 
 
 def entrance(node: ClusterNode) -> Address:

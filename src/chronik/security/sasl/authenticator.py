@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Final
@@ -72,13 +72,31 @@ class Authenticator:
     async def answer(self, session: Session, peer: Peer, data: bytes) -> Answer:
         """Returns what to say to the client's message; if it is an error, after a while: the same for all errors,
         however long it took to find them. Raises Disconnect."""
+        answer = self.answer_at_once_or_later(session, peer, data)
+        return answer if isinstance(answer, Answer) else await answer
+
+    def answer_at_once_or_later(self, session: Session, peer: Peer, data: bytes) -> Answer | Awaitable[Answer]:
+        """As `answer`, and at once where nobody has to wait: the messages of SCRAM take no thread, and are too many,
+        when somebody tries passwords, for a task each."""
         began = self._clock.monotonic()
         outcome = session.step(data)
+        if isinstance(outcome, Derive | Validate):
+            return self._answer_worked_out(session, peer, outcome, began)
+        answer = self._settled(session, outcome)
+        return answer if answer.error is None else self._delayed(answer, began)
+
+    async def _answer_worked_out(self, session: Session, peer: Peer, asked: Derive | Validate, began: float) -> Answer:
+        outcome: Outcome = asked
         while isinstance(outcome, Derive | Validate):
             outcome = await self._worked_out(session.machine, outcome, peer.host)
-        answer = session.settle(outcome, self._clock.monotonic(), self._clock.now_ms())
-        if answer.error is not None:
-            await self.delay(began)
+        answer = self._settled(session, outcome)
+        return answer if answer.error is None else await self._delayed(answer, began)
+
+    def _settled(self, session: Session, outcome: Outcome) -> Answer:
+        return session.settle(outcome, self._clock.monotonic(), self._clock.now_ms())
+
+    async def _delayed(self, answer: Answer, began: float) -> Answer:
+        await self.delay(began)
         return answer
 
     async def delay(self, began: float) -> None:

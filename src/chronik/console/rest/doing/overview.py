@@ -102,7 +102,8 @@ class Counted:
 
     def __init__(self, image: Image) -> None:
         topics = list(image.topics.values())  # at once: nothing comes between
-        self.topics = len(topics)
+        self.internal_topics = sum(topic.internal for topic in topics)
+        self.topics = len(topics) - self.internal_topics
         self.partitions = 0
         self.under_replicated: list[str] = []
         self.offline: list[str] = []
@@ -205,6 +206,7 @@ def cluster_view(call: Call) -> ClusterView:
         agrees=agrees,
         compared_index=index,
         topics=counted.topics,
+        internal_topics=counted.internal_topics,
         partitions=counted.partitions,
         under_replicated=len(counted.under_replicated),
         offline=len(counted.offline),

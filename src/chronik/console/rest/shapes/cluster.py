@@ -71,7 +71,11 @@ class Summary(msgspec.Struct):
     """Whether the nodes that answer hold the same metadata; null when they cannot be compared."""
     compared_index: int | None
     topics: int
+    """Those that people made: as many as the list of topics shows."""
+    internal_topics: int
+    """Those that the cluster keeps for itself, which the list shows when asked to."""
     partitions: int
+    """Of all topics."""
     under_replicated: int
     offline: int
     groups: int

@@ -91,7 +91,7 @@ const local = (href) => (href.startsWith("#") ? href : `#${href.startsWith("/") 
 function tiles(cluster) {
   const tile = (label, value, href, bad) => h("a", { class: `tile ${bad && value ? "tile-bad" : ""}`, href, "data-focus": `tile-${label}` }, h("span", { class: "tile-value" }, format.count(value)), h("span", { class: "tile-label" }, label));
   return [
-    tile("topics", cluster.topics, link("topics")),
+    tile(cluster.internal_topics ? `topics, and ${format.count(cluster.internal_topics)} internal` : "topics", cluster.topics, link("topics")),
     tile("partitions", cluster.partitions, link("topics")),
     tile("not fully in sync", cluster.under_replicated, link("topics"), true),
     tile("offline", cluster.offline, link("topics"), true),
