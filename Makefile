@@ -99,8 +99,9 @@ quick: $(READY)
 # whatever the environment says of bytecode.
 quick test test-again long: export PYTHONDONTWRITEBYTECODE =
 
-# More workers than processors, since tests of clusters wait for most of their time; who runs beside whom: tests/lanes.py
-WORKERS ?= 4
+# More workers than processors, since tests of clusters wait for most of their time, and as many as all lanes have room for:
+# so each of them begins at once. Who runs beside whom: tests/lanes.py
+WORKERS ?= 5
 test: $(READY) $(CLIENTS) $(PACKAGING) $(SCHEMATHESIS)
 	@echo "== tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup

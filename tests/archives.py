@@ -13,6 +13,8 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +57,11 @@ def kafka_tools_archive() -> Path | None:
     return archive_of("kafka-tools", KAFKA_TOOLS.glob("*.jar"))
 
 
+def java_client_archive(library: Path) -> Path | None:
+    """Of one version of Kafka's client for Java, with the driver that tests ask."""
+    return archive_of(library.parent.name, library.glob("*.jar"))
+
+
 def spark_archive() -> Path | None:
     """For drivers, masters, workers and executors alike: their class path is the same."""
     try:
@@ -75,6 +82,26 @@ def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:
     with Broker() as broker:
         asked = ("--bootstrap-server", broker.bootstrap, "--describe", "--entity-type", "users")
         subprocess.run([*command, *asked], capture_output=True, check=True)
+
+
+def make_java_client(name: str, archive: Path, options: tuple[str, ...]) -> None:
+    """By a driver that does once what tests ask of it."""
+    from chronik.testing import Broker
+    from tests.clients.catalogue import CLIENTS
+    from tests.clients.drivers.wire import Record
+    from tests.clients.running import RunningClient, wait_for
+
+    java, *rest = CLIENTS[name].command
+    with Broker() as broker:
+        broker.create_topic("archived")
+        driver = RunningClient(
+            replace(CLIENTS[name], command=(java, *options, *making(archive), *rest)), broker.bootstrap
+        )
+        driver.produce("archived", [Record(b"key", b"value", partition=0)], idempotent=True)
+        member = driver.join("archived", ["archived"])
+        wait_for("a record", member.seen)
+        member.leave()
+        driver.close()  # it ends, and writes the archive
 
 
 def make_spark(archive: Path, options: tuple[str, ...]) -> None:
@@ -111,6 +138,8 @@ def main() -> None:
     NO_CONF.mkdir(parents=True, exist_ok=True)
     if KAFKA_TOOLS.exists():
         make_once(kafka_tools_archive(), make_kafka_tools, QUICK_TO_START)
+    for library in sorted((TOOLS / "java").glob("*/lib")):
+        make_once(java_client_archive(library), partial(make_java_client, library.parent.name), QUICK_TO_START)
     make_once(spark_archive(), make_spark, QUICK_TO_START)
 
 

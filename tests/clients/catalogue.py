@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.archives import java_client_archive, using
 from tests.jvms import SHORT_LIVED
 
 HERE = Path(__file__).parent
@@ -50,7 +51,8 @@ def _python(name: str, module: str, *arguments: str, administers: bool = False) 
 
 def _java(name: str) -> Client:
     library = TOOLS / "java" / name / "lib"
-    command = ("java", *JVM_OPTIONS, "-cp", f"{library}/*", "chronik.clients.Main")
+    archived = using(java_client_archive(library))
+    command = ("java", *JVM_OPTIONS, *archived, "-cp", f"{library}/*", "chronik.clients.Main")
     return Client(name, command, program="java", files=library / "client-driver-1.jar", administers=True)
 
 

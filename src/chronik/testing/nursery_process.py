@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS
+from chronik.protocol.compiling.compile import decoder, encoder
+from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.testing import broker_process
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
@@ -40,8 +42,11 @@ def load() -> None:
     import chronik.node.clustered
     import chronik.node.security.securing  # noqa: F401
 
-    for key in APIS:
+    for key, api in APIS.items():
         HANDLERS[key]
+        for version in range(api.min_version, api.max_version + 1):
+            decoder(REQUESTS[key], version)
+            encoder(RESPONSES[key], version)
     gc.collect()
     gc.freeze()  # else each child's first collection would copy everything
 

@@ -126,7 +126,8 @@ class Kio:
 
     def _read(self, cls: type[Struct], version: int, value: Any) -> Struct:
         arguments = {}
-        for ours, theirs in _beside_kio(cls, version, type(value)):
+        entity: Any = type(value)
+        for ours, theirs in _beside_kio(cls, version, entity):
             held = getattr(value, theirs.name)
             if isinstance(ours.element, type):
                 nested = ours.element
@@ -140,6 +141,7 @@ class Kio:
         return cls(**arguments)
 
 
+@cache  # the same for each of ten thousand elements
 def _beside_kio(cls: type[Struct], version: int, entity: Any) -> list[tuple[Field, Any]]:
     return matched(cls, version, [Theirs(each, each.name, _kio_kind(each)) for each in dataclass_fields(entity)])
 
@@ -244,9 +246,17 @@ class KafkaPython:
         return cls(**arguments)
 
 
+_BESIDE_KAFKA_PYTHON: dict[tuple[type[Struct], int, int], list[tuple[Field, Any]]] = {}
+"""By identity of theirs: they have no hash, and live as long as the classes that they describe."""
+
+
 def _beside_kafka_python(cls: type[Struct], version: int, struct: Any) -> list[tuple[Field, Any]]:
-    fields = [field for field in struct._fields if field.for_version_q(version)]
-    return matched(cls, version, [Theirs(each, each.name, _kafka_python_kind(each)) for each in fields])
+    key = cls, version, id(struct)
+    if key not in _BESIDE_KAFKA_PYTHON:
+        fields = [field for field in struct._fields if field.for_version_q(version)]
+        theirs = [Theirs(each, each.name, _kafka_python_kind(each)) for each in fields]
+        _BESIDE_KAFKA_PYTHON[key] = matched(cls, version, theirs)
+    return _BESIDE_KAFKA_PYTHON[key]
 
 
 def _kafka_python_kind(field: Any) -> str:
