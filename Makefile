@@ -1,6 +1,6 @@
 # The verbs of the project. `make demo` and `make test` work on a fresh clone: each sets up what it needs and says so.
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell tools/python)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -38,7 +38,7 @@ help:
 
 $(READY): pyproject.toml
 	@echo "== setting up $(VENV) (Python packages from PyPI)"
-	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	@$(or $(PYTHON),false) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Chronik needs Python 3.11 or newer")'
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
@@ -58,7 +58,7 @@ $(NETWORK): tools/clients/setup
 $(PACKAGING):
 	@echo "== setting up what packages are built and checked with (PyPI)"
 	@mkdir -p .tools
-	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv .tools/packaging || python3 -m venv .tools/packaging
+	@$(or $(PYTHON),false) -m venv .tools/packaging
 	@.tools/packaging/bin/pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=6.1' 'setuptools>=77' \
 		&& touch $@ || echo "build and twine could not be fetched: tests of packages are skipped"
 
@@ -66,7 +66,7 @@ $(PACKAGING):
 $(DOCS):
 	@echo "== setting up what the site of the docs is built with (PyPI)"
 	@mkdir -p .tools
-	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv .tools/docs || python3 -m venv .tools/docs
+	@$(or $(PYTHON),false) -m venv .tools/docs
 	@.tools/docs/bin/pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10' \
 		&& touch $@ || echo "mkdocs-material could not be fetched: the site is not built"
 
@@ -74,7 +74,7 @@ $(DOCS):
 $(SCHEMATHESIS):
 	@echo "== setting up what the admin API's document is tried with (PyPI)"
 	@mkdir -p .tools
-	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv .tools/schemathesis || python3 -m venv .tools/schemathesis
+	@$(or $(PYTHON),false) -m venv .tools/schemathesis
 	@.tools/schemathesis/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4,<5' \
 		&& touch $@ || echo "schemathesis could not be fetched: its tests are skipped"
 
