@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import importlib
 import sys
 from pathlib import Path
@@ -70,3 +71,30 @@ def test_a_module_that_fails_fails_again(kept: KeptModules) -> None:
 def test_what_is_not_kept_is_found_as_ever(kept: KeptModules) -> None:
     list(kept.keep(["house.lazy"]))
     assert not isinstance(importlib.import_module("house.not_asked_for").__loader__, KeptModules)
+
+
+def test_installs_without_sources_are_kept_too(kept: KeptModules, tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    compileall.compile_dir(house, quiet=1, legacy=True)
+    for source in house.rglob("*.py"):
+        source.unlink()
+    importlib.invalidate_caches()
+    assert len(list(kept.keep(["house.asked_for"]))) == 4
+    for compiled in house.rglob("*.pyc"):
+        compiled.unlink()
+    assert importlib.import_module("house.asked_for").later() == "old, too"
+
+
+def test_what_cannot_be_kept_is_told_and_found_as_ever(
+    kept: KeptModules, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as in the midst of an installation: a node that runs must not end by it."""
+    lazy = tmp_path / "house" / "lazy.py"
+    lazy.unlink()
+    (tmp_path / "house" / "room" / "imported.py").write_text("VALUE = 'half a li")
+    list(kept.keep(["house.asked_for", "house.lazy", "house.not_asked_for"]))
+    told = {record.getMessage().partition(" ")[0] for record in caplog.records}
+    assert told == {"house.lazy", "house.room.imported"}
+    lazy.write_text("VALUE = 'installed'\n")
+    assert importlib.import_module("house.lazy").VALUE == "installed"
+    assert isinstance(importlib.import_module("house.not_asked_for").__loader__, KeptModules)

@@ -7,14 +7,17 @@ for. So what is not loaded is kept as compiled code, compressed: a tenth of what
 
 from __future__ import annotations
 
+import logging
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from marshal import dumps, loads
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
+
+logger = logging.getLogger("chronik.node")
 
 PACKAGE: Final = __name__.partition(".")[0]
 FOLDER: Final = Path(__file__).parent
@@ -34,7 +37,8 @@ class KeptModules:
 
     def keep(self, names: Iterable[str]) -> Iterator[str]:
         """Keeps these modules and what they import, as far as it is ours and not loaded, and tells of each. It is a
-        generator so that its caller can let others have a turn."""
+        generator so that its caller can let others have a turn. What cannot be kept, such as in the midst of an
+        installation, is loaded later as it is then: that is told, and ends no node that runs."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         wanted = list(names)
@@ -42,17 +46,23 @@ class KeptModules:
             name = wanted.pop()
             if name in self._kept or name in sys.modules:
                 continue
-            code = self._keep(name)
-            wanted += _imported_by(code)
+            try:
+                wanted += self._keep(name)
+            except Exception as error:
+                logger.warning("%s is not kept as it is installed now: %s", name, error)
             yield name
 
-    def _keep(self, name: str) -> CodeType:
-        is_package, path = _place_of(name)
-        code = SourceFileLoader(name, str(path)).get_code(name)
+    def _keep(self, name: str) -> list[str]:
+        """Returns what it imports."""
+        spec = _spec_of(name)
+        if spec is None or spec.origin is None:
+            raise ImportError("there is no such module")
+        code = cast(SourceFileLoader, spec.loader).get_code(name)
         if code is None:
-            raise ImportError(f"{name} has no code")
-        self._kept[name] = _Kept(str(path), is_package, zlib.compress(dumps(code)))
-        return code
+            raise ImportError("it has no code")
+        imported = list(_imported_by(code))
+        self._kept[name] = _Kept(spec.origin, _is_package(spec), zlib.compress(dumps(code)))
+        return imported
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         kept = self._kept.get(name)
@@ -72,14 +82,14 @@ class KeptModules:
         del self._kept[module.__name__]
 
 
-class _Place(NamedTuple):
-    is_package: bool
-    path: Path
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Returns where Python finds it, whether there are sources or not. No package is loaded for that."""
+    folder = FOLDER.parent.joinpath(*name.split(".")[:-1])
+    return PathFinder.find_spec(name, [str(folder)])
 
 
-def _place_of(name: str) -> _Place:
-    path = FOLDER.joinpath(*name.split(".")[1:])
-    return _Place(True, path / "__init__.py") if path.is_dir() else _Place(False, path.with_suffix(".py"))
+def _is_package(spec: ModuleSpec | None) -> bool:
+    return spec is not None and spec.submodule_search_locations is not None
 
 
 def _imported_by(code: CodeType) -> Iterator[str]:
@@ -89,9 +99,9 @@ def _imported_by(code: CodeType) -> Iterator[str]:
         if name == PACKAGE or name.startswith(f"{PACKAGE}."):
             parts = name.split(".")
             yield from (".".join(parts[:length]) for length in range(2, len(parts) + 1))
-            if _place_of(name).is_package:
+            if _is_package(_spec_of(name)):
                 within = (f"{name}.{other}" for other in code.co_names if "." not in other)
-                yield from (other for other in within if _place_of(other).path.exists())
+                yield from (other for other in within if _spec_of(other) is not None)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _imported_by(constant)

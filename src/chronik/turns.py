@@ -66,6 +66,13 @@ class Turns:
             self._ends_at = now + TURN_SECONDS_MAX
         return now < self._ends_at
 
+    def may_go_on(self, connection: Waiting) -> bool:
+        """Whether one more of its requests may be answered in this turn; if not, it is queued."""
+        if self.has_time():
+            return True
+        self.wait(connection)
+        return False
+
     def is_due(self, stranger: Waiting, address: str) -> bool:
         """Whether a stranger may be answered now; if not, it is queued."""
         if address not in self._strangers and self._has_time_for_strangers():
@@ -84,6 +91,14 @@ class Turns:
             self._waiting.setdefault(connection)
         else:
             self._strangers.setdefault(address, {}).setdefault(connection)
+
+    def forget(self, connection: Waiting, address: str) -> None:
+        """Takes one that has ended out of the queues: others come for its place, and need not wait for its turn too."""
+        self._waiting.pop(connection, None)
+        if address in self._strangers:
+            self._strangers[address].pop(connection, None)
+            if not self._strangers[address]:
+                del self._strangers[address]
 
     def _has_time_for_strangers(self) -> bool:
         now = self._monotonic()

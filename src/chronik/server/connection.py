@@ -19,11 +19,7 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol, cast
 
 from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Pending, Response
-from chronik.limits import (
-    FRAME_RATE_BYTES_MIN,
-    REQUESTS_QUEUED_MAX,
-    RESPONSES_UNSENT_BYTES_MAX,
-)
+from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Place
@@ -117,8 +113,9 @@ class Connection(asyncio.BufferedProtocol):
         self.peer.when_let_in = self._let_in
 
     def _let_in(self) -> None:
-        self._forget_end()
-        self._reader.allow(self._listener.limits.frame_bytes)
+        if not self._closing:  # who it is may be found out too late: then its end stays as it is
+            self._forget_end()
+            self._reader.allow(self._listener.limits.frame_bytes)
 
     def _end_after(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
         self._forget_end()
@@ -138,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             slot.response.cancel()
         self._slots.clear()
+        self._listener.turns.forget(self, self.peer.host)
         self._listener.release(self)
         self._writing_paused = False
         self._unread.end()
@@ -218,8 +216,8 @@ class Connection(asyncio.BufferedProtocol):
             if self.peer.throttled_seconds:
                 self._throttle()
                 return
-            if queue and not self._listener.turns.has_time():
-                self._listener.turns.wait(self, None if self.peer.is_let_in else self.peer.host)
+            turns = self._listener.turns
+            if queue and not (turns.may_go_on(self) if self.peer.is_let_in else self._is_strangers_turn()):
                 return
 
     def go_on(self) -> None:
