@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -68,6 +68,13 @@ class ShownNode:
         assert answer.status == 200
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         return Scraped(answer.body.decode())
+
+    async def scrape_until(self, holds: Callable[[Scraped], bool]) -> Scraped:
+        """What is summed over topics may be of a moment ago: a look at all of them is followed by a rest."""
+        async with asyncio.timeout(30):
+            while not holds(told := await self.scrape()):
+                await asyncio.sleep(0.01)
+        return told
 
     @property
     def http(self) -> Address:
