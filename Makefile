@@ -130,6 +130,8 @@ WORKLOAD ?= all
 RATE ?= 120
 REPLICATION ?= 3
 STEPS ?=
+# Whoever watches looks as often as they can.
+chaos chaos-seeds: export CHRONIK_LONG = 1
 chaos: $(READY) $(NETWORK)
 	@$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED) --faults $(FAULTS) --workload $(WORKLOAD) \
 		--rate $(RATE) --replication $(REPLICATION) $(if $(STEPS),--steps $(STEPS))

@@ -73,7 +73,7 @@ class Subject:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    path = shutil.which("chromium")
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

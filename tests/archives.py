@@ -35,12 +35,13 @@ SPARK_SECONDS_MAX: Final = 600.0
 
 
 def archive_of(name: str, jars: Iterable[Path]) -> Path | None:
-    """Where it lies if there is one for these jars and this Java. None without a Java."""
+    """Where it lies if there is one for these jars and this Java, which knows them by size and time. None without a
+    Java."""
     try:
         release = (find_java().home / "release").read_bytes()
     except (JavaMissing, OSError):
         return None
-    files = "".join(f"{jar.resolve()} {jar.stat().st_size}\n" for jar in sorted(jars))
+    files = "".join(f"{jar.resolve()} {(stat := jar.stat()).st_size} {stat.st_mtime_ns}\n" for jar in sorted(jars))
     return FOLDER / f"{name}-{hashlib.sha256(release + files.encode()).hexdigest()[:12]}.jsa"
 
 

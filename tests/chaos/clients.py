@@ -37,6 +37,7 @@ from tests.chaos.history import (
     encode_value,
     now,
 )
+from tests.long import LONG
 
 REQUEST_TIMEOUT_MS = 4_000
 SOCKET_TIMEOUT_MS = 5_000
@@ -44,12 +45,14 @@ METADATA_MS = 2_000
 """Of all clients. A node that is paused or cut off closes no connection: stock clients wait for it for 30 and 60 s, and
 ask who leads every five minutes. Faults are shorter here, and nothing would be seen of who takes over."""
 
-TICK_SECONDS = 0.02
+TICK_SECONDS = 0.02 if LONG else 0.05
+"""How often clients look, here and elsewhere: as a short run with few faults needs. `make chaos` looks more often."""
+
 OUTSTANDING_MAX = 2_000
 """Records of one producer that are not settled yet: while nobody answers, it waits rather than pile them up."""
 
 PADDING_BYTES = 100
-WATCH_SECONDS = 0.25
+WATCH_SECONDS = 0.25 if LONG else 0.5
 WATCH_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tests.chaos.history import (
     Acknowledged,
@@ -16,7 +16,9 @@ from tests.chaos.history import (
     Committed,
     Consumed,
     DeletionSent,
+    E,
     EndSeen,
+    Event,
     Failed,
     FaultBegan,
     FaultEnded,
@@ -32,7 +34,6 @@ from tests.chaos.history import (
     TopicSeen,
     Unknown,
     WatermarkSeen,
-    of_kind,
 )
 
 LEASE_SECONDS = 3.5
@@ -56,10 +57,12 @@ class Placed(NamedTuple):
 
 class Evidence:
     def __init__(self, events: Iterable[AnyEvent]) -> None:
-        events = list(events)
-        self.promised = {event.topic: event for event in of_kind(events, Promised)}
-        self.sent = {event.id: event for event in of_kind(events, Sent)}
-        self.acknowledged = list(of_kind(events, Acknowledged))
+        self._events: dict[type[Event], list[Event]] = defaultdict(list)
+        for event in events:
+            self._events[type(event)].append(event)
+        self.promised = {event.topic: event for event in self._of_kind(Promised)}
+        self.sent = {event.id: event for event in self._of_kind(Sent)}
+        self.acknowledged = self._of_kind(Acknowledged)
         self.placed = [
             Placed(event.at, event.id, event.place, event.offset)
             for event in self.acknowledged
@@ -68,32 +71,35 @@ class Evidence:
         self._acknowledged_at: dict[Place, list[float]] = defaultdict(list)
         for ack in sorted(self.acknowledged, key=lambda each: each.at):
             self._acknowledged_at[ack.place].append(ack.at)
-        self.failed = {event.id: event for event in of_kind(events, Failed)}
-        self.unknown = {event.id: event for event in of_kind(events, Unknown)}
-        self.consumed = list(of_kind(events, Consumed))
-        self.ends_seen = list(of_kind(events, EndSeen))
-        self.committed = list(of_kind(events, Committed))
-        self.watermarks_seen = list(of_kind(events, WatermarkSeen))
-        self.commits_seen = list(of_kind(events, CommitSeen))
-        self.commits_acknowledged = list(of_kind(events, CommitAcknowledged))
-        self.topics_seen = list(of_kind(events, TopicSeen))
-        self.records_seen = list(of_kind(events, RecordsSeen))
-        self.topics_created = {event.topic: event.at for event in of_kind(events, TopicCreated)}
-        self.deletions_sent = {event.topic: event.at for event in of_kind(events, DeletionSent)}
-        self.topics_deleted = {event.topic: event.at for event in of_kind(events, TopicDeleted)}
+        self.failed = {event.id: event for event in self._of_kind(Failed)}
+        self.unknown = {event.id: event for event in self._of_kind(Unknown)}
+        self.consumed = self._of_kind(Consumed)
+        self.ends_seen = self._of_kind(EndSeen)
+        self.committed = self._of_kind(Committed)
+        self.watermarks_seen = self._of_kind(WatermarkSeen)
+        self.commits_seen = self._of_kind(CommitSeen)
+        self.commits_acknowledged = self._of_kind(CommitAcknowledged)
+        self.topics_seen = self._of_kind(TopicSeen)
+        self.records_seen = self._of_kind(RecordsSeen)
+        self.topics_created = {event.topic: event.at for event in self._of_kind(TopicCreated)}
+        self.deletions_sent = {event.topic: event.at for event in self._of_kind(DeletionSent)}
+        self.topics_deleted = {event.topic: event.at for event in self._of_kind(TopicDeleted)}
         self.starts: dict[int, list[float]] = defaultdict(list)
-        for start in of_kind(events, NodeStarted):
+        for start in self._of_kind(NodeStarted):
             self.starts[start.node].append(start.at)
-        self.final_reads = list(of_kind(events, FinalRead))
-        self.broken = list(of_kind(events, ClientBroken))
-        self.faults_began = list(of_kind(events, FaultBegan))
-        self.faults_ended = {event.number: event for event in of_kind(events, FaultEnded)}
+        self.final_reads = self._of_kind(FinalRead)
+        self.broken = self._of_kind(ClientBroken)
+        self.faults_began = self._of_kind(FaultBegan)
+        self.faults_ended = {event.number: event for event in self._of_kind(FaultEnded)}
         self.final_ranges = {
             place: Range(min(each.start for each in reads), max(each.end for each in reads))
             for place, reads in _by_place(self.final_reads).items()
         }
         self.log = self._final_log()
         """What stood in each partition at the end: by offset, in order."""
+
+    def _of_kind(self, kind: type[E]) -> list[E]:
+        return cast(list[E], self._events[kind])
 
     def _final_log(self) -> dict[Place, dict[int, RecordId]]:
         final_readers = {each.reader for each in self.final_reads}

@@ -40,8 +40,9 @@ from tests.chaos.history import (
     now,
 )
 from tests.chaos.witnesses import Door, Names
+from tests.long import LONG
 
-PROBE_SECONDS = 0.15
+PROBE_SECONDS = 0.15 if LONG else 0.3
 PROBE_SECONDS_MAX = 5.0
 """Longer than a node waits for a quorum before it answers without one."""
 

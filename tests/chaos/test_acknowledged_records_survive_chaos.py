@@ -20,7 +20,7 @@ from tests.chaos.clients import wait_for
 from tests.chaos.evidence import Evidence
 from tests.chaos.faults import Fault, Victims
 from tests.chaos.harness import NODES, Options, Outcome, run_chaos
-from tests.chaos.history import FaultBegan, FaultEnded, of_kind
+from tests.chaos.history import Acknowledged, FaultBegan, FaultEnded, of_kind
 from tests.chaos.namespaces import why_none
 from tests.chaos.report import answers, report
 from tests.chaos.schedules import KINDS, Kind
@@ -43,7 +43,7 @@ def told(outcome: Outcome) -> str:
 
 
 def acknowledged(outcome: Outcome) -> int:
-    return len(Evidence(outcome.events).acknowledged)
+    return sum(1 for _ in of_kind(outcome.events, Acknowledged))
 
 
 def test_nothing_goes_wrong_when_a_minority_is_killed_or_paused(tmp_path: Path, record_property: Summary) -> None:

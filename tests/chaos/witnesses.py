@@ -51,17 +51,18 @@ from tests.chaos.history import (
     encode_value,
     now,
 )
+from tests.long import LONG
 
 R = TypeVar("R", bound=Response)
 
 ASK_SECONDS_MAX = 1.0
 """Shorter than a fault, so that several questions fall into each."""
 
-PULSE_SECONDS = 0.1
+PULSE_SECONDS = 0.1 if LONG else 0.2
 PRODUCE_SECONDS_MAX = 4.0
 """As the other clients here have it: a leader that is a second away from its followers needs three."""
 
-COMMIT_SECONDS = 0.05
+COMMIT_SECONDS = 0.05 if LONG else 0.15
 TOPIC_SECONDS = 1.0
 CHANGE_SECONDS_MAX = 5.0
 ALL_IN_SYNC = -1
