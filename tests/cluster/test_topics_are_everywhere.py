@@ -19,7 +19,7 @@ from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-TOPICS = count(1000, 3000)
+TOPICS = count(400, 3000)
 
 
 def metadata_of(node: ClusterNode) -> MetadataResponse:

