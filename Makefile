@@ -92,7 +92,7 @@ check: $(READY)
 	@$(BIN)/pytest -q -p no:cacheprovider tests/test_imports_run_downwards.py
 
 # Which they are, and how that is kept so: tests/tiers.py
-quick: $(READY)
+quick: $(READY) $(COMPILED)
 	@echo "== tests that start no processes"
 	@$(BIN)/pytest -q -n 4 --quick
 
