@@ -12,7 +12,7 @@ from typing import Final
 from bench.cluster.figures import Figure, Plan
 from bench.cluster.nodes import NODES, running_cluster
 from bench.cluster.replicas import create_partitions, partition_led_by, replicated_topic, wait_until_in_sync
-from chronik.bench.service_watch import Service, ServiceWatch
+from chronik.bench.gaps import Service, ServiceWatch
 from chronik.testing.cluster import Cluster, ClusterNode
 
 GAP_SECONDS_MAX: Final = 3.0

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from chronik.bench.errors import BenchFailed
+from chronik.bench.gaps import ServiceWatch, longest_gap
 from chronik.bench.main import main
-from chronik.bench.service_watch import ServiceWatch, longest_gap
 from chronik.client.admin import list_topics
 from chronik.testing import Broker
 

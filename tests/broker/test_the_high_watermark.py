@@ -17,8 +17,8 @@ from chronik.clock import SystemClock
 from chronik.exchange import Hurry
 from chronik.files import FileCache
 from chronik.log.config import LogConfig
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.batch import iter_batches, validate_produced
 from chronik.protocol.control_records import TransactionMarker, marker_within

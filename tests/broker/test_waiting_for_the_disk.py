@@ -16,9 +16,9 @@ from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import IncomingRules
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
 from chronik.log.sync import SyncTicket
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 

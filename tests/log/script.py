@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from chronik.clock import ManualClock
 from chronik.files import FileCache, FileSystem
 from chronik.log.config import LogConfig
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.protocol.batch import parse_header, validate_produced
 from chronik.protocol.records import Record, encode_batch
 

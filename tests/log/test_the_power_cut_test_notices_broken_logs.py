@@ -10,11 +10,11 @@ import pytest
 from chronik.log import recovery
 from chronik.log.compaction import Compaction
 from chronik.log.epochs import EpochHistory
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
 from chronik.log.segments import Segments
 from chronik.log.swaps import Swaps
 from chronik.log.sync import SyncTicket
-from chronik.log.synced import SyncedOffsets
 from tests.files.twin import TwinFile, TwinFiles
 
 from .script import check, new_promises, run_script

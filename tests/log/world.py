@@ -8,8 +8,8 @@ from chronik.clock import ManualClock
 from chronik.files import FileCache, FileSystem
 from chronik.log.appends import AppendInfo
 from chronik.log.config import LogConfig
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.log.times import TimedBatch, TimedOffset, first_or_start
 from chronik.protocol.batch import iter_batches, validate_produced, verify_crc
 from chronik.protocol.budget import Budget

@@ -12,8 +12,8 @@ from chronik.clock import SystemClock
 from chronik.files import FileCache, RealFiles
 from chronik.ids import format_id
 from chronik.log.config import LogConfig
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands.envelope import encode_command
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.journal import Journal

@@ -22,8 +22,8 @@ from chronik.broker.requests.refusals import RefusedBatches
 from chronik.configs.resolver import ConfigResolver
 from chronik.exchange import Peer
 from chronik.files import FileCache
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.sync import SyncTicket
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.image import Image

@@ -17,11 +17,11 @@ from chronik.files import Buffer
 from chronik.log import producers
 from chronik.log.partition import PartitionLog
 from chronik.log.producers import ProducerStates
-from chronik.metadata import elections, reassignments
+from chronik.metadata import elections
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.partitions import IsrChange
 from chronik.metadata.commands.topics import NO_LEADER
-from chronik.metadata.handlers import partitions
+from chronik.metadata.handlers import partitions, reassignments
 from chronik.metadata.records import Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode

@@ -12,7 +12,7 @@ from chronik.broker.replicas import Replicas
 from chronik.broker.requests.incoming import accept_produced
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
-from chronik.log.synced import SyncedOffsets
+from chronik.log.files.synced import SyncedOffsets
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment

@@ -1,15 +1,32 @@
-"""`chronik bench gaps`: for how long a partition takes no record, and gives none, while its brokers come and go."""
+"""`chronik bench gaps`: for how long a partition takes no record, and gives none, while its brokers come and go.
+
+That is what an application sees of it: a stock producer and a stock consumer, with their default settings. Their own
+pauses between retries are part of it.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Final
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from chronik.bench.arguments import add_replication_argument, cluster_of, positive
 from chronik.bench.clients import temporary_topics, unique_name
-from chronik.bench.service_watch import Service, ServiceWatch
+from chronik.bench.errors import BenchFailed, ClientMissing
 
 SECONDS_DEFAULT: Final = 30
+
+RECORD_SECONDS: Final = 0.01
+"""The time between two records: gaps are known to about that."""
+
+POLL_SECONDS: Final = 0.1
+FIRST_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 60.0
+NONE_YET: Final = -1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,3 +41,143 @@ def run(arguments: argparse.Namespace) -> list[Service]:
         with ServiceWatch(arguments.bootstrap_server, topic, 0) as watch:
             watch.go_on_for(arguments.seconds)
         return [watch.seen()]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    seconds: float
+    acknowledged: int
+    consumed: int
+    longest_without_ack_seconds: float
+    longest_without_record_seconds: float
+
+
+def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
+    """Returns the longest time between two that follow each other, or at either end."""
+    stops = [began, *(each for each in times if began < each < ended), ended]
+    return max(later - earlier for earlier, later in itertools.pairwise(stops))
+
+
+class _Arrivals:
+    """When records arrived somewhere, and the number of the last of them."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.last = NONE_YET
+
+    def add(self, number: int) -> None:
+        self.times.append(time.perf_counter())
+        self.last = max(self.last, number)
+
+
+class ServiceWatch:
+    """A producer that sends to one partition all the time, and a group of one consumer that reads its topic.
+
+    At the beginning of the `with` records have come through already. Raises BenchFailed when the producer gives one up.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        try:
+            import confluent_kafka
+        except ImportError as error:
+            raise ClientMissing from error
+        common = {"bootstrap.servers": bootstrap, "log_level": "0"}  # brokers that go away are no news here
+        self._producer: Any = confluent_kafka.Producer(common | {"acks": "all"})
+        reader = {"group.id": unique_name("gaps"), "auto.offset.reset": "earliest"}
+        self._consumer: Any = confluent_kafka.Consumer(common | reader)
+        self._topic, self._partition = topic, partition
+        self._sent = 0
+        self._acknowledged, self._consumed = _Arrivals(), _Arrivals()
+        self._failure: str | None = None
+        self._began = self._ended = 0.0
+        self._stopping = threading.Event()
+        jobs = {"producer": self._produce, "consumer": self._consume}
+        self._threads = [threading.Thread(target=job, name=f"bench-{name}") for name, job in jobs.items()]
+
+    def __enter__(self) -> ServiceWatch:
+        for thread in self._threads:
+            thread.start()
+        try:
+            self.wait_until_served(FIRST_SECONDS_MAX)
+        except BaseException:
+            self._stop()
+            raise
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = time.perf_counter()
+        self._stop()
+
+    def go_on_for(self, seconds: float) -> None:
+        """Raises BenchFailed."""
+        self._wait(lambda: False, seconds)
+
+    def wait_until_served(self, seconds: float) -> None:
+        """Returns when a record that is sent from now on was acknowledged and consumed. Raises BenchFailed."""
+        number = self._sent
+        if not self._wait(lambda: min(self._acknowledged.last, self._consumed.last) >= number, seconds):
+            raise BenchFailed(
+                f"no record came through within {seconds:g} s: number {number} was to be seen, the last acknowledged "
+                f"was {self._acknowledged.last}, the last consumed {self._consumed.last}"
+            )
+
+    def seen(self) -> Service:
+        """Returns what was seen in the `with`."""
+        acknowledged, consumed = self._acknowledged.times, self._consumed.times
+        return Service(
+            seconds=self._ended - self._began,
+            acknowledged=sum(self._began < each < self._ended for each in acknowledged),
+            consumed=sum(self._began < each < self._ended for each in consumed),
+            longest_without_ack_seconds=longest_gap(acknowledged, self._began, self._ended),
+            longest_without_record_seconds=longest_gap(consumed, self._began, self._ended),
+        )
+
+    def _wait(self, is_enough: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not is_enough():
+            if self._failure is not None:
+                raise BenchFailed(self._failure)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(RECORD_SECONDS)
+        return True
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(STOP_SECONDS_MAX)
+
+    # Each in a thread of its own
+
+    def _produce(self) -> None:
+        producer = self._producer
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                producer.produce(self._topic, b"%d" % self._sent, partition=self._partition, on_delivery=self._reported)
+                self._sent += 1
+            except BufferError:
+                pass  # its queue is full: nothing was acknowledged for very long
+            due += RECORD_SECONDS
+            while (left := due - time.monotonic()) > 0:
+                producer.poll(left)  # returns early, with the reports that came
+            producer.poll(0)
+        producer.purge()
+        producer.flush(STOP_SECONDS_MAX)
+
+    def _reported(self, error: Any, message: Any) -> None:
+        if error is None:
+            self._acknowledged.add(int(message.value()))
+        elif not self._stopping.is_set():
+            self._failure = f"a record was given up: {error.str()}"
+
+    def _consume(self) -> None:
+        consumer = self._consumer
+        consumer.subscribe([self._topic])
+        while not self._stopping.is_set():
+            message = consumer.poll(POLL_SECONDS)
+            # Errors are what the client recovers from by itself: how long that takes is what is measured.
+            if message is not None and message.error() is None:
+                self._consumed.add(int(message.value()))
+        consumer.close()

@@ -11,8 +11,8 @@ from chronik.broker.flusher import Flusher
 from chronik.broker.syncs import Syncs
 from chronik.errors import InvariantBroken
 from chronik.files import Buffer
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 

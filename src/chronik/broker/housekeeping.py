@@ -14,7 +14,7 @@ from chronik.broker.threads import run_to_its_end
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.log.compaction import Compaction
-from chronik.log.synced import SyncedOffsets
+from chronik.log.files.synced import SyncedOffsets
 from chronik.metadata.delta import Delta
 from chronik.protocol.errors import KafkaError
 

@@ -21,8 +21,8 @@ from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.errors import InvariantBroken
 from chronik.files import Buffer
 from chronik.log.appends import AppendInfo, AppendOrigin
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.news import News

@@ -21,8 +21,8 @@ from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
 from chronik.ids import format_id
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore

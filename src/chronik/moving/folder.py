@@ -13,8 +13,8 @@ from chronik.files import FileCache, read_file
 from chronik.files.overlay import OverlayFiles
 from chronik.ids import format_id
 from chronik.log.config import LogConfig
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.image import Image
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.journal import Journal

@@ -14,7 +14,7 @@ from chronik.files import Lock, RealFiles, write_atomically
 from chronik.files.descriptors import SpareDescriptors
 from chronik.files.interface import read_file
 from chronik.ids import format_id, new_id, parse_id
-from chronik.log.synced import SyncedOffsets
+from chronik.log.files.synced import SyncedOffsets
 from chronik.metadata import levels
 from chronik.node.identity import (
     FORMAT,

@@ -35,7 +35,7 @@ from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
 from chronik.listeners import WITH_SASL
-from chronik.log.synced import SyncedOffsets
+from chronik.log.files.synced import SyncedOffsets
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

@@ -24,8 +24,8 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.brokers import registered
 from chronik.metadata.handlers.partition_changes import PartitionChanges
+from chronik.metadata.handlers.reassignments import cancelled, completed, reassigned
 from chronik.metadata.handlers.topics import can_serve, known_partition, refuse_replicas
-from chronik.metadata.reassignments import cancelled, completed, reassigned
 from chronik.metadata.records import Partition, Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter

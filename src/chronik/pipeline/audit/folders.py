@@ -20,7 +20,7 @@ from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
 from chronik.log.files.index import IndexDamaged, IndexEntry, SegmentIndex
 from chronik.log.files.offset_file import OffsetFile
-from chronik.log.synced import SyncedOffsets
+from chronik.log.files.synced import SyncedOffsets
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE
 from chronik.node.identity import IDENTITY_FILE, Identity
 from chronik.pipeline.audit.readonly import ReadOnlyFiles

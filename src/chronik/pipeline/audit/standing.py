@@ -16,7 +16,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.records import TopicPartition
 from chronik.ids import format_id, parse_id
-from chronik.log.synced import SyncedOffsets
+from chronik.log.files.synced import SyncedOffsets
 from chronik.metadata.image import Image
 from chronik.pipeline.audit.folders import NodeFolder, agreed_end, epochs_of, log_start_of, was_compacted
 from chronik.pipeline.landing.settings import is_enabled

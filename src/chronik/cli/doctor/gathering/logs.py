@@ -15,9 +15,9 @@ from chronik.files.overlay import OverlayFiles
 from chronik.ids import format_id, parse_id
 from chronik.log.config import LogConfig
 from chronik.log.files import names
+from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
 from chronik.log.recovery import recover
-from chronik.log.synced import SyncedOffsets
 from chronik.metadata.image import Image
 from chronik.metadata.stores.journal import Journal
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE

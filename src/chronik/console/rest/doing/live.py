@@ -13,8 +13,8 @@ from chronik.client.groups import committed_offsets
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncCall, RestApplication
 from chronik.console.rest.call import Call
+from chronik.console.rest.doing.cluster import cluster_view
 from chronik.console.rest.doing.groups import ends_of, lag_of, listed
-from chronik.console.rest.doing.overview import cluster_view
 from chronik.console.rest.doing.shared import unless_refused
 from chronik.console.rest.shapes.common import Error, NoQuestion
 from chronik.console.rest.shapes.live import GroupLag, Latency, LiveCluster, Overview, Percentiles, Rates

@@ -12,8 +12,8 @@ from chronik.client.nodes import Action, NodeChange, alter_nodes, describe_nodes
 from chronik.client.partitions import list_reassignments, reassign_partitions
 from chronik.client.records import TopicPartition
 from chronik.console.rest.call import Call, missing
+from chronik.console.rest.doing.cluster import known_nodes, nodes_of
 from chronik.console.rest.doing.configs import described as described_configs
-from chronik.console.rest.doing.overview import known_nodes, nodes_of
 from chronik.console.rest.doing.shared import log_dirs, page_of, unless_refused
 from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.shapes.cluster import LogDirectory, NewNode, Node, NodeDetails, Stopping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from chronik.log.synced import REMOVALS_KEPT, SLOT_BYTES, SyncedOffsets
+from chronik.log.files.synced import REMOVALS_KEPT, SLOT_BYTES, SyncedOffsets
 from tests.files.twin import TwinFiles
 
 PATH = "state/synced-offsets"
