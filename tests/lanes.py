@@ -32,6 +32,7 @@ SHARING = frozenset({"spark", "clients"})
 
 MARK = re.compile(r'\bxdist_group\("(\w+)"\)')
 SPARK = re.compile(r"\bspark: SparkSession\b")
+CLUSTER = re.compile(r"\bchronik_cluster_factory: ClusterFactory\b")
 SHARED = 'scope="module"'
 SLOW = re.compile(rf"\bmark\.slow\b|\b(?:{'|'.join(sorted(FIXTURES))})\b")
 
@@ -126,8 +127,9 @@ def lane_of(file: Path) -> str | None:
         return "clients"
     if SPARK.search(source(file)):
         return "spark"
-    mark = MARK.search(source(file))
-    return mark[1] if mark else None
+    if mark := MARK.search(source(file)):
+        return mark[1]
+    return "cluster" if CLUSTER.search(source(file)) else None
 
 
 @cache

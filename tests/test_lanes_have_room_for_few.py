@@ -26,6 +26,7 @@ QUICK = "tests/raft/test_the_raft_paper.py"
     [
         ("clients/test_groups.py", "clients"),
         ("cluster/test_rolling_restart.py", "cluster"),
+        ("testing/test_a_broker_can_be_tormented.py", "cluster"),
         ("pipeline/landing/test_landing_in_spark.py", "spark"),
         ("pipeline/landing/test_failpoints_are_all_survived.py", "jvms"),
         ("cli/demo/test_the_demo_runs_to_its_end.py", "jvms"),

@@ -126,8 +126,9 @@ class GuardedNode:
 
 def build(api: str, values: dict[str, Any]) -> Request:
     """Makes a request of plain values: structs are dictionaries."""
-    (key,) = (each.key for each in APIS.values() if each.name == api)
-    made = built(REQUESTS[key], values)
+    keys = {each.name: each.key for each in APIS.values()}
+    assert api in keys, f"protocol/apis.py has no line for {api}"
+    made = built(REQUESTS[keys[api]], values)
     assert isinstance(made, Request)
     return made
 

@@ -245,7 +245,9 @@ def test_what_is_set_while_the_node_runs_wins_over_other_units_in_the_file() -> 
 
 
 def described(resolves: ConfigResolver, name: str) -> ConfigEntry:
-    return next(entry for entry in resolves.describe_broker(1) if entry.key.name == name)
+    entries = {entry.key.name: entry for entry in resolves.describe_broker(1)}
+    assert name in entries, f"configs/keys.py has no broker key {name}"
+    return entries[name]
 
 
 def test_a_bad_broker_config_in_the_file_is_refused_at_the_start() -> None:

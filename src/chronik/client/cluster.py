@@ -123,10 +123,12 @@ class Cluster:
         return self._connection(address)
 
     def brokers(self) -> list[Connection]:
-        """Returns all that the cluster lists now."""
+        """Returns all that the cluster lists now. Raises BrokerUnreachable when one of them does not answer."""
         return list(self.brokers_by_id().values())
 
     def brokers_by_id(self) -> dict[int, Connection]:
+        """Raises BrokerUnreachable when one of them does not answer. Where the others are to be told all the same, ask
+        each id of `metadata([])` by `broker`, and take UNANSWERED for an answer."""
         self.metadata([])
         return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
 

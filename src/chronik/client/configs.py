@@ -50,7 +50,8 @@ def describe_configs(
     """Returns configs with their sources, by name: all of them, or those with these keys. Raises KafkaError.
 
     Any broker is asked, and a broker knows its own file and no other: what stands in another's is missing. Who wants
-    that asks each broker itself (`cluster.brokers_by_id`).
+    that asks each broker itself (`cluster.broker`), outside of `retrying` if one that is down is to be told, not
+    waited for.
     """
     wanted = None if keys is None else list(keys)
     found = {}

@@ -188,6 +188,7 @@ def test_a_node_that_is_gone_is_shown_as_gone_and_comes_back(console: Console, c
     assert "search=b" in page.url
 
 
+@pytest.mark.usefixtures("tab")  # where there is no browser, nobody presses anything
 def test_no_button_was_left_alone(request: pytest.FixtureRequest, pressed: set[str]) -> None:
     run = {item.name for item in request.session.items if item.path == request.path}
     if not {name for name in globals() if name.startswith("test_")} <= run:
