@@ -1,3 +1,3 @@
 """Chronik: a Kafka-compatible event-streaming platform in Python."""
 
-__version__ = "0.4.0"
+__version__ = "0.6.0"
