@@ -94,7 +94,7 @@ check: $(READY)
 # Which they are, and how that is kept so: tests/tiers.py
 quick: $(READY) $(COMPILED)
 	@echo "== tests that start no processes"
-	@$(BIN)/pytest -q -n 4 --quick
+	@$(BIN)/pytest -q -n 5 --dist worksteal --quick
 
 # A run of all tests starts a thousand Python processes: what one of them has compiled the others need not compile again,
 # whatever the environment says of bytecode.

@@ -14,7 +14,6 @@ import pytest
 
 from chronik.api import fetch
 from chronik.api.fetch import _Fetching
-from chronik.broker.replica import Replica
 from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.log.partition import PartitionLog
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
@@ -266,16 +265,16 @@ def test_what_was_found_in_slices_is_not_read_again(
 ) -> None:
     """When it is not enough it is: in the turn from which on it is listened, and when the patience ends."""
     seen: list[int] = []
-    read = Replica.read
+    read = PartitionLog.read
 
-    def counted(replica: Replica, offset: int, *args: Any, **more: Any) -> Any:
+    def counted(log: PartitionLog, offset: int, *args: Any, **more: Any) -> Any:
         seen.append(offset)
-        return read(replica, offset, *args, **more)
+        return read(log, offset, *args, **more)
 
     async def story(leader: Leader) -> None:
         await leader.write(b"value")
         leader.commit()
-        monkeypatch.setattr(Replica, "read", counted)
+        monkeypatch.setattr(PartitionLog, "read", counted)
         assert talk.values(await answered(leader.fetch(min_bytes))) == [b"value"]
         assert len(seen) == reads
 

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from chronik.metadata.apply import apply
@@ -225,11 +225,20 @@ def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(before: list
     assert recomputed(replica) == recomputed(decode_snapshot(recomputed(replica)))
 
 
+IMPORT_UNDER_WAY = [
+    imports.BeginImport(some_id(50), "a folder", 1, 0, 0),
+    imports.ImportTopics(
+        some_id(50), (topics.CreateTopic(some_id(3), "b.x", (assignment(1, 2),), {}, 0),), leader_epochs=((0,),)
+    ),
+]
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(COMMANDS, max_size=30))
+@example(IMPORT_UNDER_WAY)
 def test_deltas_lead_from_one_state_to_the_next(commands: list[Any]) -> None:
     world = populated()
-    topics = dict(world.image.topics_by_id)
+    topics = dict(world.image.held_topics)
     brokers, groups = dict(world.image.brokers), dict(world.image.groups)
     for command in commands:
         world.do(command)
@@ -246,8 +255,8 @@ def test_deltas_lead_from_one_state_to_the_next(commands: list[Any]) -> None:
             if group.new:
                 groups[group.new.group_id] = group.new
         if world.delta.checkpoints:
-            topics = dict(world.image.topics_by_id)
-    assert topics == world.image.topics_by_id
+            topics = dict(world.image.held_topics)
+    assert topics == world.image.held_topics
     assert (brokers, groups) == (world.image.brokers, world.image.groups)
     assert not difference(world.image, world.replayed())
 

@@ -168,6 +168,7 @@ class _Fetching:
         self._session = session
         self._deadline = services.clock.monotonic() + patience_seconds(request.max_wait_ms)
         self._usage = context.usage
+        self._bytes_asked_for = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
         self._max_bytes = 0
         self._arrived: RecordsArrived
         self._answered: asyncio.Future[FetchResponse]
@@ -208,9 +209,7 @@ class _Fetching:
         return Answer([], [], 0, False, self._committed_only)
 
     def _bytes_allowed(self) -> int:
-        services = self._services
-        configured = services.configs.broker_int("fetch.max.bytes")
-        allowed = min(self._request.max_bytes, configured, room_for_answer(services.outbox))
+        allowed = min(self._bytes_asked_for, room_for_answer(self._services.outbox))
         return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
     async def _when_confirmed(self) -> FetchResponse:
@@ -332,7 +331,10 @@ def _response(answer: Answer, session: FetchSession | None, incremental: bool, v
 
 def _check_count(request: FetchRequest) -> None:
     """Raises Disconnect: an answer would have to name them all."""
-    if sum(len(topic.partitions) for topic in request.topics) > FETCH_PARTITIONS_MAX:
+    count = 0
+    for topic in request.topics:  # spelled out: every fetch is counted
+        count += len(topic.partitions)
+    if count > FETCH_PARTITIONS_MAX:
         raise Disconnect(f"a fetch of more than {FETCH_PARTITIONS_MAX} partitions")
 
 

@@ -138,9 +138,13 @@ class HeldLog:
 
     # What this disk has lost
 
-    def refuse_if_lost(self) -> None:
+    def open_unless_lost(self) -> None:
         """Raises KAFKA_STORAGE_ERROR if the log is lost: to serve nothing would look like an empty partition."""
-        if self._log is not None and self._log.missing_from is not None and self._log.is_lost:
+        log = self._log
+        if log is None:
+            self.open()
+            log = self.log
+        if log.missing_from is not None and log.is_lost:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {self.damage}")
 
     @property

@@ -240,13 +240,8 @@ class Replica(HeldLog):
         incoming = marker_batch(producer_id, producer_epoch, marker, now_ms)
         return self.append(incoming, AppendOrigin.COORDINATOR).last_offset + 1
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed_only: bool = False) -> memoryview:
-        log = self.log
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        # Between the high watermark and the log's end there is nothing to see yet, but the offset is not wrong.
-        up_to_offset = self.readable_end(committed_only=committed_only)
-        return log.read(offset, max_bytes, up_to_offset, min_one_batch=min_one_batch)
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
+        return self.log.read(offset, max_bytes, self.high_watermark, min_one_batch=min_one_batch)
 
     async def delete_records_before(self, offset: int) -> int:
         """Moves the start of the log; returns it when it is durable."""

@@ -105,8 +105,7 @@ class Replicas:
         replica = self.get(topic, index)
         if replica is None or not replica.leads:
             raise self._not_here(self._store.image.topics.get(topic), index)
-        replica.open()
-        replica.refuse_if_lost()
+        replica.open_unless_lost()
         return replica
 
     def held(self, topic: str, index: int) -> Replica:
@@ -114,8 +113,7 @@ class Replicas:
         replica = self.get(topic, index)
         if replica is None:
             raise self._not_here(self._store.image.topics.get(topic), index)
-        replica.open()
-        replica.refuse_if_lost()
+        replica.open_unless_lost()
         return replica
 
     def by_id(self, topic_id: bytes, index: int, *, hidden_too: bool = False) -> Replica:
@@ -128,8 +126,7 @@ class Replicas:
             image = self._store.image
             topic = (image.held_topics if hidden_too else image.topics_by_id).get(topic_id)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_here(topic, index)
-        replica.open()
-        replica.refuse_if_lost()
+        replica.open_unless_lost()
         return replica
 
     def lost(self, topic: str, index: int) -> Replica | None:

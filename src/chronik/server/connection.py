@@ -74,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._throttled: asyncio.TimerHandle | None = None  # until then nothing is read or handled
         self._held = 0  # bytes of large requests that wait to be handled or answered
+        self._has_share = False  # of the memory for large requests
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self._pace = (0.0, 0)  # when its pace was last measured, and how much had arrived by then
@@ -149,7 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._reader.received(count):
                 self._queue.append(frame)
-                self._held += _counted(len(frame))
+                if len(frame) > SCRATCH_BYTES:
+                    self._held += len(frame)
                 self.frame_began = None
         except FrameRefused as error:
             self.close(str(error))
@@ -177,7 +179,8 @@ class Connection(asyncio.BufferedProtocol):
     # Requests in, responses out
 
     def _handle_queued(self) -> None:
-        self._handle_while_allowed()
+        if self._queue:
+            self._handle_while_allowed()
         if self._queue and self._blocked is not None and self._blocked.hurry is not None:
             self._blocked.hurry.ask()
 
@@ -199,20 +202,20 @@ class Connection(asyncio.BufferedProtocol):
                 logger.exception("a request of connection %d failed", self._number)
                 self.close(f"its request failed: {error!r}")
                 return
-            if not isinstance(outcome, Pending):
-                self._held -= cost
             if isinstance(outcome, Pending):
                 outcome.request_bytes = cost
                 self._slots.append(outcome)
                 if not outcome.pipelined:
                     self._blocked = outcome
                 outcome.response.add_done_callback(self._answered)
-            elif self._slots:
-                ready: asyncio.Future[Response] = self._loop.create_future()
-                ready.set_result(outcome)
-                self._slots.append(Pending(ready))
             else:
-                self._send(outcome)
+                self._held -= cost
+                if self._slots:
+                    ready: asyncio.Future[Response] = self._loop.create_future()
+                    ready.set_result(outcome)
+                    self._slots.append(Pending(ready))
+                else:
+                    self._send(outcome)
             if self.peer.throttled_seconds:
                 self._throttle()
                 return
@@ -303,7 +306,9 @@ class Connection(asyncio.BufferedProtocol):
     def _adjust_reading(self) -> None:
         if self._closing:
             return
-        has_room = self._listener.has_room(self, self._held + _counted(self._reader.memory_wanted))
+        wanted = self._held + _counted(self._reader.memory_wanted)
+        has_room = not (wanted or self._has_share) or self._listener.has_room(self, wanted)
+        self._has_share = wanted > 0
         wait = (
             self._stopping
             or self._throttled is not None

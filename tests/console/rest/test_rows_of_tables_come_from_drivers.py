@@ -21,6 +21,7 @@ from chronik.console.rest.doing.pipelines import (
     check_driver,
 )
 from chronik.console.rest.refusals import Refusal
+from chronik.pipeline.journal import answering
 from chronik.pipeline.journal.answering import SampleAnswerer
 from chronik.pipeline.journal.journal import Place as JournalPlace
 from chronik.pipeline.journal.journal import Schema, schema_record
@@ -33,6 +34,12 @@ from tests.console.rest.conftest import logged_in
 
 PATH = f"/pipelines/{PIPELINE}/sample?topic={TOPIC}"
 SECONDS_MAX = 60.0
+
+
+@pytest.fixture(autouse=True)
+def driver_asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last question has to be answered before its thread ends."""
+    monkeypatch.setattr(answering, "WAIT_SECONDS", 0.2)
 
 
 def write(root: Browser, key: str, value: str) -> None:

@@ -44,7 +44,7 @@ class Answer(msgspec.Struct):
 
 def is_cut_off(answer: Answer) -> bool:
     """Says whether more can be read after what was found, which ends at a segment's end or a limit: why wait then?"""
-    return any(
+    return answer.records_bytes > 0 and any(
         data.records and end_offset(_plain(data)) < replica.readable_end(committed_only=answer.committed_only)
         for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
     )
@@ -84,9 +84,10 @@ def look(
                 _name_leader(services, partition, data)
         if (data.error_code and data.error_code != UNTOLD) or data.diverging_epoch.epoch >= 0:
             answer.urgent = True
-        size = len(_plain(data))
-        answer.records_bytes += size
-        budget -= size
+        if data.records:
+            size = len(_plain(data))
+            answer.records_bytes += size
+            budget -= size
         answer.partitions.append((partition, data))
     return answer
 
@@ -99,8 +100,8 @@ def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData
         data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
 
-def _plain(data: PartitionData) -> bytes | memoryview:
-    assert isinstance(data.records, bytes | memoryview)
+def _plain(data: PartitionData) -> memoryview:
+    assert isinstance(data.records, memoryview)
     return data.records
 
 
@@ -128,11 +129,12 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer)
     if not replica.knows_high_watermark:
         # What earlier leaders have told may be more. It is known in a moment, and until then nothing is told.
         return nothing(wanted.partition, UNTOLD)
-    log = replica.log
+    log, high_watermark = replica.log, replica.high_watermark
+    stable = log.last_stable_offset(high_watermark)
     data = PartitionData(
         partition_index=wanted.partition,
-        high_watermark=replica.high_watermark,
-        last_stable_offset=replica.last_stable_offset,
+        high_watermark=high_watermark,
+        last_stable_offset=stable,
         log_start_offset=log.log_start_offset,
         aborted_transactions=[] if answer.committed_only else None,
         records=b"",
@@ -147,9 +149,9 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer)
     # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
     size, is_first = min(wanted.max_bytes, budget), answer.records_bytes == 0
     if size > 0 or is_first:
-        data.records = replica.read(
-            wanted.fetch_offset, max(size, 0), min_one_batch=is_first, committed_only=answer.committed_only
-        )
+        # Between what may be read and the log's end there is nothing to see yet, but the offset is not wrong.
+        end = stable if answer.committed_only else high_watermark
+        data.records = log.read(wanted.fetch_offset, max(size, 0), end, min_one_batch=is_first)
         if answer.committed_only and data.records and log.has_aborted:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)

@@ -21,7 +21,6 @@ _SIZE: Final = Struct(">i")
 
 class ApiMeter:
     __slots__ = (
-        "_at_once",
         "api_key",
         "at_once",
         "errors",
@@ -39,7 +38,6 @@ class ApiMeter:
         self.sent_bytes = 0
         self.at_once = Histogram()
         """Of requests that were answered in the turn of the loop in which they came."""
-        self._at_once = self.at_once.counts
         self.later = Histogram()
         """Of those that waited: for a disk, for followers, for records, for other nodes."""
         self.errors: dict[int, int] = {}
@@ -47,12 +45,12 @@ class ApiMeter:
         self.failures = 0
         """Requests whose handler broke: a bug, or a storage failure on its way to stop the node."""
 
-    def answered(self, response: Any, frame: ResponseFrame, came: float) -> None:
-        """Counts a request that came at that time and is answered in the same turn. All of it is spelled out: calls
+    def answered(self, response: Any, frame: ResponseFrame, came: float, histogram: Histogram) -> None:
+        """Counts a request that came at that time and is answered now, with its errors. All of it is spelled out: calls
         would cost as much as what they do."""
         seconds = perf_counter() - came
-        self._at_once[bisect_left(LATENCY_SECONDS, seconds)] += 1
-        self.at_once.seconds += seconds
+        histogram.counts[bisect_left(LATENCY_SECONDS, seconds)] += 1
+        histogram.seconds += seconds
         if frame is None:
             return
         self.sent_bytes += len(frame[0]) if len(frame) == 1 else _SIZE.unpack_from(frame[0])[0] + _SIZE.size
@@ -67,6 +65,7 @@ class ApiMeter:
             self.count_errors(found)
 
     def answered_later(self, frame: ResponseFrame, came: float) -> None:
+        """Counts one whose errors are counted by others."""
         self.later.add(perf_counter() - came)
         if frame is not None:
             self.sent_bytes += sum(map(len, frame))

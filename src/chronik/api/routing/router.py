@@ -112,7 +112,7 @@ class Router:
             answer = self._encoded(header, outcome, peer, came)
             if context.usage is not None:
                 context.usage.took(time.perf_counter() - began, waits=False)
-            meter.answered(outcome, answer, came)
+            meter.answered(outcome, answer, came, meter.at_once)
             return self._now_or_when_read(header, answer)
         pending = self._pending(header, request, peer, outcome, came)
         pending.hurry = hurry
@@ -171,9 +171,10 @@ class Router:
         return limited(lambda: self._handle(header, request, context), context.usage, context.peer)
 
     def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
-        if header.api_key in self._guarded and not self._is_let_in(context):
-            return HANDLERS[header.api_key].failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        if self._services.store.is_shared and header.api_key in CONFIRMED_READS and not self._is_fenced_from(header):
+        key, services = header.api_key, self._services
+        if key in self._guarded and not self._is_let_in(context):
+            return HANDLERS[key].failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if key in CONFIRMED_READS and services.store.is_shared and not (key in FENCED and services.is_fenced()):
             return self._when_confirmed(header, request, context)
         return self._handle_now(header, request, context)
 
@@ -182,14 +183,12 @@ class Router:
 
         return may_with_cluster(self._services, context, self._guarded[context.api_key])
 
-    def _is_fenced_from(self, header: RequestHeader) -> bool:
-        return header.api_key in FENCED and self._services.is_fenced()
-
     def _handle_now(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
-        handler = HANDLERS[header.api_key]
-        if self._is_fenced_from(header):
-            return handler.failure(request, FENCED[header.api_key])
-        return handler.handle(self._services, request, context)
+        key, services = header.api_key, self._services
+        handler = HANDLERS[key]
+        if key in FENCED and services.is_fenced():
+            return handler.failure(request, FENCED[key])
+        return handler.handle(services, request, context)
 
     async def _when_confirmed(self, header: RequestHeader, request: Request, context: Context) -> Answer:
         services = self._services
@@ -227,15 +226,19 @@ class Router:
             try:
                 if isinstance(error, Disconnect):
                     raise error
+                meter = self.meters[header.api_key]
                 if error is not None:
-                    self._answer(header, self._broken(header, request, peer, error), came, answer)
+                    frame = self._broken(header, request, peer, error)
+                    meter.answered_later(frame, came)
+                    self._give(header, frame, answer)
                     return
                 found: Answer = source.result()
                 if isinstance(found, Long):
                     self._encode_aside(header, found.response, peer, came, answer)
-                else:
-                    self.meters[header.api_key].count_errors(errors_in(found))
-                    self._answer(header, self._encoded(header, found, peer, came), came, answer)
+                    return
+                frame = self._encoded(header, found, peer, came)
+                meter.answered(found, frame, came, meter.later)
+                self._give(header, frame, answer)
             except Exception as failed:  # whatever it is, the client must not be left waiting
                 answer.set_exception(failed)
 
@@ -266,8 +269,10 @@ class Router:
                 answer.set_exception(error)
             else:
                 frame, errors = done.result()
-                self.meters[header.api_key].count_errors(errors)
-                self._answer(header, frame, came, answer)
+                meter = self.meters[header.api_key]
+                meter.count_errors(errors)
+                meter.answered_later(frame, came)
+                self._give(header, frame, answer)
 
         asyncio.get_running_loop().run_in_executor(None, encode).add_done_callback(encoded)
 
@@ -306,10 +311,7 @@ class Router:
         self._held.hold(frame, answer)
         return Pending(answer)
 
-    def _answer(
-        self, header: RequestHeader, frame: ResponseFrame, came: float, answer: asyncio.Future[ResponseFrame]
-    ) -> None:
-        self.meters[header.api_key].answered_later(frame, came)
+    def _give(self, header: RequestHeader, frame: ResponseFrame, answer: asyncio.Future[ResponseFrame]) -> None:
         if self._must_wait(header, frame):
             self._held.hold(frame, answer)
         else:
