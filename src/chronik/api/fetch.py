@@ -23,7 +23,7 @@ from chronik.api.fetching.look import (
 )
 from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
-from chronik.api.shared.context import Context, Services
+from chronik.api.shared.context import Context, Prompt, Services
 from chronik.api.shared.leaders import places
 from chronik.api.shared.rights import Judge, may_do
 from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
@@ -171,7 +171,7 @@ class _Fetching:
         self._bytes_asked_for = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
         self._max_bytes = 0
         self._arrived: RecordsArrived
-        self._answered: asyncio.Future[FetchResponse]
+        self._answered: Prompt[FetchResponse]
 
     def begin(self) -> FetchResponse | Awaitable[FetchResponse]:
         return self._by_and_by() if len(self._wanted) > PARTITIONS_LOOKED_AT_AT_ONCE else self._begin()
@@ -234,7 +234,7 @@ class _Fetching:
 
     def in_time(self, answer: Answer) -> asyncio.Future[FetchResponse]:
         """Called in the turn in which the answer was found not to be enough: listening begins in that turn."""
-        self._answered = asyncio.get_running_loop().create_future()
+        self._answered = Prompt(loop=asyncio.get_running_loop())
         self._answered.add_done_callback(self._stop_listening)  # also when nobody waits for it any more
         self._listen(answer)
         return self._answered
@@ -255,15 +255,17 @@ class _Fetching:
             return
         try:
             if self._usage is not None and self._usage.must_fetch_later():  # others have fetched by the same quota
-                self._answered.set_result(self._without_records())
-                return
-            answer = self.look()
-            if self.is_enough(answer):
-                self._answered.set_result(self.response(answer))
+                response = self._without_records()
             else:
-                self._listen(answer)
+                answer = self.look()
+                if not self.is_enough(answer):
+                    self._listen(answer)
+                    return
+                response = self.response(answer)
         except Exception as error:  # a bug; it is told to whoever waits
-            self._answered.set_exception(error)
+            self._answered.fail(error)
+        else:
+            self._answered.finish(response)
 
     def _without_records(self) -> FetchResponse:
         """A session that was to begin with this answer has none to begin with: clients take an empty one that tells

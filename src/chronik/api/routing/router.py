@@ -17,7 +17,7 @@ from chronik.api.routing.held_answers import HeldAnswers
 from chronik.api.routing.metering import ApiMeter, error_names, errors_in
 from chronik.api.routing.throttling import limited
 from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
-from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Pipelined, Prompt, Services
 from chronik.api.shared.long_answers import Long
 from chronik.clock import SystemClock
 from chronik.errors import StorageFailed
@@ -246,7 +246,10 @@ class Router:
             if answer.cancelled():
                 source.cancel()
 
-        source.add_done_callback(answered)
+        if isinstance(source, Prompt):
+            source.listener = answered
+        else:
+            source.add_done_callback(answered)
         answer.add_done_callback(abandoned)
         return Pending(answer, pipelined)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,6 +33,9 @@ from chronik.transactions.joining import Joining
 if TYPE_CHECKING:
     from chronik.security.authorizer import Authorizer
     from chronik.security.sasl.authenticator import Authenticator
+
+
+T = TypeVar("T")
 
 
 class Services(msgspec.Struct):
@@ -107,6 +110,30 @@ class Context(NamedTuple):
     def listener(self) -> str:
         """Brokers are named to a client by their addresses of the listener that it came by."""
         return self.peer.listener
+
+
+class Prompt(asyncio.Future[T]):
+    """A future whose listener hears in the turn of the loop in which it is done, and not in the next one. It is for
+    those who are in the middle of nothing when they are done: an answer is a turn sooner on its way."""
+
+    listener: Callable[[asyncio.Future[T]], None] | None = None
+
+    def finish(self, result: T) -> None:
+        self.set_result(result)
+        self._tell()
+
+    def fail(self, error: BaseException) -> None:
+        self.set_exception(error)
+        self._tell()
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        self.listener = None  # they would hold each other
+        return super().cancel(msg)
+
+    def _tell(self) -> None:
+        listener, self.listener = self.listener, None
+        if listener is not None:
+            listener(self)
 
 
 class Pipelined(NamedTuple):
