@@ -120,8 +120,9 @@ class Links:
         except* OSError:
             pass  # an end is gone: so is the connection
         finally:
-            for each in writers:
+            for each in writers:  # all of them before the first is waited for: that may be cancelled
                 each.transport.abort()
+            for each in writers:
                 with suppress(OSError):
                     await each.wait_closed()
 

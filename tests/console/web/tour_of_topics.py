@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.console.web.browser import Console
 from tests.console.web.seen import Seen
 
@@ -192,7 +194,13 @@ def _search(console: Console) -> None:
 def _tail(console: Console, seen: Seen) -> None:
     page = console.page
     rows = page.locator("tr.message")
-    page.get_by_role("link", name="Live tail").click()
+    held: list[Any] = []
+    page.route("**/tail*", lambda route: held.append(route))
+    with page.expect_request("**/tail*"):
+        page.get_by_role("link", name="Live tail").click()
+    console.sees("Connecting…")  # what is written now would not be heard
+    held[0].continue_()
+    page.unroute("**/tail*")
     console.sees("Listening")
     seen.cluster.produce("orders", 3, 9000)
     rows.nth(2).wait_for()

@@ -205,7 +205,7 @@ export function messagesCard(name, params, head) {
         draw();
       },
     };
-    word();
+    say(h("span", { class: "dot dot-waiting", "aria-hidden": "true" }), "Connecting…"); // what is written before it is open is not heard
   }
 
   return {
