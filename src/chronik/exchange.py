@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from chronik.listeners import PLAINTEXT
 from chronik.principals import ANONYMOUS, Principal
+from chronik.scheduler import Account, Steps, run_in_slices
+
+R = TypeVar("R")
 
 Buffer = bytes | bytearray | memoryview
 Response = Sequence[Buffer] | None
@@ -48,6 +52,8 @@ class Peer(msgspec.Struct, eq=False):
     """Whether it was told who leads, when this node knew."""
     was_sent_away: bool = False
     """Whether it was told that this node serves nobody, and whom to ask instead."""
+    account: Account = msgspec.field(default_factory=Account)
+    """What the event loop's time is charged to."""
     connected_at: float = msgspec.field(default_factory=time.monotonic)
 
     def let_in(self, principal: Principal) -> None:
@@ -94,16 +100,202 @@ class Hurry(msgspec.Struct, eq=False):
             self.wake()
 
 
-class Pending(msgspec.Struct, eq=False):
-    """A response that is not ready yet."""
+class Reply(Generic[R]):
+    """The answer to one request, from its handler to its connection.
 
-    response: asyncio.Future[Response]
-    pipelined: bool = False
-    """Whether the connection's next request may be handled meanwhile: its effect is already ordered (an append)."""
-    hurry: Hurry | None = None
-    request_bytes: int = 0
-    """What the request takes of the connection's share of memory until it is answered."""
+    The handler resolves the reply with a response message, or fails it with an error. The router encodes the response
+    and makes the reply ready with a frame, or with the reason to disconnect. The connection sends ready replies in
+    order.
+    Every step is reported synchronously, within the same event-loop iteration.
+
+    A handler that needs several iterations returns a reply with `steps` or with a `coroutine`, which the router starts.
+    """
+
+    __slots__ = (
+        "_filter",
+        "_future",
+        "_on_ready",
+        "coroutine",
+        "error",
+        "frame",
+        "hurry",
+        "is_cancelled",
+        "is_pipelined",
+        "is_ready",
+        "is_resolved",
+        "on_cancel",
+        "on_resolved",
+        "request_bytes",
+        "response",
+        "steps",
+    )
+
+    def __init__(self, *, is_pipelined: bool = False) -> None:
+        self.response: R | None = None
+        self.frame: Response = None
+        self.error: BaseException | None = None
+        self.is_resolved = False
+        self.is_ready = False
+        self.is_cancelled = False
+        self.is_pipelined = is_pipelined
+        """Whether the connection may handle its next request before this one is answered. The effect of the request,
+        such as an append, must be ordered already."""
+        self.steps: Steps[R | None] | None = None
+        self.coroutine: Coroutine[Any, Any, R | None] | None = None
+        self.on_resolved: Callable[[Reply[R]], None] | None = None
+        self.on_cancel: Callable[[], None] | None = None
+        """Is called if the client leaves before the reply is ready."""
+        self.hurry: Hurry | None = None
+        self.request_bytes = 0
+        """What the request takes of the connection's share of memory until it is answered."""
+        self._filter: Callable[[R | None], R | None] | None = None
+        self._on_ready: Callable[[], None] | None = None
+        self._future: asyncio.Future[Response] | None = None
+
+    @classmethod
+    def of(cls, response: R | None) -> Reply[R]:
+        """Return a reply that is resolved already. None means that the client gets no response."""
+        reply = cls()
+        reply.response = response
+        reply.is_resolved = True
+        return reply
+
+    @classmethod
+    def of_steps(cls, steps: Steps[R | None]) -> Reply[R]:
+        reply = cls()
+        reply.steps = steps
+        return reply
+
+    @classmethod
+    def of_coroutine(cls, coroutine: Coroutine[Any, Any, R | None]) -> Reply[R]:
+        reply = cls()
+        reply.coroutine = coroutine
+        return reply
+
+    @classmethod
+    def of_frame(cls, frame: Response) -> Reply[R]:
+        """Return a reply that is ready already."""
+        reply = cls()
+        reply.is_resolved = reply.is_ready = True
+        reply.frame = frame
+        return reply
+
+    # The handler's side
+
+    def filter(self, function: Callable[[R | None], R | None]) -> None:
+        """Apply the function to the response as soon as there is one, before earlier filters' results are sent."""
+        if self.is_resolved:
+            if self.error is None:
+                self.response = function(self.response)
+            return
+        earlier = self._filter
+        self._filter = function if earlier is None else lambda response: function(earlier(response))
+
+    def filtered(self, response: R | None) -> R | None:
+        return response if self._filter is None else self._filter(response)
+
+    def resolve(self, response: R | None) -> None:
+        if self.is_resolved:
+            return
+        try:
+            self.response = self.filtered(response)
+        except Exception as error:
+            self.error = error
+        self._report_resolved()
+
+    def fail(self, error: BaseException) -> None:
+        if not self.is_resolved:
+            self.error = error
+            self._report_resolved()
+
+    def _report_resolved(self) -> None:
+        self.is_resolved = True
+        listener, self.on_resolved = self.on_resolved, None
+        if listener is not None and not self.is_cancelled:
+            listener(self)
+
+    def __await__(self) -> Generator[Any, None, R | None]:
+        """Wait for the response. Raises the error with which the request failed."""
+        if self.coroutine is not None:
+            coroutine, self.coroutine = self.coroutine, None
+            return self.filtered((yield from coroutine.__await__()))
+        if self.steps is not None:
+            steps, self.steps = self.steps, None
+            return self.filtered((yield from run_in_slices(steps).__await__()))
+        if not self.is_resolved:
+            resolved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.on_resolved = lambda _: None if resolved.done() else resolved.set_result(None)
+            try:
+                yield from resolved
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        if self.error is not None:
+            raise self.error
+        return self.response
+
+    # The router's and the connection's side
+
+    def ready(self, frame: Response) -> None:
+        self.frame = frame
+        self._report_ready()
+
+    def disconnect(self, error: BaseException) -> None:
+        """End the connection: the request cannot be answered. The error's message is the connection's log line."""
+        self.error = error
+        self._report_ready()
+
+    def when_ready(self, listener: Callable[[], None]) -> None:
+        self._on_ready = listener
+
+    def _report_ready(self) -> None:
+        self.is_resolved = self.is_ready = True
+        self.response = self.on_cancel = None
+        listener, self._on_ready = self._on_ready, None
+        if self.is_cancelled:
+            return
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self.frame)
+        if listener is not None:
+            listener()
+
+    def cancel(self) -> None:
+        """Stop working on the request: the client has left."""
+        if self.is_ready or self.is_cancelled:
+            return
+        self.is_cancelled = True
+        if self.coroutine is not None:
+            self.coroutine.close()
+        if self.steps is not None:
+            self.steps.close()
+        on_cancel, self.on_cancel = self.on_cancel, None
+        self.on_resolved = self._on_ready = None  # they would hold each other
+        if on_cancel is not None:
+            on_cancel()
+        if self._future is not None and not self._future.done():
+            self._future.cancel()
+
+    def until_ready(self) -> asyncio.Future[Response]:
+        """Return a future for the frame, for callers that are not connections. The error is left in `error`."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+            if self.is_ready:
+                self._future.set_result(self.frame)
+            elif self.is_cancelled:
+                self._future.cancel()
+        return self._future
+
+    async def wait(self) -> Response:
+        """Wait for the frame. Raises the error that ends the connection."""
+        try:
+            await self.until_ready()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.frame
 
 
-Dispatch = Callable[[bytearray, Peer], Response | Pending]
+Dispatch = Callable[[bytearray, Peer], Reply[Any]]
 """Handles one request frame. Raises Disconnect."""

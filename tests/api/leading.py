@@ -12,13 +12,14 @@ from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.incoming import Incoming
 from chronik.broker.requests.openings import Openings
 from chronik.config import NodeConfig
-from chronik.exchange import Outbox, Peer, Pending
+from chronik.exchange import Outbox, Peer, Reply
 from chronik.protocol.batch import validate_produced
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.messages.fetch import FetchResponse, PartitionData
 from chronik.protocol.records import Record, encode_batch
 from chronik.protocol.schema import Request, Response
+from chronik.scheduler import Scheduler
 from tests.api import talk
 from tests.replication.rig import FOLLOWER, OTHER, PlayedFollower, Rig
 
@@ -49,6 +50,7 @@ class Leader:
                     is_fenced=lambda: False,
                     may_be_replaced=lambda: False,
                     outbox=Outbox(),
+                    scheduler=Scheduler(),
                     openings=Openings(),
                 ),
             ),
@@ -100,36 +102,36 @@ class Leader:
         marker = TransactionMarker(commit, coordinator_epoch=3)
         return self.rig.replica().append_marker(producer_id, epoch, marker, now_ms) - 1
 
-    def fetch(self, min_bytes: int = 1, *, isolation_level: int = 0, offset: int = 0) -> Pending:
+    def fetch(self, min_bytes: int = 1, *, isolation_level: int = 0, offset: int = 0) -> Reply[Any]:
         """It has looked, and found nothing; not a turn of the loop has passed since."""
         request = talk.fetch_request(
             ("topic", 0, offset), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000)
         )
         request.isolation_level = isolation_level
         pending = self._dispatch(request, VERSION)
-        assert isinstance(pending, Pending)
+        assert not pending.is_ready
         return pending
 
     async def ask(self, request: Request, version: int, kind: type[R]) -> R:
         pending = self._dispatch(request, version)
-        frame = b"".join((await pending.response if isinstance(pending, Pending) else pending) or ())
+        frame = b"".join(await pending.wait() or ())
         _, response = decode_response(request.__schema__.api_key, version, memoryview(frame)[4:])
         assert isinstance(response, kind)
         return response
 
-    def _dispatch(self, request: Request, version: int) -> Any:
+    def _dispatch(self, request: Request, version: int) -> Reply[Any]:
         header = RequestHeader(request.__schema__.api_key, version, 7, "test")
         return self.router.dispatch(bytearray(encode_request(header, request)[4:]), Peer("test", 0, 1))
 
 
-async def response_of(pending: Pending) -> FetchResponse:
-    frame = b"".join(await pending.response or ())
+async def response_of(pending: Reply[Any]) -> FetchResponse:
+    frame = b"".join(await pending.wait() or ())
     _, response = decode_response(1, VERSION, memoryview(frame)[4:])
     assert isinstance(response, FetchResponse)
     return response
 
 
-async def answered(pending: Pending) -> PartitionData:
+async def answered(pending: Reply[Any]) -> PartitionData:
     return (await response_of(pending)).responses[0].partitions[0]
 
 

@@ -60,7 +60,7 @@ def test_only_as_many_bytes_as_are_missing_end_the_wait() -> None:
         pending = leader.fetch(min_bytes=100)  # a batch of one such record has 71 bytes
         leader.commit(1)
         await asyncio.sleep(0.1)
-        assert not pending.response.done()
+        assert not pending.is_ready
         leader.commit(2)
         assert talk.values(await answered(pending)) == [b"one", b"two"]
         assert leader.rig.loop.time() == pytest.approx(began + 0.1)
@@ -118,7 +118,7 @@ def test_a_hurry_that_was_asked_for_before_a_broker_went_is_heard_when_it_goes()
         assert pending.hurry is not None
         pending.hurry.ask()
         await asyncio.sleep(0.1)
-        assert not pending.response.done()
+        assert not pending.is_ready
         leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
         await answered(pending)
         assert leader.rig.loop.time() == pytest.approx(0.1)
@@ -164,7 +164,7 @@ def test_what_comes_in_the_turn_of_a_second_look_that_found_too_little_ends_the_
         for _ in range(3):  # looks again and again, and finds nothing
             leader.rig.replica().stop_waiting()
             await asyncio.sleep(0)
-        assert not pending.response.done()
+        assert not pending.is_ready
         leader.rig.replica().stop_waiting()
         leader.rig.loop.call_soon(leader.commit)  # after its look, in the same turn
         assert talk.values(await answered(pending)) == [b"value"]
@@ -213,12 +213,12 @@ def test_nothing_is_left_of_a_fetch_that_nobody_waits_for(turns: int, is_woken: 
             await asyncio.sleep(0)
         if is_woken:
             leader.commit()
-        pending.response.cancel()
+        pending.cancel()
         for _ in range(3):
             await asyncio.sleep(0)
         assert not leader.rig.replica().watchers
         await asyncio.sleep(2 * PATIENCE_SECONDS)
-        assert pending.response.cancelled()
+        assert pending.is_cancelled
         assert not leader.rig.loop.failures
 
     tell(story)

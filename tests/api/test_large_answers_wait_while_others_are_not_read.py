@@ -13,7 +13,7 @@ from chronik.api.routing import held_answers
 from chronik.api.routing.held_answers import HeldAnswers
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.exchange import Disconnect, Outbox, Peer, Pending, Response
+from chronik.exchange import Disconnect, Outbox, Peer, Reply
 from chronik.limits import (
     ANSWER_HELD_SECONDS_MAX,
     ANSWERS_HELD_BYTES_MAX,
@@ -24,6 +24,7 @@ from chronik.limits import (
 )
 from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from chronik.scheduler import Scheduler
 
 DESCRIBE_CONFIGS = 32
 TOO_FULL = RESPONSES_BYTES_MAX + 1
@@ -34,21 +35,19 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 20))
 
 
-def new_answer() -> asyncio.Future[Response]:
-    return asyncio.get_running_loop().create_future()
-
-
-def held(answers: HeldAnswers, size: int) -> asyncio.Future[Response]:
-    answer = new_answer()
-    answers.hold([bytes(size)], answer)
-    return answer
+def held(answers: HeldAnswers, size: int) -> Reply[Any]:
+    reply: Reply[Any] = Reply()
+    answers.hold([bytes(size)], reply)
+    return reply
 
 
 def test_a_request_whose_answer_is_large_is_answered_once_others_have_read() -> None:
     async def story() -> None:
         outbox = Outbox(TOO_FULL)
         store = SimpleNamespace(is_shared=False)
-        services = SimpleNamespace(authorizer=None, outbox=outbox, store=store, is_fenced=lambda: False)
+        services = SimpleNamespace(
+            authorizer=None, outbox=outbox, store=store, is_fenced=lambda: False, scheduler=Scheduler()
+        )
         router = Router(cast(Services, services), lambda error: None)
         names = [
             DescribeConfigsResource(resource_type=UNKNOWN_RESOURCE, resource_name="n" * 200 + str(n))
@@ -56,12 +55,11 @@ def test_a_request_whose_answer_is_large_is_answered_once_others_have_read() -> 
         ]
         frame = encode_request(RequestHeader(DESCRIBE_CONFIGS, 4, 7, "test"), DescribeConfigsRequest(resources=names))
         pending = router.dispatch(bytearray(frame[4:]), Peer("test", 0, 1))
-        assert isinstance(pending, Pending)
-        while not (pending.response.done() or router._held._held):
+        while not (pending.is_ready or router._held._held):
             await asyncio.sleep(0)
-        assert not pending.response.done()
+        assert not pending.is_ready
         outbox.count(-1)
-        assert sum(map(len, await pending.response or ())) > RESPONSE_BYTES_LEAST
+        assert sum(map(len, await pending.wait() or ())) > RESPONSE_BYTES_LEAST
 
     run(story)
 
@@ -85,12 +83,15 @@ def test_no_more_is_let_go_at_once_than_there_is_room_for() -> None:
         answers = HeldAnswers(outbox)
         first, second, third = (held(answers, 100 * KIB) for _ in range(3))
         outbox.count(-150 * KIB)
-        assert [answer.done() for answer in (first, second, third)] == [True, True, False]
+        await asyncio.sleep(0)
+        assert [answer.is_ready for answer in (first, second, third)] == [True, True, False]
         outbox.count(300 * KIB)
         outbox.count(-10 * KIB)
-        assert not third.done(), "those who were answered have not read yet"
+        await asyncio.sleep(0)
+        assert not third.is_ready, "those who were answered have not read yet"
         outbox.count(-290 * KIB)
-        assert third.done()
+        await asyncio.sleep(0)
+        assert third.is_ready
 
     run(story)
 
@@ -101,11 +102,10 @@ def test_as_much_is_held_as_allowed_and_whoever_asks_for_more_is_cut_off() -> No
         first = held(answers, ANSWERS_HELD_BYTES_MAX // 2)
         second = held(answers, ANSWERS_HELD_BYTES_MAX - ANSWERS_HELD_BYTES_MAX // 2)
         refused = held(answers, 1)
-        assert isinstance(refused.exception(), Disconnect)
-        assert [first.done(), second.done()] == [False, False]
+        assert isinstance(refused.error, Disconnect)
+        assert [first.is_ready, second.is_ready] == [False, False]
         first.cancel()  # its connection has gone
-        await asyncio.sleep(0)
-        assert not held(answers, 1).done()
+        assert not held(answers, 1).is_ready
 
     run(story)
 
@@ -116,8 +116,8 @@ def test_who_waits_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         answers = HeldAnswers(Outbox(TOO_FULL))
         with pytest.raises(Disconnect):
-            await held(answers, ANSWERS_HELD_BYTES_MAX)
-        assert not held(answers, ANSWERS_HELD_BYTES_MAX).done(), "it is not held any more"
+            await held(answers, ANSWERS_HELD_BYTES_MAX).wait()
+        assert not held(answers, ANSWERS_HELD_BYTES_MAX).is_ready, "it is not held any more"
 
     run(story)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Services
 from chronik.broker.requests.incoming import accept_produced
 from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.refusals import RefusedBatches
@@ -31,6 +31,7 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from chronik.protocol.records import Record, encode_batch
+from chronik.scheduler import Account, Scheduler, working_for
 from chronik.testing import Broker
 from tests.abuse.bomb_records import TIME_MS, many_headers, old_messages, tiny_records
 from tests.api import talk
@@ -86,10 +87,9 @@ def request_of(*batches: bytes, acks: int = 1) -> ProduceRequest:
 
 
 def begun(parts: Parts, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
-    outcome = produce.handle(cast(Services, parts), request, CONTEXT)
-    assert not isinstance(outcome, ProduceResponse | Pipelined)
-    assert outcome is not None
-    return asyncio.ensure_future(cast(Coroutine[Any, Any, ProduceResponse], outcome))
+    reply = produce.handle(cast(Services, parts), request, CONTEXT)
+    assert reply.coroutine is not None
+    return asyncio.ensure_future(cast(Coroutine[Any, Any, ProduceResponse], reply.coroutine))
 
 
 def told(meanwhile: Callable[[Parts], None]) -> tuple[ErrorCode, int]:
@@ -185,7 +185,7 @@ def test_many_partitions_of_one_request_leave_turns_to_others() -> None:
     Rig(configs=COMPACTED).run(story)
 
 
-def test_openings_take_turns() -> None:
+def test_large_batches_of_clients_are_opened_one_after_the_other() -> None:
     async def story() -> None:
         openings, running, most = Openings(), 0, 0
 
@@ -197,7 +197,8 @@ def test_openings_take_turns() -> None:
             running -= 1
             return budget.records_left
 
-        found = await asyncio.gather(*[openings.run_in_thread(work, Budget(1, number, 1)) for number in range(20)])
+        with working_for(Scheduler(), Account()):
+            found = await asyncio.gather(*[openings.run_in_thread(work, Budget(1, number, 1)) for number in range(20)])
         assert found == list(range(20))
         assert (most, openings.in_thread) == (1, 20)
 

@@ -15,8 +15,7 @@ from chronik.api.shared.context import Services
 from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.refusals import RefusedBatches
 from chronik.config import NodeConfig
-from chronik.exchange import Outbox, Peer, Pending
-from chronik.exchange import Response as Frames
+from chronik.exchange import Outbox, Peer, Reply
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
@@ -25,6 +24,7 @@ from chronik.protocol.messages.fetch import FetchRequest, FetchResponse, Partiti
 from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from chronik.protocol.records import Record, encode_batch
 from chronik.protocol.schema import Request
+from chronik.scheduler import Scheduler
 from tests.api import talk
 from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, PlayedFollower, Rig
 
@@ -55,6 +55,7 @@ class Node:
             is_fenced=lambda: self.is_fenced,
             may_be_replaced=lambda: self.may_be_replaced,
             outbox=Outbox(),
+            scheduler=Scheduler(),
             refused_batches=RefusedBatches(rig.clock),
         )
         self.router = Router(cast(Services, parts), rig.loop.failures.append)
@@ -69,11 +70,11 @@ class Node:
         self.is_fenced = True
         self.rig.replicas.end_waits()
 
-    def send(self, key: int, version: int, request: Request) -> Frames | Pending:
+    def send(self, key: int, version: int, request: Request) -> Reply[Any]:
         frame = bytearray(encode_request(RequestHeader(key, version, 7, "test"), request)[4:])
         return self.router.dispatch(frame, Peer("test", 0, 1))
 
-    def fetch(self, offset: int = 0, version: int = 12, **more: int) -> Frames | Pending:
+    def fetch(self, offset: int = 0, version: int = 12, **more: int) -> Reply[Any]:
         topic = "topic" if version < 13 else TOPIC_ID
         request: FetchRequest = talk.fetch_request(
             (topic, 0, offset), min_bytes=1, max_wait_ms=int(PATIENCE_SECONDS * 1000)
@@ -82,7 +83,7 @@ class Node:
             setattr(request, name, value)
         return self.send(FETCH, version, request)
 
-    def produce(self, sequence: int) -> Frames | Pending:
+    def produce(self, sequence: int) -> Reply[Any]:
         batch = encode_batch([Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=sequence)
         return self.send(PRODUCE, 9, talk.produce_request("topic", batch))
 
@@ -100,19 +101,19 @@ class Node:
         self.hand_to(LEADER)
 
 
-async def fetched(answer: Frames | Pending, version: int = 12) -> FetchResponse:
-    frames = await answer.response if isinstance(answer, Pending) else answer
+async def fetched(answer: Reply[Any], version: int = 12) -> FetchResponse:
+    frames = await answer.wait()
     _, response = decode_response(FETCH, version, memoryview(b"".join(frames or ()))[4:])
     assert isinstance(response, FetchResponse)
     return response
 
 
-async def partition_of(answer: Frames | Pending, version: int = 12) -> PartitionData:
+async def partition_of(answer: Reply[Any], version: int = 12) -> PartitionData:
     return (await fetched(answer, version)).responses[0].partitions[0]
 
 
-async def produced(answer: Frames | Pending) -> PartitionProduceResponse:
-    frames = await answer.response if isinstance(answer, Pending) else answer
+async def produced(answer: Reply[Any]) -> PartitionProduceResponse:
+    frames = await answer.wait()
     _, response = decode_response(PRODUCE, 9, memoryview(b"".join(frames or ()))[4:])
     assert isinstance(response, ProduceResponse)
     return response.responses[0].partition_responses[0]
@@ -142,9 +143,9 @@ def test_a_new_leader_holds_a_fetch_until_it_knows_the_high_watermark_that_other
         assert not node.rig.replica().knows_high_watermark
         began = node.rig.loop.time()
         waiting = node.fetch()
-        assert isinstance(waiting, Pending)
+        assert not waiting.is_ready
         await asyncio.sleep(0.1)
-        assert not waiting.response.done()
+        assert not waiting.is_ready
         await node.followers_have(4)
         answer = await partition_of(waiting)
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 4)
@@ -225,10 +226,10 @@ def test_acknowledgements_that_wait_at_a_leader_that_becomes_fenced_are_refused_
 def test_who_waits_while_two_leaders_follow_each_other_in_one_turn_hears_of_the_last() -> None:
     async def story(node: Node) -> None:
         waiting = node.send(PRODUCE, 10, talk.produce_request("topic", encode_batch([Record(0, 0, None, b"v")])))
-        assert isinstance(waiting, Pending)
+        assert not waiting.is_ready
         node.hand_to(FOLLOWER)
         node.hand_to(OTHER)
-        frames = await waiting.response
+        frames = await waiting.wait()
         _, response = decode_response(PRODUCE, 10, memoryview(b"".join(frames or ()))[4:])
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]

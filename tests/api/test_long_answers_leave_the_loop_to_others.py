@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 
 import pytest
 
-from chronik.api.shared import long_answers
-from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.long_answers import Elements
 from chronik.limits import ANSWER_BYTES_MAX, DECODED_AT_ONCE_BYTES_MAX
 from chronik.metadata import slices
 from chronik.metadata.slices import Pace, in_pieces
@@ -25,36 +23,6 @@ from tests.raw import RawClient
 VERSION = 12
 
 
-def steps(count: int) -> Generator[None, None, MetadataResponse]:
-    for _ in range(count):
-        yield
-    return MetadataResponse(cluster_id="done")
-
-
-def test_what_is_soon_done_is_answered_at_once() -> None:
-    answer = at_once_or_in_slices(steps(10))
-    assert isinstance(answer, MetadataResponse)
-    assert answer.cluster_id == "done"
-
-
-def test_what_takes_longer_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 0.0)
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
-
-    async def story() -> None:
-        answer = at_once_or_in_slices(steps(100))
-        assert not isinstance(answer, MetadataResponse)
-        task = asyncio.ensure_future(answer)
-        turns = 0
-        while not task.done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns > 90
-        assert isinstance(task.result(), Long)
-
-    asyncio.run(story())
-
-
 def test_whoever_awaits_only_what_is_there_already_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
 
@@ -62,7 +30,7 @@ def test_whoever_awaits_only_what_is_there_already_lets_others_in(monkeypatch: p
         pace = Pace()
         for _ in range(3):
             turns.append("busy")
-            await pace.breathe()
+            await pace.yield_if_due()
 
     async def story() -> None:
         turns: list[str] = []

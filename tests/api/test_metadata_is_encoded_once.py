@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from chronik import scheduler
 from chronik.api import metadata
-from chronik.api.shared import long_answers
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.topic_bytes import TopicBytes
-from chronik.exchange import Peer
+from chronik.exchange import Peer, Reply
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.metadata.commands.partitions import OffsetCheckpoint, SetPartitionLeader, UpdatePartitionOffset
@@ -24,6 +25,10 @@ from tests.metadata.world import World, assignment, some_id
 
 USUAL = (Endpoint("PLAINTEXT", "host1", 9092),)
 VERSIONS = range(APIS[3].max_version + 1)
+
+
+async def response_of(reply: Reply[MetadataResponse]) -> MetadataResponse | None:
+    return await reply
 
 
 class Cluster:
@@ -51,7 +56,7 @@ class Cluster:
             return encode_element(*arguments)
 
         monkeypatch.setattr(metadata, "encode_element", counted)
-        monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 60.0)  # also where the codec is compiled on the way
+        monkeypatch.setattr(scheduler, "ITERATION_SECONDS_MAX", 60.0)  # also where the codec is compiled on the way
 
     def do(self, command: Any) -> None:
         self.world.accept(command)
@@ -63,7 +68,8 @@ class Cluster:
         request = MetadataRequest(
             topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=operations
         )
-        answer = metadata.handle(self.services, request, Context(version, "test", Peer("h", 1, 1, listener)))
+        reply = metadata.handle(self.services, request, Context(version, "test", Peer("h", 1, 1, listener)))
+        answer = asyncio.run(response_of(reply))
         assert isinstance(answer, MetadataResponse)
         frame = b"".join(encode_response(5, version, answer))
         image = self.world.image

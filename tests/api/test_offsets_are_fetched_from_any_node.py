@@ -13,8 +13,7 @@ from chronik.api import offset_fetch
 from chronik.api.routing.router import Router
 from chronik.api.shared.admission import FENCED
 from chronik.api.shared.context import Services
-from chronik.api.shared.long_answers import Long
-from chronik.exchange import Outbox, Peer, Pending
+from chronik.exchange import Outbox, Peer
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request, encode_response
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -24,12 +23,13 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from chronik.scheduler import Scheduler
 from tests.groups.driving import commit_offsets, run
 from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITTED = 5
-PEER = cast(Peer, SimpleNamespace(number=1))
+PEER = Peer("127.0.0.1", 0, 1)
 VERSIONS = range(9)  # those that name topics
 ID, KNOWN_ID = b"i" * 16, b"k" * 16
 TOPIC = SimpleNamespace(name="new")
@@ -61,6 +61,7 @@ def services_of(node: CoordinatingNode, barrier: Barrier) -> Services:
         config=config,
         is_fenced=lambda: node.is_fenced,
         outbox=Outbox(),
+        scheduler=Scheduler(),
     )
     return cast(Services, parts)
 
@@ -77,9 +78,7 @@ async def ask(services: Services, version: int, *groups: str) -> OffsetFetchResp
     fatal: list[BaseException] = []
     router = Router(services, on_fatal=fatal.append)
     frame = encode_request(RequestHeader(FETCH_KEY, version, 7, "raw"), request_of(version, *groups))
-    pending = router.dispatch(bytearray(frame[4:]), PEER)
-    assert isinstance(pending, Pending)
-    answer = await pending.response
+    answer = await router.dispatch(bytearray(frame[4:]), PEER).wait()
     assert answer is not None
     _, response = decode_response(FETCH_KEY, version, memoryview(b"".join(answer))[4:])
     assert isinstance(response, OffsetFetchResponse)
@@ -174,7 +173,7 @@ def test_a_topic_that_comes_to_be_known_while_offsets_are_read_is_not_said_to_ha
     parts = cast(Services, SimpleNamespace(authorizer=None, image=image))
     answer = asyncio.run(offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10))))
     assert ID in known
-    frame = b"".join(encode_response(1, 10, answer.response if isinstance(answer, Long) else answer))
+    frame = b"".join(encode_response(1, 10, answer))
     (group,) = cast(OffsetFetchResponse, decode_response(FETCH_KEY, 10, memoryview(frame)[4:])[1]).groups
     codes = [partition.error_code for topic in group.topics for partition in topic.partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]

@@ -10,7 +10,6 @@ import pytest
 
 from chronik.api import offset_fetch
 from chronik.api.shared.context import Services
-from chronik.api.shared.long_answers import Long
 from chronik.groups.offsets import READ_PER_STEP, UNSTABLE, all_committed
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, EndTransaction, InitTransaction
@@ -54,7 +53,7 @@ def end(shared: SharedImage, *, commit: bool) -> None:
 
 async def fetched(services: Services, request: OffsetFetchRequest, version: int) -> list[tuple[int, int, int]]:
     answer = await offset_fetch.handle(services, request, cast(Any, type("Context", (), {"version": version})))
-    frame = b"".join(encode_response(1, version, answer.response if isinstance(answer, Long) else answer))
+    frame = b"".join(encode_response(1, version, answer))
     _, response = decode_response(FETCH_KEY, version, memoryview(frame)[4:])
     assert isinstance(response, OffsetFetchResponse)
     return told(response)

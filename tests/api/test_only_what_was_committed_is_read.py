@@ -121,7 +121,7 @@ def test_a_fetch_waits_for_the_marker_and_not_for_what_is_undecided() -> None:
             leader.produce(1, b"%d" % number)
             await leader.commit_all()
             await asyncio.sleep(0.01)
-            assert not pending.response.done()
+            assert not pending.is_ready
         began = leader.rig.loop.time()
         leader.end(1, commit=True)  # has 78 bytes: fewer than are waited for
         await leader.commit_all()
@@ -168,7 +168,7 @@ def test_without_transactions_bytes_are_counted_as_for_others() -> None:
         pending = leader.fetch(min_bytes=100, isolation_level=COMMITTED)  # a batch of one such record has 71 bytes
         leader.commit(1)
         await asyncio.sleep(0.1)
-        assert not pending.response.done()
+        assert not pending.is_ready
         leader.commit(2)
         assert talk.values(await answered(pending)) == [b"one", b"two"]
         assert leader.rig.loop.time() - began < PATIENCE_SECONDS

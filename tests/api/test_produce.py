@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from chronik.api import produce
-from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Services
 from chronik.broker.requests.incoming import Incoming, IncomingRules
 from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.refusals import RefusedBatches
@@ -76,7 +76,7 @@ def test_a_fenced_node_stores_nothing_and_remembers_what_it_refused() -> None:
     refused = RefusedBatches(ManualClock())
     services = cast(Services, SimpleNamespace(authorizer=None, is_fenced=lambda: True, refused_batches=refused))
     request = talk.produce_request("topic", sequenced(7, 0))
-    response = produce.handle(services, request, Context(12, "client", Peer("host", 1, 1)))
+    response = produce.handle(services, request, Context(12, "client", Peer("host", 1, 1))).response
     assert isinstance(response, ProduceResponse)
     answer = response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -168,9 +168,10 @@ def request_for(count: int, records: bytes, acks: int, timeout_ms: int) -> Produ
 
 
 async def answers_to(services: Services, request: ProduceRequest, version: int) -> list[tuple[int, int]]:
-    outcome = produce.handle(services, request, Context(version, "client", Peer("host", 1, 1)))
-    assert isinstance(outcome, Pipelined)
-    response = await asyncio.wait_for(outcome.response, 10)
+    reply = produce.handle(services, request, Context(version, "client", Peer("host", 1, 1)))
+    assert reply.is_pipelined
+    async with asyncio.timeout(10):
+        response = await reply
     assert isinstance(response, ProduceResponse)
     return [(each.error_code, each.base_offset) for each in response.responses[0].partition_responses]
 
@@ -224,9 +225,9 @@ def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on
 
     async def scenario() -> int:
         request = talk.produce_request("topic", sequenced(7, 5))
-        outcome = produce.handle(cast(Services, services), request, Context(9, "client", Peer("host", 1, 1)))
-        assert isinstance(outcome, Coroutine), "the connection's next request waits"
-        response = await outcome
+        reply = produce.handle(cast(Services, services), request, Context(9, "client", Peer("host", 1, 1)))
+        assert not reply.is_pipelined, "the connection's next request waits"
+        response = await reply
         assert response is not None
         return response.responses[0].partition_responses[0].error_code
 

@@ -16,7 +16,7 @@ from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Services
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.clock import ManualClock
-from chronik.exchange import Disconnect, Outbox, Peer, Pending
+from chronik.exchange import Disconnect, Outbox, Peer
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
@@ -41,6 +41,7 @@ from chronik.protocol.schema import Request, Response
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import NotLeader, ReadTimedOut
 from chronik.raft.membership import NOBODY
+from chronik.scheduler import Scheduler
 from tests.metadata.world import World, assignment
 from tests.replication.virtual_loop import VirtualLoop
 
@@ -93,6 +94,7 @@ class Node:
             replicas=SimpleNamespace(by_name=self._replica),
             topic_bytes=TopicBytes(),
             outbox=Outbox(),
+            scheduler=Scheduler(),
             clock=self.clock,
             coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
             configs=SimpleNamespace(broker_flag=lambda _: False),
@@ -118,8 +120,7 @@ class Node:
             key = APIS_BY_NAME[name].key
             router = Router(self.services, on_fatal=lambda _: None)
             frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
-            answer = router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1))
-            frames = await answer.response if isinstance(answer, Pending) else answer
+            frames = await router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1)).wait()
             assert frames is not None
             _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
             assert isinstance(response, kind)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from chronik import scheduler
 from chronik.api import (
     add_partitions_to_txn,
     alter_configs,
@@ -21,7 +22,6 @@ from chronik.api import (
     incremental_alter_configs,
     write_txn_markers,
 )
-from chronik.api.shared import long_answers
 from chronik.metadata import slices
 from chronik.metadata.slices import PIECE_ELEMENTS
 from chronik.protocol.messages import add_partitions_to_txn as added
@@ -114,7 +114,7 @@ REQUESTS: Final[list[tuple[ModuleType, Any, Many]]] = [
 def test_no_turn_takes_more_than_a_piece(
     handler: Any, request_: Any, many: Many, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
 
     async def answered() -> object:

@@ -12,6 +12,7 @@ import pytest
 
 from chronik.api.routing.audited import audited
 from chronik.api.routing.changes import CHANGES
+from chronik.api.routing.handlers import replying
 from chronik.api.shared.context import Context
 from chronik.exchange import Peer
 from chronik.protocol.apis import APIS
@@ -165,5 +166,9 @@ def test_of_what_took_too_long_as_well(caplog: pytest.LogCaptureFixture) -> None
 
     context = Context(2, "", Peer("127.0.0.1", 9092, 1), api_key=api.key)
     services: Any = None
-    asyncio.run(audited(api.name, handle)(services, build(api.name, {}), context))
+
+    async def run() -> None:
+        await audited(api.name, replying(handle))(services, build(api.name, {}), context)
+
+    asyncio.run(run())
     assert told(caplog, api.name) == [(["t-0 (timed out)"], 1)]

@@ -15,6 +15,7 @@ from chronik.exchange import Outbox, Peer
 from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from chronik.protocol.messages.list_offsets import ListOffsetsRequest
+from chronik.scheduler import Scheduler
 from chronik.testing.plugin import BrokerFactory
 from tests.cluster.replicated import wait_for
 from tests.raw import RawClient
@@ -40,7 +41,7 @@ def test_a_request_that_waits_is_seen_at_debug_level(chronik_broker_factory: Bro
 def test_a_request_that_fails_is_logged_with_its_client(caplog: pytest.LogCaptureFixture) -> None:
     store = SimpleNamespace(is_shared=False)
     # nothing more to serve with: everything fails
-    services = SimpleNamespace(authorizer=None, store=store, outbox=Outbox())
+    services = SimpleNamespace(authorizer=None, store=store, outbox=Outbox(), scheduler=Scheduler())
     router = Router(cast(Services, services), lambda error: None)
     header = RequestHeader(ListOffsetsRequest.__schema__.api_key, 4, 7, "a-client")
     frame = bytearray(encode_request(header, ListOffsetsRequest())[4:])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from chronik.api.routing import throttling
+from chronik.api.routing.handlers import replying
 from chronik.api.routing.throttling import limited
-from chronik.api.shared.context import Pipelined
-from chronik.api.shared.long_answers import Long
 from chronik.clock import ManualClock
-from chronik.exchange import Peer
+from chronik.exchange import Peer, Reply
 from chronik.metadata.security.quotas import Entity, Values
 from chronik.protocol.messages.heartbeat import HeartbeatResponse
 from chronik.protocol.messages.sasl_handshake import SaslHandshakeResponse
@@ -61,10 +60,24 @@ def busily(answer: Any) -> Callable[[], Any]:
     return handle
 
 
+def limited_reply(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -> Reply[Any]:
+    nothing: Any = None
+    return limited(lambda: _with_arguments(handle)(nothing, nothing, nothing), usage, peer or Peer("h", 1, 1))
+
+
+def _with_arguments(handle: Callable[[], Any]) -> Callable[..., Reply[Any]]:
+    if asyncio.iscoroutinefunction(handle):
+
+        async def later(*_: object) -> Any:
+            return await handle()
+
+        return replying(later)
+    return replying(lambda *_: handle())
+
+
 def awaited(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -> Any:
     async def run() -> Any:
-        outcome = limited(handle, usage, peer or Peer("h", 1, 1))
-        return await outcome if isinstance(outcome, Awaitable) else outcome
+        return await limited_reply(handle, usage, peer)
 
     return asyncio.run(run())
 
@@ -110,9 +123,9 @@ def test_a_request_whose_client_is_gone_ends() -> None:
             raise
 
     async def run() -> None:
-        outcome = limited(handle, a_usage(), Peer("h", 1, 1))
-        assert isinstance(outcome, Awaitable)
-        task = asyncio.ensure_future(outcome)
+        coroutine = limited_reply(handle, a_usage()).coroutine
+        assert coroutine is not None
+        task = asyncio.ensure_future(coroutine)
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -131,14 +144,14 @@ def test_an_answer_that_others_share_stays_as_it_is() -> None:
     assert peer.throttled_seconds == 1.0
 
 
-def test_a_long_answer_and_one_without_the_field() -> None:
-    async def long() -> Long:
+def test_response_made_of_steps_and_one_without_the_field() -> None:
+    def steps() -> Generator[None, None, HeartbeatResponse]:
         be_busy()
-        return Long(HeartbeatResponse())
+        yield
+        return HeartbeatResponse()
 
-    told = awaited(long, a_usage(request_percentage=1e-6))
-    assert isinstance(told, Long)
-    assert told.response == HeartbeatResponse(throttle_time_ms=1000)
+    told = awaited(lambda: Reply.of_steps(steps()), a_usage(request_percentage=1e-6))
+    assert told == HeartbeatResponse(throttle_time_ms=1000)
     plain = SaslHandshakeResponse()
     assert awaited(busily(plain), a_usage(request_percentage=1e-6)) is plain
 
@@ -153,15 +166,11 @@ def test_a_pipelined_answer_is_told_what_is_left() -> None:
         assert usage is not None
         usage.produced(550)
         peer = Peer("h", 1, 1)
-        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        outcome = limited(lambda: Pipelined(response), usage, peer)
+        reply: Reply[Any] = Reply(is_pipelined=True)
+        assert limited(lambda: reply, usage, peer) is reply
         assert peer.throttled_seconds == pytest.approx(5.0), "the requests behind it wait from now on"
         clock.advance(2.0)
-        answer = HeartbeatResponse()
-        response.set_result(answer)
-        assert isinstance(outcome, Pipelined)
-        await outcome.response
-        await asyncio.sleep(0)
-        assert answer.throttle_time_ms == 3000
+        reply.resolve(HeartbeatResponse())
+        assert await reply == HeartbeatResponse(throttle_time_ms=3000)
 
     asyncio.run(run())

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long
 from chronik.clock import ManualClock
 from chronik.exchange import Peer
 from chronik.metadata import levels
@@ -124,9 +123,9 @@ class Node:
         context = Context(version, "test", Peer("127.0.0.1", 1, 1))
 
         async def answered() -> Response:
-            outcome: Any = HANDLERS[key].handle(cast(Services, self.services), request, context)
-            answer = outcome if isinstance(outcome, Response) else await outcome
-            return answer.response if isinstance(answer, Long) else answer
+            response = await HANDLERS[key].handle(cast(Services, self.services), request, context)
+            assert isinstance(response, Response)
+            return response
 
         frame = b"".join(encode_response(1, version, asyncio.run(answered())))
         _, response = decode_response(key, version, memoryview(frame)[4:])

@@ -7,10 +7,11 @@ from itertools import count
 
 import pytest
 
+from chronik import scheduler
 from chronik.clock import ManualClock
-from chronik.metadata import slices
 from chronik.metadata.commands.groups import GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
+from chronik.scheduler import SLICE_SECONDS
 from tests.groups.driving import join, join_request, lead, listed, run, until
 from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
 
@@ -24,7 +25,7 @@ PROTOCOLS = (("range", b"\0\0\0\0\0\1\0\1t"),)
 @pytest.fixture(autouse=True)
 def slices_end_after_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = count()
-    monkeypatch.setattr(slices, "perf_counter", lambda: next(steps) * slices.SLICE_SECONDS / STEPS_PER_SLICE)
+    monkeypatch.setattr(scheduler, "perf_counter", lambda: next(steps) * SLICE_SECONDS / STEPS_PER_SLICE)
 
 
 def stored_group(name: str) -> UpdateConsumerGroup:

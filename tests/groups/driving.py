@@ -14,8 +14,8 @@ from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.offsets import all_committed
 from chronik.groups.requests import JoinRequest, JoinResult, ListedGroup, SyncRequest, SyncResult, TopicPartition
 from chronik.metadata.commands.groups import OffsetToCommit
-from chronik.metadata.slices import in_slices
 from chronik.protocol.errors import ErrorCode
+from chronik.scheduler import run_in_slices
 
 DEADLINE_SECONDS = 20.0
 CONFIG = GroupConfig(min_session_timeout_ms=1)
@@ -92,5 +92,5 @@ async def committed_offsets(
     store: ImageStore, group_id: str, wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, tuple[int, int, str | None] | None]:
     """Offset, leader epoch and metadata of each."""
-    found = await in_slices(all_committed(store.image, group_id, wanted))
+    found = await run_in_slices(all_committed(store.image, group_id, wanted))
     return {key: None if at is None else (at.offset, at.leader_epoch, at.metadata) for key, at in found.items()}

@@ -72,7 +72,7 @@ class Follower:
 
 
 def test_readers_see_the_old_image_or_the_new_one_and_one_delta_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.metadata.slices.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     follower = Follower(earlier.image)
     before, after = records_of(earlier.image), records_of(later.image)
@@ -114,7 +114,7 @@ def test_the_difference_names_everything_that_changed() -> None:
 
 def test_no_slice_holds_the_loop_for_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in chunks and steps, and not in time: each of them is small, and others run behind each."""
-    monkeypatch.setattr("chronik.metadata.slices.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     follower = Follower(earlier.image)
     chunks, turns, added = recomputed(later.image), 0, []
@@ -143,7 +143,7 @@ def test_no_slice_holds_the_loop_for_more_than_a_chunk(monkeypatch: pytest.Monke
 def test_a_node_that_stops_midway_has_its_old_image_and_starts_with_the_new_one(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronik.metadata.slices.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     before = records_of(earlier.image)
     follower = Follower(earlier.image)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chronik.api.shared import long_answers
+from chronik import scheduler
 from chronik.config import load_config
-from chronik.exchange import Peer, Pending, Response
+from chronik.exchange import Peer, Reply
 from chronik.node.node import Node
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
@@ -24,9 +25,9 @@ def frame(version: int, request: MetadataRequest) -> bytearray:
     return bytearray(encode_request(RequestHeader(METADATA, version, 7, "test"), request)[SIZE_BYTES:])
 
 
-def decoded(version: int, answer: Response | Pending) -> MetadataResponse:
-    assert isinstance(answer, list), f"it was to be waited for: {answer}"
-    _, response = decode_response(METADATA, version, memoryview(b"".join(answer))[SIZE_BYTES:])
+def decoded(version: int, reply: Reply[Any]) -> MetadataResponse:
+    assert reply.is_ready, "it was to be waited for"
+    _, response = decode_response(METADATA, version, memoryview(b"".join(reply.frame or ()))[SIZE_BYTES:])
     assert isinstance(response, MetadataResponse)
     return response
 
@@ -34,7 +35,7 @@ def decoded(version: int, answer: Response | Pending) -> MetadataResponse:
 def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 60.0)  # the codec is compiled on the way
+    monkeypatch.setattr(scheduler, "ITERATION_SECONDS_MAX", 60.0)  # the codec is compiled on the way
 
     async def scenario() -> None:
         node = Node(load_config(None, {}, data_dir=str(tmp_path / "data"), kafka="127.0.0.1:0"))
@@ -49,8 +50,8 @@ def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_onc
         assert router is not None
         known, unknown = MetadataRequestTopic(name="known"), MetadataRequestTopic(name="unknown")
         created = router.dispatch(frame(12, MetadataRequest(topics=[known])), peer)
-        assert isinstance(created, Pending)  # it has to be created first
-        await created.response
+        assert not created.is_ready  # it has to be created first
+        await created.wait()
         for version in range(APIS[METADATA].max_version + 1):
             answer = decoded(version, router.dispatch(frame(version, MetadataRequest(topics=[known])), peer))
             assert [(topic.name, topic.error_code) for topic in answer.topics] == [("known", ErrorCode.NONE)]

@@ -13,7 +13,7 @@ from chronik.files import Buffer
 from chronik.peers import strangers
 from chronik.peers.connection import PeerConnection
 from chronik.peers.handshake import AcceptorHandshake
-from chronik.turns import TURN_SECONDS_MAX, Turns
+from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
 from tests.peers.talking import DEADLINE_SECONDS, identity, run, until
 from tests.peers.test_nodes_call_each_other import ECHO
 from tests.peers.test_peers_speak_tls import closed, node, peer_tls
@@ -50,9 +50,7 @@ def test_strangers_take_turns_with_each_other_and_the_loop_has_its_own_in_betwee
     async def scenario() -> None:
         tls = peer_tls(tmp_path, "one")
         ticks = itertools.count()
-        tls.turns = Turns(
-            asyncio.get_running_loop().call_soon, lambda: next(ticks) * TURN_SECONDS_MAX / (PER_TURN - 0.5)
-        )
+        tls.scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / (PER_TURN - 0.5))
         many = []
         for _ in range(MANY):
             many.append(Stranger(tls._accepting(PeerConnection(Deaf(), AcceptorHandshake(identity(1))))))  # type: ignore[arg-type]
@@ -76,8 +74,8 @@ def test_a_peer_that_is_in_waits_for_no_stranger(tmp_path: Path) -> None:
         first, second = peer_tls(tmp_path, "one"), peer_tls(tmp_path, "two")
         async with node(1, first) as one, node(2, second, {1: one.address}) as two:
             await until(lambda: two.transport.connected_peers == [1])
-            first.turns.has_time = lambda: False  # type: ignore[method-assign]
-            first.turns.wait = lambda connection, address=None: None  # type: ignore[method-assign]
+            first.scheduler.may_run = lambda account: False  # type: ignore[method-assign]
+            first.scheduler.submit = lambda account, work: None  # type: ignore[method-assign]
             large = bytes(20 << 20)
 
             async def tell(peer: int, content: Buffer) -> list[bytes]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from chronik.api import produce
-from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Services
 from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
@@ -203,11 +203,7 @@ class Process:
                 )
             ],
         )
-        outcome = produce.handle(self._services, request, Context(PRODUCE_VERSION, "client", Peer("host", 1, 1)))
-        if isinstance(outcome, Pipelined):
-            response = await outcome.response
-        else:
-            response = await outcome if isinstance(outcome, Coroutine) else outcome
+        response = await produce.handle(self._services, request, Context(PRODUCE_VERSION, "client", Peer("host", 1, 1)))
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         return ErrorCode(answer.error_code), answer.base_offset

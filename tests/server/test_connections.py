@@ -7,12 +7,12 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from chronik.config import Address
-from chronik.exchange import Disconnect, Hurry, Peer, Pending, Response
+from chronik.exchange import Disconnect, Hurry, Peer, Reply
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSE_RATE_BYTES_MIN, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server import connection
 from chronik.server.listener import Listener
@@ -28,12 +28,12 @@ class Echo:
 
     def __init__(self) -> None:
         self.handled: list[bytes] = []
-        self.held: dict[bytes, asyncio.Future[Response]] = {}
+        self.held: dict[bytes, Reply[Any]] = {}
         self.answer_bytes = 0
         self.hurried: list[bytes] = []
         """Requests that were told that others wait behind them."""
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
+    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         request = bytes(frame)
         self.handled.append(request)
         if request == b"disconnect":
@@ -41,15 +41,15 @@ class Echo:
         if request == b"bug":
             raise ZeroDivisionError
         if request.startswith((b"wait", b"pipelined")):
-            future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-            self.held[request] = future
-            hurry = Hurry(lambda: True)
-            hurry.wake = lambda: self.hurried.append(request)
-            return Pending(future, pipelined=request.startswith(b"pipelined"), hurry=hurry)
-        return [framed(request + bytes(self.answer_bytes))]
+            reply: Reply[Any] = Reply(is_pipelined=request.startswith(b"pipelined"))
+            self.held[request] = reply
+            reply.hurry = Hurry(lambda: True)
+            reply.hurry.wake = lambda: self.hurried.append(request)
+            return reply
+        return Reply.of_frame([framed(request + bytes(self.answer_bytes))])
 
     def release(self, request: bytes) -> None:
-        self.held.pop(request).set_result([framed(request)])
+        self.held.pop(request).ready([framed(request)])
 
 
 def framed(payload: bytes) -> bytes:
@@ -136,12 +136,14 @@ def test_pipelined_requests_start_at_once_and_are_answered_in_order() -> None:
 class Refusing(Echo):
     """Whoever asks to wait for a refusal gets it as an answer, and then the connection ends."""
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
-        outcome = super().__call__(frame, peer)
-        if frame.endswith(b"refusal"):
-            assert isinstance(outcome, Pending)
-            outcome.response.add_done_callback(lambda _: setattr(peer, "farewell", "it is refused"))
-        return outcome
+    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+        self.peer = peer
+        return super().__call__(frame, peer)
+
+    def release(self, request: bytes) -> None:
+        if request.endswith(b"refusal"):
+            self.peer.farewell = "it is refused"
+        super().release(request)
 
 
 @pytest.mark.parametrize("released", [[b"wait for refusal", b"pipelined"], [b"pipelined", b"wait for refusal"]])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from chronik.exchange import Peer, Pending, Response
+from chronik.exchange import Peer, Reply
 from chronik.limits import MIB
 from chronik.server.listener_limits import ListenerLimits
 
@@ -24,7 +25,7 @@ class Limited(Echo):
         self.seconds = seconds
         self.times: list[float] = []
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
+    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         self.times.append(asyncio.get_running_loop().time())
         if b"much" in frame:
             peer.throttled_seconds = self.seconds

@@ -8,10 +8,11 @@ import socket
 import ssl
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chronik.exchange import Peer, Response
+from chronik.exchange import Peer, Reply
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
 from chronik.server.listener_limits import ListenerLimits
 from chronik.tls.settings import REQUESTED, REQUIRED, TLS_1_2, TLS_1_3
@@ -25,8 +26,8 @@ ALICE = "CN=alice,OU=x,O=y"
 class Who(Echo):
     """Answers with who has asked."""
 
-    def __call__(self, frame: bytearray, peer: Peer) -> Response:
-        return [framed(str(peer.principal).encode())]
+    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+        return Reply.of_frame([framed(str(peer.principal).encode())])
 
 
 def test_a_certificate_names_the_principal_and_without_one_it_is_anonymous(tmp_path: Path) -> None:

@@ -12,41 +12,46 @@ import pytest
 import uvloop
 
 from chronik.limits import TLS_HANDSHAKE_BYTES_MAX
+from chronik.scheduler import Account, AccountShare, LoopShare, Scheduler, Work
 from chronik.tls.contexts import TlsContext
 from chronik.tls.transport import SCRATCH_BYTES, TlsTransport
-from chronik.turns import Turns, Waiting
 from tests.server.secured import asked, connected, in_thread, secured
 from tests.server.test_connections import DEADLINE_SECONDS, Echo
 from tests.tls.certificates import client_context, settings
 
 
-class NoTurns(Turns):
-    """Nobody has time before it is told to go on."""
+class Exhausted(AccountShare):
+    """The share of a client whose work is queued until the test resumes it."""
 
     def __init__(self) -> None:
-        super().__init__(lambda call: None)
+        self._scheduler = Scheduler(lambda callback: None)
+        self._owner = Account(is_authenticated=False)
+        super().__init__(self._scheduler, lambda: self._owner)
 
-    def has_time(self) -> bool:
+    def run(self, work: Work) -> None:
+        self.submit(work)
+
+    def may_continue(self) -> bool:
         return False
 
-    def go_on(self) -> None:
-        for each in self.waiting:
-            self._waiting.clear()
-            each.go_on()
+    def resume_all(self) -> None:
+        while self._owner.work:
+            self._owner.work.pop().resume()
 
     @property
-    def waiting(self) -> list[Waiting]:
-        return list(self._waiting)
+    def queued_count(self) -> int:
+        return len(self._owner.work)
 
 
 class Owner:
     handshake_seconds = 3600.0
 
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
+    def __init__(self, share: LoopShare | None = None) -> None:
+        self._share = share or AccountShare(Scheduler(clock=lambda: 0.0), Account)
         self.failures: list[str | None] = []
 
     def handshake_began(self, transport: TlsTransport) -> bool:
+        transport.share = self._share
         return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
@@ -114,7 +119,7 @@ def run(scenario: Callable[[], Awaitable[None]], loops: Callable[[], Any] = asyn
 @pytest.mark.parametrize("step", [1000, SCRATCH_BYTES])
 def test_a_handshake_of_so_many_bytes_goes_on_and_one_byte_more_ends_it(tmp_path: Path, step: int) -> None:
     async def scenario() -> None:
-        owner = Owner(Turns(asyncio.get_running_loop().call_soon, lambda: 0.0))
+        owner = Owner()
         socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
         hello = long_hello()
         assert len(hello) > TLS_HANDSHAKE_BYTES_MAX
@@ -129,13 +134,13 @@ def test_a_handshake_of_so_many_bytes_goes_on_and_one_byte_more_ends_it(tmp_path
 
 def test_nothing_more_is_read_while_a_handshake_waits_for_its_turn(tmp_path: Path) -> None:
     async def scenario() -> None:
-        owner = Owner(turns := NoTurns())
+        owner = Owner(share := Exhausted())
         socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
         hello = long_hello()
         taken = socket.come(hello)
         assert taken == SCRATCH_BYTES, "one read"
-        assert turns.waiting == [socket.protocol]
-        turns.go_on()
+        assert share.queued_count == 1
+        share.resume_all()
         assert socket.is_read
         assert not owner.failures
         assert socket.come(hello[taken:]) == SCRATCH_BYTES
@@ -145,27 +150,25 @@ def test_nothing_more_is_read_while_a_handshake_waits_for_its_turn(tmp_path: Pat
 
 def test_who_leaves_while_it_waits_for_its_turn_is_let_go(tmp_path: Path) -> None:
     async def scenario() -> None:
-        owner = Owner(turns := NoTurns())
+        owner = Owner(share := Exhausted())
         socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
         socket.come(b"\x16")
         socket.close()
-        turns.go_on()
+        assert share.queued_count == 0
         assert owner.failures == [None]
 
     run(scenario)
 
 
 @pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_client_that_sends_much_right_after_its_handshake_is_served_though_its_turn_comes_late(
+def test_client_that_sends_much_behind_its_handshake_is_served_though_the_handshake_is_queued(
     tmp_path: Path, loops: Callable[[], Any]
 ) -> None:
     much = bytes(4 * TLS_HANDSHAKE_BYTES_MAX)
 
     async def scenario() -> None:
         async with secured(Echo(), settings(tmp_path)) as server:
-            turns = NoTurns()
-            server.listener.turns.has_time = turns.has_time  # type: ignore[method-assign]
-            server.listener.turns.wait = turns.wait  # type: ignore[method-assign]
+            server.listener.scheduler._accepted_max = 0  # unauthenticated clients are served one by one
             context = client_context(tmp_path)
 
             def ask() -> int:
@@ -174,12 +177,9 @@ def test_a_client_that_sends_much_right_after_its_handshake_is_served_though_its
 
             answer = asyncio.ensure_future(in_thread(ask))
             while not answer.done():
-                for each in turns.waiting:
-                    assert isinstance(each, TlsTransport)
+                for each in server.securing._handshakes.all():
                     assert each._incoming.pending <= SCRATCH_BYTES
-                turns.go_on()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
             assert await answer == len(much)
-            del server.listener.turns.has_time, server.listener.turns.wait
 
     run(scenario, loops)

@@ -12,7 +12,6 @@ import pytest
 
 from chronik.tls.contexts import TlsContext
 from chronik.tls.transport import SCRATCH_BYTES, SMALL_RECORD_BYTES_MAX, TlsTransport
-from chronik.turns import Turns
 from tests.tls.certificates import client_context, settings
 from tests.tls.test_handshakes_take_so_many_bytes import Owner, Socket, run
 
@@ -39,7 +38,7 @@ class Reader(asyncio.BufferedProtocol):
 
 class Welcoming(Owner):
     def __init__(self, reader: Reader) -> None:
-        super().__init__(Turns(asyncio.get_running_loop().call_soon, lambda: 0.0))
+        super().__init__()
         self._reader = reader
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:

@@ -89,7 +89,7 @@ async def _found(store: MetadataStore, filters: Sequence[Filter]) -> list[list[A
             found.append(KafkaError(ErrorCode.INVALID_REQUEST, told))
         else:
             found.append(await matching(store, each))
-        await pace.breathe()
+        await pace.yield_if_due()
     return found
 
 
@@ -99,7 +99,7 @@ async def matching(store: MetadataStore, wanted: Filter) -> list[Acl]:
     pace = Pace()
     for some in in_pieces(list(store.image.acls)):
         found += filter(wanted.finds, some)
-        await pace.breathe()
+        await pace.yield_if_due()
     return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
 
 

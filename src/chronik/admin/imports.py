@@ -56,7 +56,7 @@ async def import_topics(
                 if known is None or known.id != topic.topic_id:
                     plan = planner.plan_import(topic.as_request(), topic.topic_id, topic.created_ms)
                     planned.append((plan, topic.leader_epochs))
-                await pace.breathe()
+                await pace.yield_if_due()
             plans = tuple(plan for plan, _ in planned)
             result = await store.propose(ImportTopics(import_id, plans, tuple(epochs for _, epochs in planned)))
             index = result.index

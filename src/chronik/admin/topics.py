@@ -12,9 +12,9 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands.topics import CreatePartitions, CreateTopic, CreateTopics, DeleteTopic
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS
 from chronik.metadata.records import Topic
-from chronik.metadata.slices import in_slices
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.scheduler import run_in_slices
 
 PARTITIONS_PER_PROPOSAL: Final = 200
 """Partitions that one command makes, since each node begins to lead or follow them in one turn of its loop, at some
@@ -70,7 +70,7 @@ class TopicAdmin:
         }
 
     async def _plan(self, requests: Sequence[TopicRequest]) -> list[Created]:
-        return await in_slices(self._planner.plan_all(requests))
+        return await run_in_slices(self._planner.plan_all(requests))
 
     async def _plan_with_second_look(self, requests: Sequence[TopicRequest]) -> list[Created]:
         outcomes = await self._plan(requests)

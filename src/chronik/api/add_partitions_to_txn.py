@@ -72,7 +72,7 @@ async def _results(
     for topic in transaction.topics:
         for some in in_pieces(topic.partitions):
             named.update(((topic.name, index), None) for index in some)
-            await pace.breathe()
+            await pace.yield_if_due()
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for some_codes in in_pieces((await _codes(services, transaction, list(named), rights)).items()):
         for (name, index), code in some_codes:
@@ -81,7 +81,7 @@ async def _results(
             result.results_by_partition.append(
                 AddPartitionsToTxnPartitionResult(partition_index=index, error_code=told)
             )
-        await pace.breathe()
+        await pace.yield_if_due()
     return list(topics.values())
 
 
@@ -121,5 +121,5 @@ async def _found(
                 missing[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             else:
                 found[name, index] = TransactionPartition(topic.id, index)
-        await pace.breathe()
+        await pace.yield_if_due()
     return found, missing

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.admin.log_dirs import refusal_of_move
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.exchange import Reply
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -21,8 +21,8 @@ Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
 
 def handle(
     services: Services, request: AlterReplicaLogDirsRequest, context: Context
-) -> AlterReplicaLogDirsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request))
+) -> Reply[AlterReplicaLogDirsResponse]:
+    return Reply.of_steps(_answer(services, request))
 
 
 def _answer(

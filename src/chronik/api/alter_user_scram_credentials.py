@@ -20,7 +20,7 @@ async def handle(
     response = AlterUserScramCredentialsResponse()
     pace = Pace()
     for name, change in (await _by_user(request, pace)).items():
-        await pace.breathe()
+        await pace.yield_if_due()
         try:
             await alter_user(services.store, name, change)
             outcome = told(None)
@@ -34,11 +34,11 @@ async def _by_user(request: AlterUserScramCredentialsRequest, pace: Pace) -> dic
     changes: dict[str, UserChange] = {}
     for deletion in request.deletions:
         changes.setdefault(deletion.name, UserChange()).remove.append(deletion.mechanism)
-        await pace.breathe()
+        await pace.yield_if_due()
     for put in request.upsertions:
         change = changes.setdefault(put.name, UserChange())
         change.put.append((put.mechanism, put.iterations, bytes(put.salt), bytes(put.salted_password)))
-        await pace.breathe()
+        await pace.yield_if_due()
     return changes
 
 

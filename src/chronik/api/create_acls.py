@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import cast
 
 from chronik.admin.acls import create_acls
 from chronik.api.shared.context import Context, Services
+from chronik.exchange import Reply
 from chronik.metadata.records import Acl
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
@@ -16,15 +16,14 @@ from chronik.protocol.messages.create_acls import AclCreation, AclCreationResult
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def handle(
-    services: Services, request: CreateAclsRequest, context: Context
-) -> CreateAclsResponse | Awaitable[CreateAclsResponse]:
+def handle(services: Services, request: CreateAclsRequest, context: Context) -> Reply[CreateAclsResponse]:
     if services.authorizer is not None:
-        return _create(services, request)
+        return Reply.of_coroutine(_create(services, request))
     result = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     # Encoded once, however many are asked for: a request may hold a quarter of a million.
     encoded = encode_element(CreateAclsResponse, result, context.version)
-    return CreateAclsResponse(results=cast("list[AclCreationResult]", [encoded] * len(request.creations)))
+    results = cast("list[AclCreationResult]", [encoded] * len(request.creations))
+    return Reply.of(CreateAclsResponse(results=results))
 
 
 async def _create(services: Services, request: CreateAclsRequest) -> CreateAclsResponse:

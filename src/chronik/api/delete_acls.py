@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import cast
 
 from chronik.admin.acls import Deleted, delete_acls
 from chronik.api.shared.context import Context, Services
+from chronik.exchange import Reply
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
@@ -22,15 +22,14 @@ from chronik.security.acls import Filter
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def handle(
-    services: Services, request: DeleteAclsRequest, context: Context
-) -> DeleteAclsResponse | Awaitable[DeleteAclsResponse]:
+def handle(services: Services, request: DeleteAclsRequest, context: Context) -> Reply[DeleteAclsResponse]:
     if services.authorizer is not None:
-        return _delete(services, request)
+        return Reply.of_coroutine(_delete(services, request))
     result = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     # Encoded once, however many are asked for: a request may hold a quarter of a million.
     encoded = encode_element(DeleteAclsResponse, result, context.version)
-    return DeleteAclsResponse(filter_results=cast("list[DeleteAclsFilterResult]", [encoded] * len(request.filters)))
+    results = cast("list[DeleteAclsFilterResult]", [encoded] * len(request.filters))
+    return Reply.of(DeleteAclsResponse(filter_results=results))
 
 
 async def _delete(services: Services, request: DeleteAclsRequest) -> DeleteAclsResponse:

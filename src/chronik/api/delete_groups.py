@@ -19,7 +19,7 @@ async def handle(services: Services, request: DeleteGroupsRequest, context: Cont
     wanted: list[str] = []
     for some in in_pieces(request.groups_names):
         wanted += filter(may_delete, some)
-        await pace.breathe()
+        await pace.yield_if_due()
     errors = await services.groups.delete(wanted)
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     return DeleteGroupsResponse(

@@ -28,7 +28,7 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Con
     for topic in request.topics:
         for some in in_pieces(topic.partitions):
             offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in some)
-            await pace.breathe()
+            await pace.yield_if_due()
     topics: dict[str, DeleteRecordsTopicResult] = {}
     may_delete = may_do(services, context, Operation.DELETE, ResourceType.TOPIC)
     for wanted in in_pieces(offsets.items()):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from itertools import groupby
 
 from chronik.admin.acls import matching
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements, Long
+from chronik.api.shared.long_answers import Elements
+from chronik.exchange import Reply
 from chronik.metadata.records import Acl
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
@@ -22,15 +23,14 @@ from chronik.security.acls import Filter
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
-def handle(
-    services: Services, request: DescribeAclsRequest, context: Context
-) -> DescribeAclsResponse | Awaitable[DescribeAclsResponse | Long]:
+def handle(services: Services, request: DescribeAclsRequest, context: Context) -> Reply[DescribeAclsResponse]:
     if services.authorizer is None:
-        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return _describe(services, request, context.version)
+        disabled = DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+        return Reply.of(disabled)
+    return Reply.of_coroutine(_describe(services, request, context.version))
 
 
-async def _describe(services: Services, request: DescribeAclsRequest, version: int) -> DescribeAclsResponse | Long:
+async def _describe(services: Services, request: DescribeAclsRequest, version: int) -> DescribeAclsResponse:
     wanted = Filter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -49,7 +49,7 @@ async def _describe(services: Services, request: DescribeAclsRequest, version: i
             resources.add(_resource(*pattern, acls))
     except KafkaError as error:
         return DescribeAclsResponse(**told(error))
-    return Long(DescribeAclsResponse(error_message=None, resources=resources.as_array_of(DescribeAclsResource)))
+    return DescribeAclsResponse(error_message=None, resources=resources.as_array_of(DescribeAclsResource))
 
 
 def _resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.admin.configs import ConfigAdmin, Resource
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.long_answers import Elements
 from chronik.api.shared.rights import check_configs
 from chronik.configs.resolver import ConfigEntry, ConfigSource
+from chronik.exchange import Reply
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -21,10 +22,8 @@ from chronik.protocol.messages.describe_configs import (
 from chronik.protocol.permissions import Operation
 
 
-def handle(
-    services: Services, request: DescribeConfigsRequest, context: Context
-) -> DescribeConfigsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request, context))
+def handle(services: Services, request: DescribeConfigsRequest, context: Context) -> Reply[DescribeConfigsResponse]:
+    return Reply.of_steps(_answer(services, request, context))
 
 
 def _answer(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.long_answers import Elements
 from chronik.api.shared.rights import may_do, operations_on
+from chronik.exchange import Reply
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -19,10 +20,8 @@ from chronik.protocol.permissions import Operation, ResourceType
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 
-def handle(
-    services: Services, request: DescribeGroupsRequest, context: Context
-) -> DescribeGroupsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request, context))
+def handle(services: Services, request: DescribeGroupsRequest, context: Context) -> Reply[DescribeGroupsResponse]:
+    return Reply.of_steps(_answer(services, request, context))
 
 
 def _answer(

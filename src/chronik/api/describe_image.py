@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long
 from chronik.metadata.snapshot import encode_snapshot
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_image import DescribeImageRequest, DescribeImageResponse, ImageChunk
+from chronik.scheduler import yield_loop
 
 
-async def handle(services: Services, request: DescribeImageRequest, context: Context) -> Long | DescribeImageResponse:
+async def handle(services: Services, request: DescribeImageRequest, context: Context) -> DescribeImageResponse:
     if context.may_be_behind:
         return DescribeImageResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="There is no quorum.")
     image = services.image
@@ -20,7 +18,7 @@ async def handle(services: Services, request: DescribeImageRequest, context: Con
         response = DescribeImageResponse()
         for chunk in encode_snapshot(frozen):
             response.chunks.append(ImageChunk(data=chunk))
-            await asyncio.sleep(0)
-        return Long(response)
+            await yield_loop()
+        return response
     finally:
         image.thaw()

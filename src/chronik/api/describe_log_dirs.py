@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 from chronik.admin.log_dirs import partition_size
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.exchange import Reply
 from chronik.files.platform import disk_space
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_log_dirs import (
@@ -18,10 +18,8 @@ from chronik.protocol.messages.describe_log_dirs import (
 )
 
 
-def handle(
-    services: Services, request: DescribeLogDirsRequest, context: Context
-) -> DescribeLogDirsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request))
+def handle(services: Services, request: DescribeLogDirsRequest, context: Context) -> Reply[DescribeLogDirsResponse]:
+    return Reply.of_steps(_answer(services, request))
 
 
 def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:

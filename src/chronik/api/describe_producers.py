@@ -5,11 +5,11 @@ Followers answer, too, as in Kafka, whose tool may be told which broker to ask.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.api.shared.rights import may_do
+from chronik.exchange import Reply
 from chronik.log.producers import PRODUCERS_MAX, Producer
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
@@ -29,10 +29,8 @@ TOLD_MAX = 2 * PRODUCERS_MAX
 it has very many open transactions; for what does not fit, clients ask again."""
 
 
-def handle(
-    services: Services, request: DescribeProducersRequest, context: Context
-) -> DescribeProducersResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer_all(services, request, context))
+def handle(services: Services, request: DescribeProducersRequest, context: Context) -> Reply[DescribeProducersResponse]:
+    return Reply.of_steps(_answer_all(services, request, context))
 
 
 def _answer_all(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import gone_brokers, named_leader, offline_replicas, without_listener
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.api.shared.rights import may_do, operations_on
+from chronik.exchange import Reply
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
@@ -24,7 +24,7 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
-) -> DescribeTopicPartitionsResponse | Awaitable[Long]:
+) -> Reply[DescribeTopicPartitionsResponse]:
     if context.may_be_behind:  # what it would say of topics may be out of date
         code = ErrorCode.LEADER_NOT_AVAILABLE
         may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=bool(request.topics))
@@ -33,8 +33,8 @@ def handle(
             DescribeTopicPartitionsResponseTopic(name=name, error_code=code) if may_see(name) else _refused(name)
             for name in names
         ]
-        return DescribeTopicPartitionsResponse(topics=topics)
-    return at_once_or_in_slices(_page(services, request, context))
+        return Reply.of(DescribeTopicPartitionsResponse(topics=topics))
+    return Reply.of_steps(_page(services, request, context))
 
 
 def _page(

@@ -3,11 +3,12 @@ offsets' topic, as in Kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.long_answers import Elements
 from chronik.api.shared.rights import Judge, may_do
+from chronik.exchange import Reply
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import Transaction
@@ -23,8 +24,8 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 def handle(
     services: Services, request: DescribeTransactionsRequest, context: Context
-) -> DescribeTransactionsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request, context))
+) -> Reply[DescribeTransactionsResponse]:
+    return Reply.of_steps(_answer(services, request, context))
 
 
 def _answer(

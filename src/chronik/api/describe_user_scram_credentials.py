@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.admin.users import described
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.exchange import Reply
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
@@ -21,8 +21,8 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
 
 def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: Context
-) -> DescribeUserScramCredentialsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services.image, request))
+) -> Reply[DescribeUserScramCredentialsResponse]:
+    return Reply.of_steps(_answer(services.image, request))
 
 
 def _answer(

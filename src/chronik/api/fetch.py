@@ -8,9 +8,8 @@ and is told which transactions among them were aborted. Missing: fetches of foll
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 from chronik.api.fetching.look import (
     FIRST_VERSION_WITH_ENDPOINTS,
@@ -23,12 +22,12 @@ from chronik.api.fetching.look import (
 )
 from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
-from chronik.api.shared.context import Context, Prompt, Services
+from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import places
 from chronik.api.shared.rights import Judge, may_do
 from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.requests.purgatory import RecordsArrived
-from chronik.exchange import Disconnect, Outbox
+from chronik.exchange import Disconnect, Outbox, Reply
 from chronik.limits import (
     FETCH_PARTITIONS_MAX,
     FETCH_RESPONSE_BYTES_MAX,
@@ -47,6 +46,7 @@ from chronik.protocol.messages.fetch import (
     NodeEndpoint,
 )
 from chronik.protocol.permissions import Operation, ResourceType
+from chronik.scheduler import Work, yield_loop
 
 FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_SESSIONS = 7
@@ -56,27 +56,27 @@ FIRST_VERSION_WITH_NOT_AVAILABLE = 11
 READ_COMMITTED = 1
 
 
-def handle(services: Services, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
-    """Answers at once if there is enough: then the answer is on its way, and counts, before the next one is read."""
+def handle(services: Services, request: FetchRequest, context: Context) -> Reply[FetchResponse]:
+    """Answer within the same event-loop iteration if there are enough records, and wait for them otherwise."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
-        return failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return Reply.of(failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     _check_count(request)
     wanted = _wanted(request, context.version)
     may_read = None
     if services.authorizer is not None:
         may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
     if context.usage is not None and context.usage.must_fetch_later():
-        return _without_records(services, request, context, wanted, may_read)
+        return Reply.of(_without_records(services, request, context, wanted, may_read))
     try:
         session = _session(services, request, context, wanted, may_read)
     except KafkaError as error:
-        return FetchResponse(error_code=error.code)
+        return Reply.of(FetchResponse(error_code=error.code))
     if session is not None:
         wanted = list(session.wanted.values())
     fetching = _Fetching(services, request, context, wanted, session, may_read)
     if context.version < FIRST_VERSION_WITH_BATCHES:
-        return with_message_sets(services, fetching.begin, wanted, context.version)
+        return Reply.of_coroutine(with_message_sets(services, fetching.begin, wanted, context.version))
     return fetching.begin()
 
 
@@ -145,8 +145,8 @@ def patience_seconds(max_wait_ms: int) -> float:
     return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
 
 
-class _Fetching:
-    """One request, while its answer is looked for."""
+class _Fetching(Work):
+    """A fetch request until it is answered. It is work for the scheduler when new records may complete it."""
 
     def __init__(
         self,
@@ -157,7 +157,9 @@ class _Fetching:
         session: FetchSession | None,
         may_read: Judge | None,
     ) -> None:
+        super().__init__()
         self._services = services
+        self._account = context.peer.account
         self._may_read = may_read
         self._request = request
         self._hurry = context.hurry
@@ -171,34 +173,35 @@ class _Fetching:
         self._bytes_asked_for = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
         self._max_bytes = 0
         self._arrived: RecordsArrived
-        self._answered: Prompt[FetchResponse]
+        self._reply: Reply[FetchResponse]
 
-    def begin(self) -> FetchResponse | Awaitable[FetchResponse]:
-        return self._by_and_by() if len(self._wanted) > PARTITIONS_LOOKED_AT_AT_ONCE else self._begin()
+    def begin(self) -> Reply[FetchResponse]:
+        if len(self._wanted) > PARTITIONS_LOOKED_AT_AT_ONCE:
+            return Reply.of_coroutine(self._begin_in_slices())
+        return self._begin()
 
-    async def _by_and_by(self) -> FetchResponse:
+    async def _begin_in_slices(self) -> FetchResponse:
         """Looks at very many partitions in slices. If there is something to say (records, or errors of partitions that
         a client made up), that is the answer; if not, all are looked at again in the turn in which listening begins."""
         self._max_bytes = self._bytes_allowed()
         found = self._nothing_yet()
         for some in in_pieces(self._wanted):
             look(self._services, some, self._max_bytes, self._version, found, self._may_read)
-            await asyncio.sleep(0)
+            await yield_loop()
         services = self._services
         is_doubtful = services.may_be_replaced() or (found.is_doubtful and services.store.is_shared)
         if not is_doubtful and self.is_enough(found):
             return self.response(found)
-        answer = self._begin()
-        return answer if isinstance(answer, FetchResponse) else await answer
+        return cast(FetchResponse, await self._begin())
 
-    def _begin(self) -> FetchResponse | Awaitable[FetchResponse]:
+    def _begin(self) -> Reply[FetchResponse]:
         services = self._services
         if services.may_be_replaced() and not services.is_fenced():
-            return self._when_confirmed()
+            return Reply.of_coroutine(self._when_confirmed())
         answer = self.look()
         if answer.is_doubtful and services.store.is_shared:
-            return self._when_confirmed()
-        return self.response(answer) if self.is_enough(answer) else self.in_time(answer)
+            return Reply.of_coroutine(self._when_confirmed())
+        return Reply.of(self.response(answer)) if self.is_enough(answer) else self.wait_for_records(answer)
 
     def look(self) -> Answer:
         self._max_bytes = self._bytes_allowed()
@@ -219,7 +222,9 @@ class _Fetching:
         except KafkaError:
             return self.response(lost(self._wanted, self._nothing_yet()))
         answer = self.look()
-        return self.response(answer) if self.is_enough(answer) else await self.in_time(answer)
+        if self.is_enough(answer):
+            return self.response(answer)
+        return cast(FetchResponse, await self.wait_for_records(answer))
 
     def is_enough(self, answer: Answer) -> bool:
         return (
@@ -232,12 +237,16 @@ class _Fetching:
             or is_cut_off(answer)
         )
 
-    def in_time(self, answer: Answer) -> asyncio.Future[FetchResponse]:
-        """Called in the turn in which the answer was found not to be enough: listening begins in that turn."""
-        self._answered = Prompt(loop=asyncio.get_running_loop())
-        self._answered.add_done_callback(self._stop_listening)  # also when nobody waits for it any more
+    def wait_for_records(self, answer: Answer) -> Reply[FetchResponse]:
+        """Register for append notifications, then wait until enough bytes are available or the timeout expires.
+
+        Call this in the event-loop iteration in which `answer` was found not to be enough: an append in between would
+        be missed.
+        """
+        self._reply = Reply()
+        self._reply.on_cancel = self._stop_listening
         self._listen(answer)
-        return self._answered
+        return self._reply
 
     def _listen(self, answer: Answer) -> None:
         authorizer = self._services.authorizer  # wakes it as well: what is read may be taken away
@@ -245,13 +254,18 @@ class _Fetching:
             answer.replicas if authorizer is None else [*answer.replicas, authorizer],
             self._missing(answer),
             self._patience,
-            self._look_again,
+            self._wake,
             self._hurry,
             committed_only=self._committed_only,
         )
 
-    def _look_again(self) -> None:
-        if self._answered.done():
+    def _wake(self) -> None:
+        if not self._reply.is_cancelled:
+            self._services.scheduler.run(self._account, self)
+
+    def resume(self) -> None:
+        """Look for records again, and resolve the reply if there are enough."""
+        if self._reply.is_cancelled:
             return
         try:
             if self._usage is not None and self._usage.must_fetch_later():  # others have fetched by the same quota
@@ -262,10 +276,11 @@ class _Fetching:
                     self._listen(answer)
                     return
                 response = self.response(answer)
-        except Exception as error:  # a bug; it is told to whoever waits
-            self._answered.fail(error)
+        except Exception as error:  # a bug; the client must not be left waiting
+            self._reply.fail(error)
         else:
-            self._answered.finish(response)
+            del self._arrived  # it refers to this object, and to all replicas
+            self._reply.resolve(response)
 
     def _without_records(self) -> FetchResponse:
         """A session that was to begin with this answer has none to begin with: clients take an empty one that tells
@@ -276,9 +291,10 @@ class _Fetching:
             session = None
         return FetchResponse(session_id=session.id if session else NO_SESSION)
 
-    def _stop_listening(self, _: object) -> None:
+    def _stop_listening(self) -> None:
         self._arrived.stop()
-        del self._arrived  # they hold each other, and the answer
+        self._services.scheduler.withdraw(self._account, self)
+        del self._arrived
 
     def response(self, answer: Answer) -> FetchResponse:
         if self._usage is not None:

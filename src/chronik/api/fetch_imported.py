@@ -28,7 +28,7 @@ async def handle(services: Services, request: FetchImportedRequest, context: Con
         result = _read(logs, wanted, left)
         left -= len(result.records or b"")
         response.partitions.append(result)
-        await pace.breathe()
+        await pace.yield_if_due()
     return response
 
 

@@ -5,14 +5,14 @@ Missing: share groups.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from enum import IntEnum
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.api.shared.rights import may_do
 from chronik.api.shared.transactions import REFUSED, why_refused
+from chronik.exchange import Reply
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from chronik.protocol.permissions import Operation, ResourceType
@@ -34,10 +34,8 @@ _NEEDED: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
 """What must be allowed to be described, and what those are told for whom it is not."""
 
 
-def handle(
-    services: Services, request: FindCoordinatorRequest, context: Context
-) -> FindCoordinatorResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request, context))
+def handle(services: Services, request: FindCoordinatorRequest, context: Context) -> Reply[FindCoordinatorResponse]:
+    return Reply.of_steps(_answer(services, request, context))
 
 
 def _answer(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.api.shared.rights import may_do, may_with_cluster
+from chronik.exchange import Reply
 from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.permissions import Operation, ResourceType
 
 
-def handle(services: Services, request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request, context))
+def handle(services: Services, request: ListGroupsRequest, context: Context) -> Reply[ListGroupsResponse]:
+    return Reply.of_steps(_answer(services, request, context))
 
 
 def _answer(

@@ -8,13 +8,13 @@ Version 0 answers a list of offsets, newest first, as it did when segments were 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long
 from chronik.api.shared.rights import may_do
 from chronik.broker.replica import Replica
+from chronik.exchange import Reply
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
 from chronik.metadata.slices import Pace
 from chronik.protocol.budget import Budget
@@ -48,16 +48,14 @@ AT_ONCE_MAX = 500
 """Partitions for which an answer need not wait for a task's turn. Each takes some µs."""
 
 
-def handle(
-    services: Services, request: ListOffsetsRequest, context: Context
-) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse | Long]:
+def handle(services: Services, request: ListOffsetsRequest, context: Context) -> Reply[ListOffsetsResponse]:
     """Takes everybody for a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
     wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     committed_only = request.isolation_level == READ_COMMITTED
     listing = _Listing(services, context, wanted, committed_only=committed_only)
     if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
-        return _response(request, [listing.by_name(topic, partition) for topic, partition in wanted])
-    return listing.by_and_by(request, wanted)
+        return Reply.of(_response(request, [listing.by_name(topic, partition) for topic, partition in wanted]))
+    return Reply.of_coroutine(listing.by_time_or_name(request, wanted))
 
 
 def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
@@ -96,18 +94,17 @@ class _Listing:
         self._named = Counter((topic, partition.partition_index) for topic, partition in wanted)
         self._at_once = Budget.on_loop()
 
-    async def by_and_by(
+    async def by_time_or_name(
         self, request: ListOffsetsRequest, wanted: list[tuple[str, ListOffsetsPartition]]
-    ) -> ListOffsetsResponse | Long:
+    ) -> ListOffsetsResponse:
         answers, pace = [], Pace()
         for topic, partition in wanted:
             if _is_by_time(partition):
                 answers.append(await self._by_time(topic, partition))
             else:
                 answers.append(self.by_name(topic, partition))
-            await pace.breathe()
-        response = _response(request, answers)
-        return Long(response) if len(answers) > AT_ONCE_MAX else response
+            await pace.yield_if_due()
+        return _response(request, answers)
 
     def by_name(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         try:

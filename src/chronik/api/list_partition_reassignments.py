@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.exchange import Reply
 from chronik.metadata.image import Image
 from chronik.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,14 +17,14 @@ from chronik.protocol.messages.list_partition_reassignments import (
 
 def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: Context
-) -> ListPartitionReassignmentsResponse | Awaitable[Long]:
+) -> Reply[ListPartitionReassignmentsResponse]:
     if request.topics is None:
         wanted = {name: range(len(topic.partitions)) for name, topic in services.image.topics.items()}
-        return at_once_or_in_slices(_response(services.image, wanted))
+        return Reply.of_steps(_response(services.image, wanted))
     named: dict[str, list[int]] = {}
     for topic in request.topics:
         named.setdefault(topic.name, []).extend(topic.partition_indexes)
-    return at_once_or_in_slices(_response(services.image, named))
+    return Reply.of_steps(_response(services.image, named))
 
 
 def _response(

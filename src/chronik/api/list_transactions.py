@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.api.shared.rights import may_do
+from chronik.exchange import Reply
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.patterns import Pattern, PatternError
 from chronik.protocol.errors import ErrorCode
@@ -21,14 +21,12 @@ KNOWN_STATES = {*(state.label for state in TransactionState), "Dead", "PrepareEp
 """The last two are states of Kafka's that nothing is ever in here."""
 
 
-def handle(
-    services: Services, request: ListTransactionsRequest, context: Context
-) -> ListTransactionsResponse | Awaitable[Long]:
+def handle(services: Services, request: ListTransactionsRequest, context: Context) -> Reply[ListTransactionsResponse]:
     try:
         pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    return at_once_or_in_slices(_answer(services, request, context, pattern))
+        return Reply.of(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+    return Reply.of_steps(_answer(services, request, context, pattern))
 
 
 def _answer(

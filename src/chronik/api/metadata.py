@@ -7,7 +7,7 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
@@ -19,10 +19,10 @@ from chronik.api.shared.leaders import (
     places,
     without_listener,
 )
-from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices, once
+from chronik.api.shared.long_answers import Elements, once
 from chronik.api.shared.rights import may_do, may_with_cluster, operations_on, operations_on_cluster
 from chronik.api.shared.topic_bytes import Form
-from chronik.exchange import Disconnect
+from chronik.exchange import Disconnect, Reply
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
 from chronik.metadata.names import name_fault
@@ -39,6 +39,7 @@ from chronik.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from chronik.protocol.permissions import ALL_ON_TOPIC, Operation, ResourceType
+from chronik.scheduler import run_in_slices
 
 logger = logging.getLogger("chronik.api")
 
@@ -56,26 +57,23 @@ _UNDECIDED = dict.fromkeys((ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OU
 """Every client takes this for "ask again"; in a Metadata response, not every client takes the others so."""
 
 
-def handle(
-    services: Services, request: MetadataRequest, context: Context
-) -> MetadataResponse | Awaitable[MetadataResponse | Long]:
-    """Answers at once, unless topics have to be created or are very many: what clients ask most often should not wait
-    for a task's turn behind whatever else is due."""
+def handle(services: Services, request: MetadataRequest, context: Context) -> Reply[MetadataResponse]:
+    """Answer within the same event-loop iteration, unless topics are to be created or are very many."""
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
-        return failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST)
+        return Reply.of(failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
     if context.may_be_behind:
         _send_away(services, context)
-        return at_once_or_in_slices(_answer_of_the_past(services, request, context))
+        return Reply.of_steps(_answer_of_the_past(services, request, context))
     context.peer.was_answered, context.peer.was_sent_away = True, False
     missing = _missing(services, request)
     failures = {} if services.authorizer is None else _not_to_create(services, context, missing)
     missing = {name: None for name in missing if name not in failures}
     if not missing:
-        return at_once_or_in_slices(_answer(services, request, context, failures))
+        return Reply.of_steps(_answer(services, request, context, failures))
     if services.is_fenced():  # creating them would be waited for in vain
         failures |= dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
-        return at_once_or_in_slices(_answer(services, request, context, failures))
-    return _create_and_answer(services, request, context, missing, failures)
+        return Reply.of_steps(_answer(services, request, context, failures))
+    return Reply.of_coroutine(_create_and_answer(services, request, context, missing, failures))
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
@@ -164,14 +162,13 @@ async def _create_and_answer(
     context: Context,
     missing: dict[str, None],
     refused: dict[str, ErrorCode],
-) -> MetadataResponse | Long:
+) -> MetadataResponse:
     if context.usage is not None:
         context.usage.mutated(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
     failed = await services.topics.create_missing(missing)
     _tell(context, [name for name in missing if name not in failed], len(failed))
     failures = refused | {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
-    answer = at_once_or_in_slices(_answer(services, request, context, failures))
-    return answer if isinstance(answer, MetadataResponse) else await answer
+    return await run_in_slices(_answer(services, request, context, failures))
 
 
 def _tell(context: Context, created: list[str], failures: int) -> None:

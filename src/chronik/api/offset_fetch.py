@@ -16,13 +16,13 @@ from collections.abc import Generator, Sequence
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.long_answers import Elements
 from chronik.api.shared.rights import may_do
 from chronik.groups.offsets import UNSTABLE, all_committed
 from chronik.groups.requests import TopicPartition
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
-from chronik.metadata.slices import Pace, in_slices
+from chronik.metadata.slices import Pace
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_fetch import (
@@ -35,32 +35,28 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from chronik.protocol.permissions import Operation, ResourceType
+from chronik.scheduler import run_in_slices
 
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
-OFFSETS_ENCODED_AT_ONCE_MAX: Final = 1_000
-"""More than that take longer than a slice, and are encoded in a thread."""
-
 NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 """What is told of a partition of which nothing is committed."""
 
 Committed = dict[TopicPartition, CommittedOffset | None]
 
 
-async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse | Long:
+async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
         wanted = _each_once(request.groups, version)
         results = await _fetch(services, wanted, request, context)
-        answer = at_once_or_in_slices(_for_many_groups(services, wanted, results, context))
-        return answer if isinstance(answer, OffsetFetchResponse) else await answer
+        return await run_in_slices(_for_many_groups(services, wanted, results, context))
     wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
     (result,) = await _fetch(services, wanted, request, context)
     if result is None:
         return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    response = OffsetFetchResponse(topics=_answer(services, wanted[0], result, context, by_id=False).topics)
-    return Long(response) if len(result) > OFFSETS_ENCODED_AT_ONCE_MAX else response
+    return OffsetFetchResponse(topics=_answer(services, wanted[0], result, context, by_id=False).topics)
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
@@ -107,8 +103,8 @@ async def _fetch(
             continue
         keys = _keys(services, group, by_id)
         found = all_committed(services.image, group.group_id, keys, stable=request.require_stable)
-        results.append(await in_slices(found))
-        await pace.breathe()
+        results.append(await run_in_slices(found))
+        await pace.yield_if_due()
     return results
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.api.shared.rights import may_do, may_with_cluster
+from chronik.exchange import Reply
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,8 +20,8 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 def handle(
     services: Services, request: OffsetForLeaderEpochRequest, context: Context
-) -> OffsetForLeaderEpochResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer_all(services, request, context))
+) -> Reply[OffsetForLeaderEpochResponse]:
+    return Reply.of_steps(_answer_all(services, request, context))
 
 
 def _answer_all(

@@ -14,9 +14,9 @@ And so it is with the first batch of a transaction, which must be known to be op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,10 +32,10 @@ from chronik.api.producing.answers import (
 from chronik.api.producing.rights import may_begin, may_write, replica_to_write
 from chronik.api.producing.transactional import First
 from chronik.api.shared.admission import CONFIRM_SECONDS
-from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Services
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
-from chronik.exchange import Disconnect
+from chronik.exchange import Disconnect, Reply
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import Budget
@@ -49,7 +49,6 @@ from chronik.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from chronik.protocol.schema import Response
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
@@ -94,17 +93,18 @@ class Appended(msgspec.Struct):
         self.answer.base_offset = NO_OFFSET
 
 
-def handle(
-    services: Services, request: ProduceRequest, context: Context
-) -> ProduceResponse | Pipelined | Coroutine[None, None, ProduceResponse | None] | None:
+def handle(services: Services, request: ProduceRequest, context: Context) -> Reply[ProduceResponse]:
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
-        return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return Reply.of(failure(request, ErrorCode.INVALID_REQUIRED_ACKS))
     if len(request.topic_data) > MANY_TOPICS:
         check_names(request)
     if not may_begin(services, request, context):
-        return failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return Reply.of(failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     producing = _Producing(services, request, context)
-    return producing.outcome() if producing.append_at_once() else producing.append_by_and_by()
+    if producing.append_now():
+        producing.answer_when_safe()
+        return producing.reply
+    return Reply.of_coroutine(producing.append_and_wait())
 
 
 class _Producing:
@@ -112,7 +112,6 @@ class _Producing:
 
     __slots__ = (
         "_acks",
-        "_answer",
         "_at_once",
         "_context",
         "_doubt",
@@ -122,8 +121,10 @@ class _Producing:
         "_request",
         "_response",
         "_services",
+        "_timer",
         "_unsettled",
         "_waiting",
+        "reply",
     )
 
     def __init__(self, services: Services, request: ProduceRequest, context: Context) -> None:
@@ -136,7 +137,9 @@ class _Producing:
         self._waiting: list[Appended] = []
         self._unsettled = 0
         """How many of those that wait are not settled yet."""
-        self._answer: asyncio.Future[Response | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.reply: Reply[ProduceResponse] = Reply(is_pipelined=True)
+        """Resolved when every appended batch is as safe as the request asks for, or when the timeout expires."""
         self._left = self._entries()
         self._held: _Entry | None = None
         self._at_once: Budget | None = None
@@ -152,7 +155,7 @@ class _Producing:
             for partition in topic.partition_data:
                 yield _Entry(topic, partition, answers)
 
-    def append_at_once(self) -> bool:
+    def append_now(self) -> bool:
         """Says whether all is appended. If not, it has ended before what is too large to be opened here, or is not
         certain, or after a turn's work."""
         self._at_once = None
@@ -166,29 +169,33 @@ class _Producing:
                 return False
         return True
 
-    async def append_by_and_by(self) -> ProduceResponse | None:
+    async def append_and_wait(self) -> ProduceResponse | None:
+        """Append what `append_now` has left, in the order of the request, and wait until all of it is safe."""
         budget = Budget.for_bytes(_records_bytes(self._request))
         is_done = False
         while not is_done:
             assert self._held is not None
             self._held.answers.append(await self._confirm_and_append(self._held, self._doubt, budget))
-            is_done = self.append_at_once()
-        outcome = self.outcome()
-        if isinstance(outcome, Pipelined):
-            return cast(ProduceResponse, await outcome.response)
-        return outcome
+            is_done = self.append_now()
+        self.answer_when_safe()
+        return await self.reply
 
-    def outcome(self) -> ProduceResponse | Pipelined | None:
-        """Returns the answer when all is appended or refused: at once, or when what was appended is safe."""
-        services, request, response, version = self._services, self._request, self._response, self._context.version
-        if request.acks == NO_ACKS:
+    def answer_when_safe(self) -> None:
+        """Resolve the reply now, or as soon as what was appended is safe. All batches are appended or rejected."""
+        response = self._response
+        if self._acks == NO_ACKS:
             close_on_error(response)
-            return None
-        if version >= FIRST_VERSION_WITH_LEADERS:
-            name_leaders(services, response, self._context)
-        if not self._waiting:
-            return response
-        return self._when_safe()
+            self.reply.resolve(None)
+            return
+        if self._context.version >= FIRST_VERSION_WITH_LEADERS:
+            name_leaders(self._services, response, self._context)
+        if self._unsettled:
+            timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
+            patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
+            self._timer = asyncio.get_running_loop().call_later(patience, self._finish)
+            self.reply.on_cancel = self._timer.cancel
+        else:
+            self._finish()
 
     def _budget_at_once(self) -> Budget:
         if self._at_once is None:
@@ -340,27 +347,15 @@ class _Producing:
             self._services.refused_batches.note_header(key, replica.index, appended.header, code)
             appended.fail(code)
         self._unsettled -= 1
-        if self._unsettled == 0 and self._answer is not None:
+        if self._unsettled == 0 and self._timer is not None:
+            self._timer.cancel()
             if code is ErrorCode.NONE:
-                self._finish(self._answer)
-            else:  # whoever tells is in the middle of something: the leader that is named may change in this very turn
-                self._answer.get_loop().call_soon(self._finish, self._answer)
+                self._finish()
+            else:  # the caller is in the middle of a change: the leader to be named may be another one in a moment
+                asyncio.get_running_loop().call_soon(self._finish)
 
-    def _when_safe(self) -> Pipelined:
-        """Is answered when it is known of all of them whether they are safe, or time is up."""
-        loop = asyncio.get_running_loop()
-        answer = self._answer = loop.create_future()
-        if self._unsettled:
-            timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
-            patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
-            timer = loop.call_later(patience, self._finish, answer)
-            answer.add_done_callback(lambda _: timer.cancel())
-        else:
-            self._finish(answer)
-        return Pipelined(answer)
-
-    def _finish(self, answer: asyncio.Future[Response | None]) -> None:
-        if answer.done():
+    def _finish(self) -> None:
+        if self.reply.is_resolved or self.reply.is_cancelled:
             return
         for appended in self._waiting:
             if not appended.is_settled:
@@ -368,7 +363,7 @@ class _Producing:
         version = self._context.version
         if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):
             name_leaders(self._services, self._response, self._context)
-        answer.set_result(self._response)
+        self.reply.resolve(self._response)
 
     def _refused(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
         partition = entry.partition

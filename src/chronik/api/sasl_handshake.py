@@ -4,9 +4,9 @@ on."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 
 from chronik.api.shared.context import Context, Services
+from chronik.exchange import Reply
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from chronik.security.sasl.session import Handshake, Session
@@ -15,18 +15,16 @@ from chronik.shown import shortened
 MECHANISM_CHARACTERS_SHOWN_MAX = 60
 
 
-def handle(
-    services: Services, request: SaslHandshakeRequest, context: Context
-) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
+def handle(services: Services, request: SaslHandshakeRequest, context: Context) -> Reply[SaslHandshakeResponse]:
     session = context.peer.session
     if not isinstance(session, Session):
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        return Reply.of(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
     outcome = session.handshake(request.mechanism, context.version, services.clock.monotonic())
     if outcome is Handshake.TAKEN:
-        return SaslHandshakeResponse(mechanisms=session.mechanisms)
+        return Reply.of(SaslHandshakeResponse(mechanisms=session.mechanisms))
     if outcome is Handshake.OUT_OF_PLACE:
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    return _refused(services, session, request.mechanism, context)
+        return Reply.of(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+    return Reply.of_coroutine(_refused(services, session, request.mechanism, context))
 
 
 async def _refused(services: Services, session: Session, mechanism: str, context: Context) -> SaslHandshakeResponse:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 from chronik.limits import TLS_HANDSHAKE_SECONDS_MAX
+from chronik.scheduler import Account, AccountShare, Scheduler
 from chronik.server.handshakes import Handshakes
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.settings import NONE, REQUESTED, Source, TlsSettings
 from chronik.tls.transport import TlsTransport
-from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.console")
 
@@ -47,7 +47,7 @@ class HttpAcceptor:
     def __init__(
         self, context: TlsContext, handshakes_max: int, connection: Callable[[], asyncio.BufferedProtocol]
     ) -> None:
-        self.turns: Final = Turns(asyncio.get_running_loop().call_soon)
+        self._scheduler: Final = Scheduler()
         self._context = context
         self._connection = connection
         share = max(1, handshakes_max // SHARE_OF_ADDRESS)
@@ -63,6 +63,8 @@ class HttpAcceptor:
     def handshake_began(self, transport: TlsTransport) -> bool:
         if self._handshakes.refuses(transport.host):
             return False
+        account = Account(is_authenticated=False)
+        transport.share = AccountShare(self._scheduler, lambda: account)
         leaves = self._handshakes.begin(transport)
         if leaves is not None:
             leaves.give_up("its TLS handshake was slow, and others wait")

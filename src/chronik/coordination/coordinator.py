@@ -19,8 +19,8 @@ from chronik.coordination.proposals import ImageStore, Proposals
 from chronik.coordination.tenure import Tenure, changes_terms
 from chronik.errors import InvariantBroken
 from chronik.metadata.delta import Delta
-from chronik.metadata.slices import in_slices
 from chronik.protocol.errors import ErrorCode
+from chronik.scheduler import run_in_slices
 
 log = logging.getLogger("chronik.groups.coordinator")
 
@@ -77,7 +77,7 @@ class Coordinator(Generic[MachineT]):
         self._tasks = []
         for task in others:
             task.cancel()
-        await in_slices(self._let_go_of_all())
+        await run_in_slices(self._let_go_of_all())
         self._proposals.close()
         await asyncio.wait([proposing, *others])
 
@@ -128,8 +128,8 @@ class Coordinator(Generic[MachineT]):
         while True:
             await self._terms_changed.wait()
             self._terms_changed.clear()  # what changes from here on is looked at in the next round
-            await in_slices(self._let_go_of_what_is_not_ours())
-            await in_slices(self._take_up_what_is_ours())
+            await run_in_slices(self._let_go_of_what_is_not_ours())
+            await run_in_slices(self._take_up_what_is_ours())
 
     def _let_go_of_all(self) -> Generator[None, None, None]:
         for machine in self._custody:

@@ -44,9 +44,9 @@ from chronik.metadata.commands.transactions import StageOffsets
 from chronik.metadata.image import Image
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
 from chronik.metadata.records import CommittedOffset, Group, Result
-from chronik.metadata.slices import in_slices
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
+from chronik.scheduler import run_in_slices
 
 log = logging.getLogger("chronik.groups.coordinator")
 
@@ -180,7 +180,7 @@ class Offsets:
             await asyncio.sleep(0)  # there may be a hundred thousand, and most have nothing to propose
             while await self._expire_some(group_id):
                 pass
-        await in_slices(self._custody.forget_what_is_gone())
+        await run_in_slices(self._custody.forget_what_is_gone())
 
     async def _expire_some(self, group_id: str) -> bool:
         """Returns whether there may be more."""

@@ -11,9 +11,9 @@ from chronik.metadata.commands.envelope import Envelope, decode_command
 from chronik.metadata.delta import Delta, difference_in_steps
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
-from chronik.metadata.slices import in_slices
 from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
 from chronik.raft.entries import Entry, EntryKind
+from chronik.scheduler import run_in_slices
 
 OnApplied = Callable[[Envelope, Result], None]
 """Is called for each command that is applied here, whoever proposed it."""
@@ -55,13 +55,13 @@ class ImageMachine:
             await asyncio.sleep(0)
         image = loader.finish()
         invariant(image.applied_index == index, f"the snapshot is of {image.applied_index} where {index} was due")
-        delta = await in_slices(difference_in_steps(self.image, image))
+        delta = await run_in_slices(difference_in_steps(self.image, image))
         before, self.image = self.image, image
         self._publish(delta)
         self._on_restored()
         parts = before.parts()
         del before, delta
-        await in_slices(_let_go(parts))
+        await run_in_slices(_let_go(parts))
 
 
 def _let_go(parts: list[object]) -> Generator[None, None, None]:

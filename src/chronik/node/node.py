@@ -50,9 +50,10 @@ from chronik.node.security.first_user import add_first_user
 from chronik.node.security.securing import http_tls, listener_securing
 from chronik.node.settings import group_config, listener_limits, node_descriptors, static_configs, transaction_config
 from chronik.node.standing import Standing, endpoints_of
+from chronik.scheduler import Scheduler
 from chronik.security.quotas.connections import ConnectionLimits
 from chronik.security.quotas.limiter import Limiter
-from chronik.server.listener import Listener
+from chronik.server.listener import ACCEPTED_PER_ITERATION, Listener
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.parts import TransactionParts, transaction_parts
 
@@ -214,6 +215,7 @@ class Node:
             is_gone=standing.is_gone,
             refused_batches=RefusedBatches(self._clock),
             authorizer=authorizer_for(configs),
+            scheduler=Scheduler(accepted_max=ACCEPTED_PER_ITERATION),
         )
         router, listener = self._front(services, descriptors)
         return _Parts(
@@ -245,6 +247,7 @@ class Node:
             gated=gated,
             by_address=ConnectionLimits(configs, lambda: limiter.policy),
             securing=listener_securing(config, limits),
+            scheduler=services.scheduler,
         )
         return router, listener
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
+from chronik.scheduler import Account, AccountShare, LoopShare, Scheduler, Work, address_key
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.settings import REQUIRED, Source, TlsSettings
 from chronik.tls.transport import TlsTransport
-from chronik.turns import TakingTurns, Turns, Waiting
 
-SLICES_PER_TURN: Final = 32
+SLICES_PER_ITERATION: Final = 32
 """What is encrypted of a large message before others have a turn: two megabytes, a millisecond or two."""
 
 _TLS_HANDSHAKE: Final = 0x16
@@ -35,9 +35,9 @@ class PeerTls:
         settings = TlsSettings(store, store, Source("peer_truststore", truststore), REQUIRED)
         self.context: Final = TlsContext("the peers' port", settings, dials_too=True)
         self.is_required: Final = is_required
-        self.turns = Turns(lambda call: asyncio.get_running_loop().call_soon(call))
-        """Of handshakes that others began: strangers by the hundred may, and hold up nobody but each other. How many
-        there are is for `strangers` to say."""
+        self.scheduler = Scheduler()
+        """Of handshakes that other hosts began: unauthenticated clients share the time among themselves. `strangers`
+        limits how many there are."""
 
     async def keep_up_to_date(self) -> None:
         """Follows its files until cancelled."""
@@ -51,29 +51,36 @@ class PeerTls:
 
     def _accepting(self, connection: PeerConnection) -> TlsTransport:
         loaded = self.context.loaded
-        shaking = _Shaking(connection, self.turns, lambda peer: peer + loaded.fingerprint)
+        shaking = _Shaking(connection, self.scheduler, lambda peer: peer + loaded.fingerprint)
         return TlsTransport(shaking, loaded.accepting)
 
     def dial(self, connection: PeerConnection, on_failure: Callable[[], None]) -> TlsTransport:
         loaded = self.context.loaded
         assert loaded.dialling is not None
-        shaking = _Shaking(connection, _OwnTurns(), lambda peer: loaded.fingerprint + peer, on_failure)
+        shaking = _Shaking(connection, None, lambda peer: loaded.fingerprint + peer, on_failure)
         return TlsTransport(shaking, loaded.dialling, dials=True)
 
 
-class _OwnTurns:
-    """For one connection: after so many slices others have a turn."""
+class _PeerShare:
+    """The share of an authenticated peer: it never queues, and yields after every few slices of a large message."""
 
     def __init__(self) -> None:
-        self._left = SLICES_PER_TURN
+        self._left = SLICES_PER_ITERATION
 
-    def has_time(self) -> bool:
+    def run(self, work: Work) -> None:
+        work.resume()
+
+    def may_continue(self) -> bool:
         self._left -= 1
         return self._left > 0
 
-    def wait(self, connection: Waiting) -> None:
-        self._left = SLICES_PER_TURN
-        asyncio.get_running_loop().call_soon(connection.go_on)
+    def submit(self, work: Work) -> None:
+        self._left = SLICES_PER_ITERATION
+        asyncio.get_running_loop().call_soon(work.resume)
+
+    def withdraw(self, work: Work) -> None: ...
+
+    def charge(self, seconds: float) -> None: ...
 
 
 class _Shaking:
@@ -84,13 +91,14 @@ class _Shaking:
     def __init__(
         self,
         connection: PeerConnection,
-        turns: TakingTurns,
+        scheduler: Scheduler | None,
         bound: Callable[[bytes], bytes],
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """`turns` are those of the handshake. `bound` makes of the other end's fingerprint what the cluster's secret is
-        bound to: that of the node that dialled, and that of the other."""
-        self.turns = turns
+        """A handshake that this node began needs no `scheduler`. `bound` makes of the other end's fingerprint what the
+        cluster's secret is bound to: that of the node that dialled, and that of the other."""
+        self._scheduler = scheduler
+        self._account: Account | None = None
         self._connection = connection
         self._bound = bound
         self._on_failure = on_failure
@@ -99,17 +107,29 @@ class _Shaking:
         if self._connection.is_closing:  # closed between its arrival and this call
             return False
         self._connection.arrived(transport.host, transport.port, transport.abort)
+        share: LoopShare = _PeerShare()
+        if self._scheduler is not None:
+            account = self._account = self._scheduler.open_account(address_key(transport.host), is_authenticated=False)
+            share = AccountShare(self._scheduler, lambda: account)
+        transport.share = share
         return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         certificate = transport.peer_certificate
         assert certificate is not None, "both ends must show one"
         self._connection.bind_to(self._bound(hashlib.sha256(certificate).digest()))
-        self.turns = _OwnTurns()  # whoever is known waits for no stranger
+        self._close_account()
+        transport.share = _PeerShare()
         return self._connection
+
+    def _close_account(self) -> None:
+        if self._account is not None and self._scheduler is not None:
+            self._scheduler.close_account(self._account)
+            self._account = None
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         """What we have ended ourselves says nothing about the other end."""
+        self._close_account()
         if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
         self._connection.close(reason or "it went away during its TLS handshake", logging.WARNING)

@@ -16,16 +16,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
-from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Pending, Response
+from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Reply, Response
 from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.principals import ANONYMOUS
+from chronik.scheduler import Account, Scheduler, Work, address_key
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Place
 from chronik.server.send_queue import has_hung_up
 from chronik.server.unread import UnreadResponses
-from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
@@ -43,7 +44,7 @@ class ConnectionOwner(Protocol):
     limits: ListenerLimits
     loop: asyncio.AbstractEventLoop
     outbox: Outbox
-    turns: Turns
+    scheduler: Scheduler
 
     @property
     def connection_count(self) -> int: ...
@@ -58,16 +59,20 @@ class ConnectionOwner(Protocol):
         """Whether its large requests may take `count` bytes; if not, `granted` is called when they may."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol, Work):
+    """A client's connection. As work for the scheduler, it handles queued requests."""
+
     def __init__(self, listener: ConnectionOwner, name: str, number: int) -> None:
-        """Makes the connection of a client that came through the listener called `name`."""
+        """Create the connection of a client of the listener called `name`."""
+        Work.__init__(self)
         self._listener = listener
+        self._scheduler = listener.scheduler
         self._loop = listener.loop
         self._number = number
         self._reader = FrameReader(listener.scratch(), listener.limits.frame_bytes)
         self._queue: deque[bytearray] = deque()  # requests that wait to be handled
-        self._slots: deque[Pending] = deque()  # responses that wait to be sent, in order
-        self._blocked: Pending | None = None  # the one that must be answered before the next request starts
+        self._replies: deque[Reply[Any]] = deque()  # to be sent in order
+        self._blocked: Reply[Any] | None = None  # the one that must be answered before the next request starts
         self._reading_paused = False
         self._writing_paused = False
         self._stopping = False
@@ -95,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.peer.host, self.peer.port = name[0], name[1]
+        self.peer.account = self._open_account()
         if not self._listener.admit(self):
             self.close(f"refused: {self.refusal}")
             return
@@ -104,6 +110,22 @@ class Connection(asyncio.BufferedProtocol):
         logger.debug("connection %d from %s:%d", self._number, self.peer.host, self.peer.port)
         if not self.peer.is_let_in:
             self._ask_who_it_is()
+
+    def _open_account(self) -> Account:
+        peer = self.peer
+        if not peer.is_let_in:
+            return self._scheduler.open_account(address_key(peer.host), is_authenticated=False)
+        is_anonymous = peer.principal == ANONYMOUS
+        return self._scheduler.open_account(address_key(peer.host) if is_anonymous else str(peer.principal))
+
+    def _change_account(self) -> None:
+        """Charge the principal from now on, and no longer the address."""
+        before, was_queued = self.peer.account, self.is_queued
+        self._scheduler.withdraw(before, self)
+        self.peer.account = self._open_account()
+        self._scheduler.close_account(before)
+        if was_queued:
+            self._scheduler.submit(self.peer.account, self)
 
     def _ask_who_it_is(self) -> None:
         """Takes little of the client, and not for long, until it has said so."""
@@ -115,6 +137,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _let_in(self) -> None:
         if not self._closing:  # who it is may be found out too late: then its end stays as it is
+            self._change_account()
             self._forget_end()
             self._reader.allow(self._listener.limits.frame_bytes)
 
@@ -133,10 +156,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._throttled is not None:
             self._throttled.cancel()
         self._queue.clear()
-        for slot in self._slots:
-            slot.response.cancel()
-        self._slots.clear()
-        self._listener.turns.forget(self, self.peer.host)
+        for reply in self._replies:
+            reply.cancel()
+        self._replies.clear()
+        self._scheduler.withdraw(self.peer.account, self)
+        self._scheduler.close_account(self.peer.account)
         self._listener.release(self)
         self._writing_paused = False
         self._unread.end()
@@ -158,8 +182,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._reader.in_frame and self.frame_began is None:
             self._client_owes(self.last_active)
-        if self._queue and (self.peer.is_let_in or self._is_strangers_turn()):
-            self._handle_queued()
+        if self._queue and not self.is_queued:
+            self._scheduler.run(self.peer.account, self)
         self._adjust_reading()
 
     def eof_received(self) -> bool:
@@ -173,10 +197,19 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._unread.end()
         self.last_active = self._loop.time()
-        self._handle_queued()
+        self._handle_later()
         self._adjust_reading()
 
     # Requests in, responses out
+
+    def resume(self) -> None:
+        """Send replies that are ready, and handle queued requests while there is time."""
+        if self._has_left:
+            self.close(self.peer.farewell)
+        self._send_ready()
+        if not self._closing:
+            self._handle_queued()
+            self._adjust_reading()
 
     def _handle_queued(self) -> None:
         if self._queue:
@@ -184,17 +217,26 @@ class Connection(asyncio.BufferedProtocol):
         if self._queue and self._blocked is not None and self._blocked.hurry is not None:
             self._blocked.hurry.ask()
 
+    def _handle_later(self) -> None:
+        """Have queued requests handled when the scheduler allows it: the caller may be in the middle of something."""
+        if self._queue and not self._closing and self._may_handle_next():
+            self._scheduler.submit(self.peer.account, self)
+
+    def _may_handle_next(self) -> bool:
+        return (
+            self._blocked is None
+            and self._throttled is None
+            and not self._writing_paused
+            and len(self._replies) < REQUESTS_QUEUED_MAX
+        )
+
     def _handle_while_allowed(self) -> None:
-        if self._throttled is not None:
-            return
         queue = self._queue
-        while queue and self._blocked is None and not self._writing_paused and not self._closing:
-            if len(self._slots) >= REQUESTS_QUEUED_MAX:
-                return
+        while queue and not self._closing and self._may_handle_next():
             frame = queue.popleft()
             cost = _counted(len(frame))
             try:
-                outcome = self._listener.dispatch(frame, self.peer)
+                reply = self._listener.dispatch(frame, self.peer)
             except Disconnect as error:
                 self.close(str(error))
                 return
@@ -202,67 +244,59 @@ class Connection(asyncio.BufferedProtocol):
                 logger.exception("a request of connection %d failed", self._number)
                 self.close(f"its request failed: {error!r}")
                 return
-            if isinstance(outcome, Pending):
-                outcome.request_bytes = cost
-                self._slots.append(outcome)
-                if not outcome.pipelined:
-                    self._blocked = outcome
-                outcome.response.add_done_callback(self._answered)
-            else:
+            if reply.is_ready and not self._replies:
                 self._held -= cost
-                if self._slots:
-                    ready: asyncio.Future[Response] = self._loop.create_future()
-                    ready.set_result(outcome)
-                    self._slots.append(Pending(ready))
-                else:
-                    self._send(outcome)
+                self._send_reply(reply)
+            else:
+                reply.request_bytes = cost
+                self._replies.append(reply)
+                if not reply.is_ready:
+                    if not reply.is_pipelined:
+                        self._blocked = reply
+                    reply.when_ready(self._reply_ready)
             if self.peer.throttled_seconds:
                 self._throttle()
+            if queue and not self._scheduler.has_time():
+                self._scheduler.submit(self.peer.account, self)
                 return
-            turns = self._listener.turns
-            if queue and not (turns.may_go_on(self) if self.peer.is_let_in else self._is_strangers_turn()):
-                return
 
-    def go_on(self) -> None:
-        """Does what there is to do: it is this connection's turn again."""
-        if self._has_left:
-            self.close(self.peer.farewell)
-        self._send_answers()
-
-    def _is_strangers_turn(self) -> bool:
-        """Whether it is; if not, `go_on` is called when it is. All that strangers make the node do waits for its turn:
-        hundreds that were refused at about the same time are to be told so, and closed, at about the same time."""
-        return self._listener.turns.is_due(self, self.peer.host)
-
-    def _answered(self, _response: asyncio.Future[Response]) -> None:
-        if not self._closing and (self.peer.is_let_in or self._is_strangers_turn()):
-            self._send_answers()
-
-    def _send_answers(self) -> None:
-        """Those that are due, and handles the requests that waited for them."""
+    def _reply_ready(self) -> None:
+        """Send what is ready. Replies to unauthenticated clients, such as rejected logins, wait for the scheduler."""
         if self._closing:
             return
-        while self._slots and self._slots[0].response.done():
-            slot = self._slots.popleft()
-            self._held -= slot.request_bytes
-            if slot is self._blocked:
+        if not self.peer.is_let_in:
+            self._scheduler.submit(self.peer.account, self)
+            return
+        self._send_ready()
+        self._handle_later()
+        self._adjust_reading()
+
+    def _send_ready(self) -> None:
+        replies = self._replies
+        if self._closing or not replies or not replies[0].is_ready:
+            return
+        while replies and replies[0].is_ready:
+            reply = replies.popleft()
+            self._held -= reply.request_bytes
+            if reply is self._blocked:
                 self._blocked = None
-            if slot.response.cancelled():
-                self.close("its request was cancelled")
+            if not self._send_reply(reply):
                 return
-            error = slot.response.exception()
-            if error is not None:
-                self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
-                return
-            self._send(slot.response.result())
-            if self.peer.farewell and not self._slots:  # what says why is the last of them: it blocks those behind it
+            if self.peer.farewell and not replies:  # the last of them says why: it blocks those behind it
                 self._part()
                 return
         if self.peer.throttled_seconds:
             self._throttle()
         self.last_active = self._loop.time()
-        self._handle_queued()
-        self._adjust_reading()
+
+    def _send_reply(self, reply: Reply[Any]) -> bool:
+        """Send it, or close the connection if the request cannot be answered."""
+        error = reply.error
+        if error is not None:
+            self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
+            return False
+        self._send(reply.frame)
+        return True
 
     def _throttle(self) -> None:
         """Its client has used more than its quota: what comes next waits, and the longest wait counts."""
@@ -277,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unthrottle(self) -> None:
         self._throttled = None
         self.last_active = self._loop.time()
-        self._handle_queued()
+        self._handle_later()
         self._adjust_reading()
 
     def _part(self) -> None:
@@ -288,8 +322,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         self._has_left = True
-        if self.peer.is_let_in or self._is_strangers_turn():
-            self.close(self.peer.farewell)
+        self._scheduler.run(self.peer.account, self)
 
     def _send(self, response: Response) -> None:
         if response is None:
@@ -314,7 +347,8 @@ class Connection(asyncio.BufferedProtocol):
             or self._throttled is not None
             or (self._writing_paused and bool(self._queue))
             or len(self._queue) >= REQUESTS_QUEUED_MAX
-            or (not self.peer.is_let_in and bool(self._slots or self._queue))
+            or (not self.peer.is_let_in and bool(self._replies or self._queue))
+            or self.is_queued
             or not has_room
         )
         if wait and not self._reading_paused:
@@ -340,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether nothing happens here until the client reads or writes."""
-        return self._writing_paused or not (self._slots or self._queue or self._throttled)
+        return self._writing_paused or not (self._replies or self._queue or self._throttled)
 
     @property
     def is_throttled(self) -> bool:
@@ -372,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.received_bytes - received < FRAME_RATE_BYTES_MIN * seconds
 
     def unanswered(self) -> list[asyncio.Future[Response]]:
-        return [slot.response for slot in self._slots]
+        return [reply.until_ready() for reply in self._replies if not reply.is_ready]
 
     def stop_reading(self) -> None:
         """Stops reading: from now on only what has arrived is answered."""

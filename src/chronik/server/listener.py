@@ -14,20 +14,20 @@ from typing import Any, Final, Protocol
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
 from chronik.listeners import naming
+from chronik.scheduler import Scheduler
 from chronik.security.quotas.connections import ConnectionLimits, Verdict
 from chronik.server.connection import Connection
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Comings, Place
-from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
 BACKLOG = 1024
 SWEEPS_PER_TIMEOUT = 10
 
-ACCEPTED_PER_TURN = 16
+ACCEPTED_PER_ITERATION = 16
 """Connections that a port accepts in one turn of the loop. libuv takes one for each server, so that who comes behind a
 hundred others would wait for a hundred turns: each port has as many servers on its one socket. A connection that comes
 alone wakes all of them, which costs some 20 µs."""
@@ -60,6 +60,7 @@ class Listener:
         gated: Collection[str] = (),
         by_address: ConnectionLimits | None = None,
         securing: Securing | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
         """`addresses` are those of the listeners by their names. `connections_max` is called for each connection, if
         the limit may change. Clients of the listeners in `gated` must say who they are: `dispatch` asks them.
@@ -72,7 +73,7 @@ class Listener:
         self._connections_max = connections_max or (lambda: self.limits.connections)
         self._by_address = by_address
         self.loop: asyncio.AbstractEventLoop
-        self.turns: Turns
+        self.scheduler = scheduler or Scheduler(accepted_max=ACCEPTED_PER_ITERATION)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._securing = securing
@@ -89,7 +90,6 @@ class Listener:
         """Takes the ports, and returns their addresses (a port of 0 becomes a real one). Raises OSError; call `stop`
         then too."""
         self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop.call_soon, crowd=ACCEPTED_PER_TURN)
         self._all_closed = asyncio.Event()
         bound = {}
         for name, address in self._addresses.items():
@@ -107,7 +107,7 @@ class Listener:
     async def _accept_more(self, connection: Callable[[], asyncio.BaseProtocol], shared: int) -> None:
         if sys.platform == "win32":  # a proactor has its own way
             return
-        for _ in range(ACCEPTED_PER_TURN - 1):
+        for _ in range(ACCEPTED_PER_ITERATION - 1):
             same = socket.socket(fileno=os.dup(shared))
             server = await self.loop.create_server(connection, sock=same, backlog=BACKLOG, start_serving=False)
             self._servers.append(server)
@@ -185,7 +185,7 @@ class Listener:
 
     def take_place(self, host: str) -> Place | str:
         """Counts one that was accepted, until its place is given back. Returns why not if it may not come."""
-        self.turns.came()
+        self.scheduler.accepted()
         if not self.has_place():
             return f"{len(self._connections)} connections are open"
         now = self.loop.time()

@@ -12,6 +12,7 @@ import msgspec
 
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
 from chronik.principals import ANONYMOUS, USER, Principal
+from chronik.scheduler import Account, AccountShare, address_key
 from chronik.security.principal_rules import NoRuleApplies, PrincipalRules
 from chronik.security.subjects import BadSubject, subject_of
 from chronik.server.connection import Connection
@@ -71,7 +72,6 @@ class _Acceptor:
         connection: Callable[[], Connection],
     ) -> None:
         """`handshakes` are those of all listeners."""
-        self.turns: Final = listener.turns
         self.handshake_seconds: Final = listener.limits.handshake_seconds
         self._name = name
         self._secured = secured
@@ -80,6 +80,7 @@ class _Acceptor:
         self._connection = connection
         self._places: dict[TlsTransport, Place] = {}
         """Of those that are shaking hands: from then on the connection has it."""
+        self._accounts: dict[TlsTransport, Account] = {}
 
     def accept(self) -> TlsTransport:
         return TlsTransport(self, self._secured.context.context)
@@ -94,6 +95,10 @@ class _Acceptor:
             self._refuse(transport, place)
             return False
         self._places[transport] = place
+        scheduler = self._listener.scheduler
+        account = scheduler.open_account(address_key(transport.host), is_authenticated=False)
+        self._accounts[transport] = account
+        transport.share = AccountShare(scheduler, lambda: account)
         leaves = self._handshakes.begin(transport)
         if leaves is not None:
             leaves.give_up("its TLS handshake was slow, and others wait")
@@ -105,6 +110,9 @@ class _Acceptor:
         connection = self._connection()
         connection.peer.principal = principal
         connection.place = self._places.pop(transport)
+        self._listener.scheduler.close_account(self._accounts.pop(transport))
+        peer = connection.peer
+        transport.share = AccountShare(self._listener.scheduler, lambda: peer.account)
         return connection
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
@@ -112,6 +120,9 @@ class _Acceptor:
         place = self._places.pop(transport, None)
         if place is not None:
             self._listener.give_back(place)
+        account = self._accounts.pop(transport, None)
+        if account is not None:
+            self._listener.scheduler.close_account(account)
         if reason is not None:
             self._tell(transport, reason)
 

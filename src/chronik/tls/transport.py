@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
+from chronik.scheduler import Callback, LoopShare
 from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
-from chronik.turns import TakingTurns
 
 SCRATCH_BYTES: Final = 64 * KIB
 """Room for one read from the socket."""
@@ -44,13 +45,10 @@ class TlsRefused(Exception):
 
 class TlsOwner(Protocol):
     @property
-    def turns(self) -> TakingTurns: ...
-
-    @property
     def handshake_seconds(self) -> float: ...
 
     def handshake_began(self, transport: TlsTransport) -> bool:
-        """Is called for each new connection, before anything is read. Returns whether it may go on."""
+        """Is called for each new connection, before anything is read. Sets `share`; returns whether it may go on."""
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         """Returns who speaks over the connection from now on. Raises TlsRefused."""
@@ -80,7 +78,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket_paused = False
         self._reading_paused = False
         self._has_more = False  # after a buffer was filled
-        self._waits_for_turn = False
+        self._work: Final = Callback(self._resume)
+        self.share: LoopShare
+        """Of the handshake at first; the owner may set another one when that is done."""
         self._closing = False
         self._is_lost = False
         self._handshake_bytes = 0
@@ -119,6 +119,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = self._closing = True
         self._backlog.clear()
+        if self._work.is_queued:
+            self.share.withdraw(self._work)
         inner = self._inner
         if inner is not None:
             self._inner_paused = False
@@ -137,7 +139,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._inner is None:
             self.has_spoken = True
             self._handshake_bytes += count
-            self._shake_hands_in_turn()
+            self._shake_hands_fairly()
         elif not self._reading_paused:
             self._decrypt(self._inner)
 
@@ -160,19 +162,16 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     # The handshake
 
-    def _shake_hands_in_turn(self) -> None:
-        """A handshake takes up to a millisecond, or several with a large RSA key: others have a turn in between. What
-        comes meanwhile stays where it is: a client may send megabytes behind its handshake."""
+    def _shake_hands_fairly(self) -> None:
+        """Continue the handshake when the scheduler allows it: it takes up to a millisecond, or several with a large
+        RSA key. Nothing is read until then: a client may send megabytes behind its handshake."""
         if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
             self.give_up(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
-        elif self._waits_for_turn:
             return
-        elif self._owner.turns.has_time():
-            self._shake_hands()
-        else:
-            self._waits_for_turn = True
+        if not self._work.is_queued:
+            self.share.run(self._work)
+        if self._work.is_queued:
             self._socket.pause_reading()
-            self._owner.turns.wait(self)
 
     def _shake_hands(self) -> None:
         if self._ssl is None:
@@ -224,7 +223,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _decrypt(self, inner: asyncio.BufferedProtocol) -> None:
         while not self._reading_paused and not self._closing:
             # Nobody keeps a view of the buffer: the protocol may want to make it larger.
+            began = time.perf_counter()
             filled = self._fill(cast(memoryview, inner.get_buffer(-1)))
+            self.share.charge(time.perf_counter() - began)
             if filled:
                 inner.buffer_updated(filled)
             if self._outgoing.pending:
@@ -280,7 +281,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._closing:
             return
         self._backlog.extend(list_of_data)
-        if not self._socket_paused and not self._waits_for_turn:
+        if not self._socket_paused and not self._work.is_queued:
             self._encrypt()
         if not self._inner_paused and self._inner is not None and self.get_write_buffer_size() > self._high:
             self._inner_paused = True
@@ -294,16 +295,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 socket.write(outgoing.read())
                 if self._socket_paused or not self._backlog.size_bytes:
                     break
-                if not self._owner.turns.has_time():
-                    self._waits_for_turn = True
-                    self._owner.turns.wait(self)
+                if not self.share.may_continue():
+                    self.share.submit(self._work)
                     break
         except ssl.SSLError:  # it ended in the midst of it; why was said where it was read
             socket.abort()
 
-    def go_on(self) -> None:
-        """Goes on with what had to wait: it is this connection's turn again."""
-        self._waits_for_turn = False
+    def _resume(self) -> None:
+        """Continue the handshake, or encrypt what is left to be written."""
         if self._is_lost:
             return
         if self._inner is None:
@@ -315,13 +314,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._go_on_writing()
 
     def _go_on_writing(self) -> None:
-        if self._waits_for_turn:
+        if self._work.is_queued:
             return
         if self._outgoing.pending and not self._socket_paused:
             self._socket.write(self._outgoing.read())
         if self._backlog.size_bytes and not self._socket_paused:
             self._encrypt()
-        if self._backlog.size_bytes or self._socket_paused or self._waits_for_turn:
+        if self._backlog.size_bytes or self._socket_paused or self._work.is_queued:
             return
         if self._closing:
             self._say_farewell()

@@ -50,7 +50,7 @@ class MarkerAppender:
         for some in in_pieces(markers.partitions):
             due = self._due(markers)  # in each turn anew
             appended += [self._append(markers, each) if each in due else ErrorCode.NONE for each in some]
-            await pace.breathe()
+            await pace.yield_if_due()
         waiting = [each for each in appended if isinstance(each, asyncio.Future)]
         if waiting:
             await asyncio.wait(waiting, timeout=COMMITTED_SECONDS)

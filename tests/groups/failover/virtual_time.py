@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from chronik.metadata import slices
+from chronik import scheduler
+from chronik.scheduler import SLICE_SECONDS
 
 STEPS_PER_SLICE = 3
 """Work in slices is interrupted after so many steps, where it would go by how fast the machine is."""
@@ -49,7 +50,7 @@ def run_virtually(story: Coroutine[Any, Any, None]) -> None:
     loop = VirtualLoop()
     steps = count()
     try:
-        with patch.object(slices, "perf_counter", lambda: next(steps) * slices.SLICE_SECONDS / STEPS_PER_SLICE):
+        with patch.object(scheduler, "perf_counter", lambda: next(steps) * SLICE_SECONDS / STEPS_PER_SLICE):
             loop.run_until_complete(story)
     finally:
         for task in asyncio.all_tasks(loop):

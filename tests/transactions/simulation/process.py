@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Services
 from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.producer_ids import ProducerIds
 from chronik.configs.resolver import ConfigResolver
@@ -16,6 +16,7 @@ from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.protocol.schema import Request, Response
+from chronik.scheduler import Scheduler
 from chronik.transactions.calls import TransactionCalls
 from chronik.transactions.config import TransactionConfig
 from chronik.transactions.coordinator import TransactionCoordinator
@@ -44,6 +45,7 @@ class TransactionServices(PartsOfProduce):
     fetch_sessions: FetchSessions = field(default_factory=lambda: FetchSessions(10))
     outbox: Outbox = field(default_factory=Outbox)
     may_be_replaced: Callable[[], bool] = lambda: False
+    scheduler: Scheduler = field(default_factory=Scheduler)
 
 
 class TransactionalProcess(Process):
@@ -119,7 +121,5 @@ class TransactionalProcess(Process):
         outcome = handler(self._services, request, Context(version, "client", Peer("host", 1, 1)))
         if isinstance(outcome, Awaitable):
             outcome = await outcome
-        if isinstance(outcome, Pipelined):
-            outcome = await outcome.response
         assert isinstance(outcome, kind)
         return outcome

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from chronik import scheduler
 from chronik.broker.replica import Replica
 from chronik.metadata import levels, slices
 from chronik.metadata.commands.cluster import SetFeatureLevel
@@ -95,6 +96,7 @@ class TransactionWorld(World):
     def run(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(slices, "perf_counter", lambda: 0.0)  # slices are measured by the wall's clock
+            patch.setattr(scheduler, "perf_counter", lambda: 0.0)
             patch.setattr(decisions, "EPOCH_MAX", self.epoch_max)
             super().run()
 

@@ -5,11 +5,13 @@ Small ones are converted at once, large ones in a thread; the connection's next 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from chronik.api.shared.context import Services
 from chronik.broker.requests.fetch_sessions import FetchPartition
+from chronik.exchange import Reply
 from chronik.limits import FETCH_RESPONSE_BYTES_MAX, MIB
 from chronik.protocol.batch import end_offset
 from chronik.protocol.budget import Budget
@@ -22,7 +24,7 @@ FIRST_VERSION_WITH_MAGIC_1 = 2
 READ_ON_BYTES = 1 * MIB
 """Read at a time where nothing was found: compaction leaves batches of 61 bytes, which must not be read one by one."""
 
-Fetch = Callable[[], FetchResponse | Awaitable[FetchResponse]]
+Fetch = Callable[[], Reply[FetchResponse]]
 """Finds batches from the wanted offset on, if need be after a wait."""
 
 
@@ -33,8 +35,7 @@ async def with_message_sets(
     tell it how far it got."""
     by_key = {partition.key: partition for partition in wanted}
     while True:
-        found = fetch()
-        response = found if isinstance(found, FetchResponse) else await found
+        response = cast(FetchResponse, await fetch())
         converting = _Converting(services, version, response)
         is_read_on = False
         for topic in response.responses:

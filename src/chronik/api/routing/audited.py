@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from chronik.api.routing.changes import CHANGES, Outcomes
-from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.api.shared.long_answers import Long
+from chronik.api.shared.context import Context, Services
+from chronik.exchange import Reply
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.schema import Response
 
 NAMED_MAX: Final = 20
 """Things that a line has room for, if their names are short."""
-Handle = Callable[[Services, Any, Context], Any]
+Handle = Callable[[Services, Any, Context], Reply[Any]]
 
 
 def audited(api: str, handle: Handle) -> Handle:
-    """Returns a handler that tells what was changed, when it is; the same one where nothing ever is."""
+    """Return a handler that logs what each request has changed; the same handler for APIs that change nothing."""
     outcomes_of = CHANGES.get(api)
     if outcomes_of is None:
         return handle
 
-    async def handle_and_tell(services: Services, request: Any, context: Context) -> Any:
-        outcome = handle(services, request, context)
-        if isinstance(outcome, Pipelined):
-            outcome = await outcome.response
-        elif isinstance(outcome, Awaitable):
-            outcome = await outcome
-        response = outcome.response if isinstance(outcome, Long) else outcome
-        if isinstance(response, Response) and not getattr(request, "validate_only", False):
-            _tell(context, outcomes_of(request, response))
-        return outcome
+    def handle_and_log(services: Services, request: Any, context: Context) -> Reply[Any]:
+        def log(response: Response | None) -> Response | None:
+            if response is not None and not getattr(request, "validate_only", False):
+                _tell(context, outcomes_of(request, response))
+            return response
 
-    return handle_and_tell
+        reply = handle(services, request, context)
+        reply.filter(log)
+        return reply
+
+    return handle_and_log
 
 
 def _tell(context: Context, outcomes: Outcomes) -> None:

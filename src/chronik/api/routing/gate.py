@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from chronik.exchange import Disconnect, Dispatch, Peer, Pending, Response
+from chronik.exchange import Disconnect, Dispatch, Peer, Reply
 from chronik.limits import UNAUTHENTICATED_FRAME_BYTES_MAX
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 from chronik.security.sasl.authenticator import Authenticator
@@ -32,7 +32,7 @@ class Gate:
         self._authenticator = authenticator
         self._sessions = sessions
 
-    def dispatch(self, frame: bytearray, peer: Peer) -> Response | Pending:
+    def dispatch(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         """Raises Disconnect."""
         session = self._session(peer)
         if session is None:
@@ -57,18 +57,25 @@ class Gate:
         assert session is None or isinstance(session, Session)
         return session
 
-    def _bare(self, session: Session, peer: Peer, data: bytes) -> Pending:
-        """Answers a message of the mechanism that comes without a request around it."""
+    def _bare(self, session: Session, peer: Peer, data: bytes) -> Reply[Any]:
+        """Answer a message of the mechanism that is not wrapped in a request."""
+        reply: Reply[Any] = Reply()
 
-        async def answered() -> Response:
-            answer = await self._authenticator.answer(session, peer, data)
-            if answer.error is not None:
-                raise Disconnect(answer.why)
-            if session.principal is not None and not session.expects_tokens:
-                peer.let_in(session.principal)
-            return [_SIZE.pack(len(answer.data)) + answer.data]
+        async def answer() -> None:
+            try:
+                found = await self._authenticator.answer(session, peer, data)
+                if found.error is not None:
+                    raise Disconnect(found.why)
+                if session.principal is not None and not session.expects_tokens:
+                    peer.let_in(session.principal)
+            except Exception as error:
+                reply.disconnect(error)
+            else:
+                reply.ready([_SIZE.pack(len(found.data)) + found.data])
 
-        return Pending(asyncio.ensure_future(answered()))
+        task = asyncio.ensure_future(answer())
+        reply.on_cancel = task.cancel  # type: ignore[assignment]
+        return reply
 
 
 def _named(key: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from chronik.api.routing.audited import audited
-from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.api.shared.long_answers import Long
+from chronik.api.shared.context import Context, Services
+from chronik.exchange import Reply
 from chronik.kept_modules import KEPT
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
@@ -18,12 +19,11 @@ from chronik.protocol.failures import failed
 from chronik.protocol.message_types import RESPONSES
 from chronik.protocol.schema import Response
 
-Answer = Response | Long | None
-Outcome = Response | Pipelined | Awaitable[Answer] | None
+Handle = Callable[[Services, Any, Context], Reply[Any]]
 
 
 class Handler(NamedTuple):
-    handle: Callable[[Services, Any, Context], Outcome]
+    handle: Handle
     failure: Callable[[Any, ErrorCode], Response]
     """Answers a request that failed as a whole. A module has its own where the messages' declaration cannot say it."""
 
@@ -35,9 +35,25 @@ class _Handlers(dict[int, Handler]):
         api = APIS[key]
         module = import_module(f"chronik.api.{api.module}")
         handler = self[key] = Handler(
-            audited(api.name, module.handle), getattr(module, "failure", partial(failed, RESPONSES[key]))
+            audited(api.name, replying(module.handle)), getattr(module, "failure", partial(failed, RESPONSES[key]))
         )
         return handler
+
+
+def replying(handle: Callable[[Services, Any, Context], Any]) -> Handle:
+    """Return the handler in the form that the router calls. A module may have a coroutine function instead, or a plain
+    function that returns the response."""
+    if str(handle.__annotations__.get("return")).startswith("Reply["):
+        return handle
+    if inspect.iscoroutinefunction(handle):
+        return wraps(handle)(lambda services, request, context: Reply.of_coroutine(handle(services, request, context)))
+
+    @wraps(handle)
+    def reply(services: Services, request: Any, context: Context) -> Reply[Any]:
+        outcome = handle(services, request, context)
+        return outcome if isinstance(outcome, Reply) else Reply.of(outcome)
+
+    return reply
 
 
 HANDLERS = _Handlers()

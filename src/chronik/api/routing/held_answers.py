@@ -7,9 +7,10 @@ meanwhile: beyond what may be held so, or for longer, a connection ends.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from chronik.exchange import Disconnect, Outbox, Response
+from chronik.exchange import Disconnect, Outbox, Reply, Response
 from chronik.limits import (
     ANSWER_HELD_SECONDS_MAX,
     ANSWERS_HELD_BYTES_MAX,
@@ -29,44 +30,49 @@ class _Held(NamedTuple):
 class HeldAnswers:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._held: dict[asyncio.Future[Response], _Held] = {}
+        self._held: dict[Reply[Any], _Held] = {}
         self._bytes = 0
         outbox.on_read = self._let_go
 
     def must_wait(self, frame: Response) -> bool:
         return self._outbox.unsent_bytes > RESPONSES_BYTES_MAX and _size(frame) > RESPONSE_BYTES_LEAST
 
-    def hold(self, frame: Response, answer: asyncio.Future[Response]) -> None:
-        """The answer is set when there is room; Disconnect is its exception when there is none in time."""
+    def hold(self, frame: Response, reply: Reply[Any]) -> None:
+        """Make the reply ready when there is memory, and disconnect its client if there is none in time."""
         size = _size(frame)
         if self._bytes + size > ANSWERS_HELD_BYTES_MAX:
-            answer.set_exception(Disconnect(NO_MEMORY))
+            reply.disconnect(Disconnect(NO_MEMORY))
             return
-        timer = asyncio.get_running_loop().call_later(ANSWER_HELD_SECONDS_MAX, self._give_up, answer)
-        self._held[answer] = _Held(frame, size, timer)
+        timer = asyncio.get_running_loop().call_later(ANSWER_HELD_SECONDS_MAX, self._give_up, reply)
+        self._held[reply] = _Held(frame, size, timer)
         self._bytes += size
-        answer.add_done_callback(self._forget)  # also when its connection is gone
+        reply.on_cancel = partial(self._forget, reply)
 
     def _let_go(self) -> None:
-        """What is sent now counts as unsent only from the loop's next turn on, so it is counted here as well."""
+        """Release replies while there is memory. What is sent now counts as unsent from the next iteration on, so it is
+        counted here as well."""
         room = RESPONSES_BYTES_MAX - self._outbox.unsent_bytes
         while self._held and room >= 0:
-            answer, held = next(iter(self._held.items()))
+            reply, held = next(iter(self._held.items()))
             room -= held.size
-            self._forget(answer)
-            if not answer.done():
-                answer.set_result(held.frame)
+            self._forget(reply)
+            # In an iteration of its own: the caller is a connection in the middle of sending.
+            asyncio.get_running_loop().call_soon(_make_ready, reply, held.frame)
 
-    def _give_up(self, answer: asyncio.Future[Response]) -> None:
-        self._forget(answer)
-        if not answer.done():
-            answer.set_exception(Disconnect(NO_MEMORY))
+    def _give_up(self, reply: Reply[Any]) -> None:
+        self._forget(reply)
+        reply.disconnect(Disconnect(NO_MEMORY))
 
-    def _forget(self, answer: asyncio.Future[Response]) -> None:
-        held = self._held.pop(answer, None)
+    def _forget(self, reply: Reply[Any]) -> None:
+        held = self._held.pop(reply, None)
         if held is not None:
             self._bytes -= held.size
             held.timer.cancel()
+
+
+def _make_ready(reply: Reply[Any], frame: Response) -> None:
+    if not reply.is_cancelled:
+        reply.ready(frame)
 
 
 def _size(frame: Response) -> int:

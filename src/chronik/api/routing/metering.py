@@ -14,7 +14,7 @@ from chronik.exchange import Response as ResponseFrame
 from chronik.meters import LATENCY_SECONDS, Histogram
 from chronik.protocol.apis import FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.schema import Response
+from chronik.protocol.schema import Field, Response
 
 _SIZE: Final = Struct(">i")
 
@@ -99,6 +99,30 @@ def errors_in(response: Response | None) -> list[int]:
     return found
 
 
+def holds_more_than(response: Response | None, elements_max: int) -> bool:
+    """Return whether the response's arrays have more elements, those of nested arrays included."""
+    return response is not None and _count(response, elements_max) > elements_max
+
+
+def _count(part: Any, elements_max: int) -> int:
+    shape = _SHAPES.get(type(part)) or _shape_of(type(part))
+    count = 0
+    for name in shape.arrays:
+        value = getattr(part, name)
+        if not value:
+            continue
+        count += len(value)
+        if count > elements_max:
+            return count
+        for each in value:
+            if isinstance(each, bytes):  # encoded already
+                continue
+            count += _count(each, elements_max - count)
+            if count > elements_max:
+                return count
+    return count
+
+
 def error_names(response: Response | None) -> list[str]:
     """Returns the names of the errors in it, each once."""
     return sorted({code_name(code) for code in errors_in(response)})
@@ -115,6 +139,8 @@ class _Shape(NamedTuple):
     has_code: bool
     others: tuple[str, ...]
     """Fields in which there may be more of them."""
+    arrays: tuple[str, ...]
+    """Fields that are arrays of structs."""
 
 
 _SHAPES: Final[dict[type, _Shape]] = {}
@@ -137,8 +163,13 @@ def _shape_of(kind: type) -> _Shape:
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
     declared = {field.name: field for field in kind.__schema__.fields} if fields else {}  # type: ignore[attr-defined]
     others = tuple(name for name in fields if name in declared and _may_hold_codes(declared[name].element))
-    shape = _SHAPES[kind] = _Shape("error_code" in fields, others)
+    arrays = tuple(name for name in fields if name in declared and _is_array(declared[name]))
+    shape = _SHAPES[kind] = _Shape("error_code" in fields, others, arrays)
     return shape
+
+
+def _is_array(field: Field) -> bool:
+    return field.kind == "array" and isinstance(field.element, type)
 
 
 def _may_hold_codes(element: object) -> bool:

@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from chronik.api.routing.handlers import HANDLERS, Answer, Outcome
+from chronik.api.routing.handlers import HANDLERS
 from chronik.api.routing.held_answers import HeldAnswers
-from chronik.api.routing.metering import ApiMeter, error_names, errors_in
-from chronik.api.routing.throttling import limited
+from chronik.api.routing.metering import ApiMeter, error_names, errors_in, holds_more_than
+from chronik.api.routing.throttling import limited, timed
 from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
-from chronik.api.shared.context import Context, Pipelined, Prompt, Services
-from chronik.api.shared.long_answers import Long
+from chronik.api.shared.context import Context, Services
 from chronik.clock import SystemClock
 from chronik.errors import StorageFailed
-from chronik.exchange import Disconnect, Hurry, Peer, Pending
+from chronik.exchange import Disconnect, Hurry, Peer, Reply
 from chronik.exchange import Response as ResponseFrame
 from chronik.limits import (
     DECODED_AT_ONCE_BYTES_MAX,
@@ -42,6 +42,7 @@ from chronik.protocol.codec import (
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Request, Response
+from chronik.scheduler import Steps, TooMuchToExamine, offloaded, working_for
 from chronik.security.quotas.limiter import Limiter
 
 if TYPE_CHECKING:
@@ -50,8 +51,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.api")
 
 
+ENCODED_ON_LOOP_ELEMENTS_MAX: Final = 1_000
+"""Elements of a response that is encoded on the event loop, if it was not resolved at once: a millisecond's work."""
+
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 """May hold a request of the named API back, and have it answered with an error. For tests of clients."""
+
+
+class _Call(NamedTuple):
+    """A request on its way through the router."""
+
+    header: RequestHeader
+    request: Request
+    peer: Peer
+    came: float
+    """When it was dispatched."""
 
 
 class Router:
@@ -70,7 +84,8 @@ class Router:
         self._guarded = _guarded(services)
         self.meters = {api.key: ApiMeter(api.key) for api in APIS.values()}
 
-    def dispatch(self, frame: bytearray, peer: Peer) -> ResponseFrame | Pending:
+    def dispatch(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+        """Handle one request frame. Raises Disconnect."""
         view = memoryview(frame)
         came = time.perf_counter()
         limits = self.limiter.is_on
@@ -80,7 +95,7 @@ class Router:
                 return self._large(header, view, position, peer, came)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
-            return self._unsupported(error, peer)
+            return Reply.of_frame(self._unsupported(error, peer))
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         meter = self.meters[header.api_key]
@@ -92,31 +107,49 @@ class Router:
         context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
         if limits:
             context = self._limited(header, context, len(frame), came)
+        call = _Call(header, request, peer, came)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
-                return self._pending(header, request, peer, self._intercepted(held, header, request, context), came)
+                return self._start(call, Reply.of_coroutine(self._intercepted(held, call, context)))
         try:
-            if limits:
-                outcome = self._handle_limited(header, request, context)
-            else:
-                outcome = self._handle(header, request, context)
+            reply = self._handle_limited(call, context) if limits else self._handle(call, context)
         except Disconnect:
             raise
         except Exception as error:
-            answer = self._broken(header, request, peer, error)
-            meter.answered_later(answer, came)
-            return self._now_or_when_read(header, answer)
-        if isinstance(outcome, Response) or outcome is None:
+            reply = Reply()
+            reply.fail(error)
+        if reply.is_resolved:
             began = time.perf_counter() if limits else 0.0
-            answer = self._encoded(header, outcome, peer, came)
+            self._finish(call, reply, is_late=False)
             if context.usage is not None:
                 context.usage.took(time.perf_counter() - began, waits=False)
-            meter.answered(outcome, answer, came, meter.at_once)
-            return self._now_or_when_read(header, answer)
-        pending = self._pending(header, request, peer, outcome, came)
-        pending.hurry = hurry
-        return pending
+            if reply.is_ready and reply.error is not None:
+                raise reply.error
+            return reply
+        reply.hurry = hurry
+        return self._start(call, reply)
+
+    def _start(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
+        """Have the reply encoded when it is resolved, and start the work that resolves it."""
+        peer, scheduler = call.peer, self._services.scheduler
+        if reply.steps is not None:
+            steps, reply.steps = reply.steps, None
+            cancel = scheduler.run_steps(
+                peer.account, self._encoded_steps(call, reply, steps), partial(self._finish_steps, call, reply)
+            )
+            if not reply.is_ready and reply.on_cancel is None:
+                reply.on_cancel = cancel
+        elif reply.coroutine is not None:
+            coroutine, reply.coroutine = reply.coroutine, None
+            charge = partial(scheduler.charge, peer.account)
+            with working_for(scheduler, peer.account):
+                task = asyncio.get_running_loop().create_task(_resolve(reply, timed(coroutine, charge)))
+            reply.on_cancel = partial(_cancel, task)
+            reply.on_resolved = partial(self._finish_later, call)
+        else:
+            reply.on_resolved = partial(self._finish_later, call)
+        return reply
 
     def _limited(self, header: RequestHeader, context: Context, size: int, came: float) -> Context:
         """Begins to count what the request uses of its client's quotas, if it has any. Who has not said who it is has
@@ -131,7 +164,8 @@ class Router:
             usage.produced(size)
         return context._replace(usage=usage)
 
-    def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer, came: float) -> Pending:
+    def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer, came: float) -> Reply[Any]:
+        """Decode a large request in a thread, then handle it."""
         if len(view) > PLAIN_REQUEST_BYTES_MAX:
             raise Disconnect(f"{APIS[header.api_key].name} in {len(view)} bytes (up to {PLAIN_REQUEST_BYTES_MAX})")
         hurry = Hurry(self._is_unsettled)
@@ -139,154 +173,135 @@ class Router:
         if self.limiter.is_on:
             context = self._limited(header, context, len(view), came)
 
-        async def decode_and_answer() -> Answer:
+        async def decode_and_handle() -> Response | None:
             try:
-                request = await asyncio.to_thread(decode_request_body, header, view, position)
+                request = await offloaded(lambda: decode_request_body(header, view, position))
             except MalformedMessage as error:
                 raise Disconnect(str(error)) from error
             self.meters[header.api_key].requests += 1
             self.meters[header.api_key].received_bytes += len(view)
             if logger.isEnabledFor(logging.DEBUG):
                 _log_arrival(header, peer)
+            call = _Call(header, request, peer, came)
             try:
-                response = await _settled(self._handle_limited(header, request, context))
+                return await self._handle_limited(call, context)
             except (Disconnect, StorageFailed, StoreClosed):
                 raise
             except Exception as error:
-                response = self._failed(header, request, peer, error)
-            return Long(response) if isinstance(response, Response) else response
+                return self._failed(header, request, peer, error)
 
-        pending = self._pending(header, REQUESTS[header.api_key](), peer, decode_and_answer(), came)
-        pending.hurry = hurry
-        return pending
+        reply: Reply[Any] = Reply.of_coroutine(decode_and_handle())
+        reply.hurry = hurry
+        return self._start(_Call(header, REQUESTS[header.api_key](), peer, came), reply)
 
     def _is_unsettled(self) -> bool:
         """Whether a broker has gone: clients that look for new leaders on connections where fetches wait must not
         wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
         return any(broker.fenced for broker in self._services.image.brokers.values())
 
-    def _handle_limited(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
+    def _handle_limited(self, call: _Call, context: Context) -> Reply[Any]:
         if context.usage is None:
-            return self._handle(header, request, context)
-        return limited(lambda: self._handle(header, request, context), context.usage, context.peer)
+            return self._handle(call, context)
+        return limited(lambda: self._handle(call, context), context.usage, context.peer)
 
-    def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
-        key, services = header.api_key, self._services
+    def _handle(self, call: _Call, context: Context) -> Reply[Any]:
+        key, services = call.header.api_key, self._services
         if key in self._guarded and not self._is_let_in(context):
-            return HANDLERS[key].failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return Reply.of(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         if key in CONFIRMED_READS and services.store.is_shared and not (key in FENCED and services.is_fenced()):
-            return self._when_confirmed(header, request, context)
-        return self._handle_now(header, request, context)
+            return Reply.of_coroutine(self._when_confirmed(call, context))
+        return self._handle_now(call, context)
 
     def _is_let_in(self, context: Context) -> bool:
         from chronik.api.shared.rights import may_with_cluster
 
         return may_with_cluster(self._services, context, self._guarded[context.api_key])
 
-    def _handle_now(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
-        key, services = header.api_key, self._services
+    def _handle_now(self, call: _Call, context: Context) -> Reply[Any]:
+        key, services = call.header.api_key, self._services
         handler = HANDLERS[key]
         if key in FENCED and services.is_fenced():
-            return handler.failure(request, FENCED[key])
-        return handler.handle(services, request, context)
+            return Reply.of(handler.failure(call.request, FENCED[key]))
+        return handler.handle(services, call.request, context)
 
-    async def _when_confirmed(self, header: RequestHeader, request: Request, context: Context) -> Answer:
-        services = self._services
+    async def _when_confirmed(self, call: _Call, context: Context) -> Response | None:
+        services, key = self._services, call.header.api_key
         try:
             await services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError as error:
-            code = UNCONFIRMED.get(header.api_key, error.code if services.config.read_quorum else None)
+            code = UNCONFIRMED.get(key, error.code if services.config.read_quorum else None)
             if code is not None:
-                return HANDLERS[header.api_key].failure(request, code)
+                return HANDLERS[key].failure(call.request, code)
             context = context._replace(may_be_behind=True)
-        return await _settled(self._handle_now(header, request, context))
+        return await self._handle_now(call, context)
 
-    def _pending(
-        self,
-        header: RequestHeader,
-        request: Request,
-        peer: Peer,
-        outcome: Pipelined | Awaitable[Answer],
-        came: float,
-    ) -> Pending:
-        source: asyncio.Future[Any]
-        if isinstance(outcome, Pipelined):
-            pipelined, source = True, outcome.response
-        else:
-            pipelined, source = False, asyncio.ensure_future(outcome)
-        answer: asyncio.Future[ResponseFrame] = asyncio.get_running_loop().create_future()
-
-        def answered(_: object) -> None:
-            if answer.done():
-                return
-            if source.cancelled():
-                answer.cancel()
-                return
-            error = source.exception()
-            try:
-                if isinstance(error, Disconnect):
-                    raise error
-                meter = self.meters[header.api_key]
-                if error is not None:
-                    frame = self._broken(header, request, peer, error)
-                    meter.answered_later(frame, came)
-                    self._give(header, frame, answer)
-                    return
-                found: Answer = source.result()
-                if isinstance(found, Long):
-                    self._encode_aside(header, found.response, peer, came, answer)
-                    return
-                frame = self._encoded(header, found, peer, came)
-                meter.answered(found, frame, came, meter.later)
-                self._give(header, frame, answer)
-            except Exception as failed:  # whatever it is, the client must not be left waiting
-                answer.set_exception(failed)
-
-        def abandoned(_: object) -> None:
-            if answer.cancelled():
-                source.cancel()
-
-        if isinstance(source, Prompt):
-            source.listener = answered
-        else:
-            source.add_done_callback(answered)
-        answer.add_done_callback(abandoned)
-        return Pending(answer, pipelined)
-
-    def _encode_aside(
-        self,
-        header: RequestHeader,
-        response: Response,
-        peer: Peer,
-        came: float,
-        answer: asyncio.Future[ResponseFrame],
-    ) -> None:
-        def encode() -> tuple[ResponseFrame, list[int]]:
-            return self._encoded(header, response, peer, came), errors_in(response)
-
-        def encoded(done: asyncio.Future[tuple[ResponseFrame, list[int]]]) -> None:
-            error = done.exception()
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                frame, errors = done.result()
-                meter = self.meters[header.api_key]
-                meter.count_errors(errors)
-                meter.answered_later(frame, came)
-                self._give(header, frame, answer)
-
-        asyncio.get_running_loop().run_in_executor(None, encode).add_done_callback(encoded)
-
-    async def _intercepted(
-        self, held: Awaitable[ErrorCode | None], header: RequestHeader, request: Request, context: Context
-    ) -> Answer:
+    async def _intercepted(self, held: Awaitable[ErrorCode | None], call: _Call, context: Context) -> Response | None:
         code = await held
-        handler = HANDLERS[header.api_key]
         if code is not None:
-            return handler.failure(request, code)
-        return await _settled(self._handle_limited(header, request, context))
+            return HANDLERS[call.header.api_key].failure(call.request, code)
+        return await self._handle_limited(call, context)
+
+    # From a response to a frame
+
+    def _finish_later(self, call: _Call, reply: Reply[Any]) -> None:
+        began = time.perf_counter()
+        self._finish(call, reply, is_late=True)
+        self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
+
+    def _finish(self, call: _Call, reply: Reply[Any], *, is_late: bool) -> None:
+        """Encode a resolved reply: in a thread if it is late and large."""
+        header, response = call.header, reply.response
+        meter = self.meters[header.api_key]
+        try:
+            if reply.error is not None:
+                if isinstance(reply.error, Disconnect):
+                    raise reply.error
+                frame = self._broken(header, call.request, call.peer, reply.error)
+                reply.error = None
+                meter.answered_later(frame, call.came)
+            elif is_late and holds_more_than(response, ENCODED_ON_LOOP_ELEMENTS_MAX):
+                encode = partial(self._encoded_aside, call, response)
+                self._services.scheduler.offload(call.peer.account, encode, partial(self._finish_encoded, call, reply))
+                return
+            else:
+                frame = self._encoded(header, response, call.peer, call.came)
+                meter.answered(response, frame, call.came, meter.later if is_late else meter.at_once)
+            self._give(header, frame, reply)
+        except Exception as error:  # whatever it is, the client must not be left waiting
+            reply.disconnect(error)
+
+    def _encoded_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
+        """Build the response, and encode it in a thread if it is large."""
+        response = reply.filtered((yield from steps))
+        if holds_more_than(response, ENCODED_ON_LOOP_ELEMENTS_MAX):
+            return (yield partial(self._encoded_aside, call, response))
+        return response
+
+    def _finish_steps(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
+        if reply.is_cancelled:
+            return
+        if isinstance(value, tuple):
+            self._finish_encoded(call, reply, value, None)
+            return
+        if isinstance(error, TooMuchToExamine):
+            error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+        reply.is_resolved, reply.response, reply.error = True, value, error
+        self._finish(call, reply, is_late=reply.on_cancel is not None)  # it is set when the first slice is over
+
+    def _encoded_aside(self, call: _Call, response: Response | None) -> tuple[ResponseFrame, list[int]]:
+        return self._encoded(call.header, response, call.peer, call.came), errors_in(response)
+
+    def _finish_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
+        if reply.is_cancelled:
+            return
+        if error is not None:
+            reply.disconnect(error)
+            return
+        frame, errors = value
+        meter = self.meters[call.header.api_key]
+        meter.count_errors(errors)
+        meter.answered_later(frame, call.came)
+        self._give(call.header, frame, reply)
 
     def _encoded(self, header: RequestHeader, response: Response | None, peer: Peer, came: float) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
@@ -303,22 +318,13 @@ class Router:
             raise Disconnect(f"its answer cannot be sent: {error}") from error
         return frame
 
-    def _must_wait(self, header: RequestHeader, frame: ResponseFrame) -> bool:
-        """A fetch has checked itself how much it may hold."""
-        return header.api_key != FETCH_KEY and self._held.must_wait(frame)
-
-    def _now_or_when_read(self, header: RequestHeader, frame: ResponseFrame) -> ResponseFrame | Pending:
-        if not self._must_wait(header, frame):
-            return frame
-        answer: asyncio.Future[ResponseFrame] = asyncio.get_running_loop().create_future()
-        self._held.hold(frame, answer)
-        return Pending(answer)
-
-    def _give(self, header: RequestHeader, frame: ResponseFrame, answer: asyncio.Future[ResponseFrame]) -> None:
-        if self._must_wait(header, frame):
-            self._held.hold(frame, answer)
+    def _give(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
+        """Make the reply ready, or hold it back while there is no memory. A fetch has checked itself how much it may
+        hold."""
+        if header.api_key != FETCH_KEY and self._held.must_wait(frame):
+            self._held.hold(frame, reply)
         else:
-            answer.set_result(frame)
+            reply.ready(frame)
 
     def _broken(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> ResponseFrame:
         """Raises Disconnect when the node stops: what became of the request is not known, so nothing is said."""
@@ -382,9 +388,14 @@ def _log_arrival(header: RequestHeader, peer: Peer) -> None:
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
 
 
-async def _settled(outcome: Outcome) -> Answer:
-    if isinstance(outcome, Pipelined):
-        return await outcome.response
-    if isinstance(outcome, Response) or outcome is None:
-        return outcome
-    return await outcome
+async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any]) -> None:
+    try:
+        response = await coroutine
+    except Exception as error:
+        reply.fail(error)
+    else:
+        reply.resolve(response)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

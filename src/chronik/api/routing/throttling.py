@@ -6,53 +6,91 @@ Only requests of clients that have a quota come here.
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar, cast
 
-from chronik.api.routing.handlers import Answer, Outcome
-from chronik.api.shared.context import Pipelined
-from chronik.api.shared.long_answers import Long
-from chronik.exchange import Peer
+from chronik.exchange import Peer, Reply
 from chronik.protocol.schema import Response
+from chronik.scheduler import Steps
 from chronik.security.quotas.limiter import Usage
 
+T = TypeVar("T")
 
-def limited(handle: Callable[[], Outcome], usage: Usage, peer: Peer) -> Outcome:
-    """Handles the request, which may be answered later."""
+
+def limited(handle: Callable[[], Reply[Any]], usage: Usage, peer: Peer) -> Reply[Any]:
+    """Handle the request, count the time that it takes, and report the wait in its response."""
     try:
-        outcome = handle()
+        reply = handle()
     except Exception:
         _wait(usage, peer)
         raise
-    if isinstance(outcome, Response) or outcome is None:
+    if reply.is_resolved:
         _wait(usage, peer)
-        return _told(outcome, usage)
-    if isinstance(outcome, Pipelined):
-        _wait(usage, peer)  # from now on: the requests behind it would be handled meanwhile
-        outcome.response.add_done_callback(lambda answered: _tell(answered, usage))
-        return outcome
-    usage.took(time.perf_counter() - usage.began)
-    usage.began = 0.0  # from now on only what the loop does for it counts, and not how long it waits
-    return _later(outcome, usage, peer)
+        reply.filter(lambda response: _with_wait(response, usage))
+    elif reply.is_pipelined:
+        _wait(usage, peer)  # now: the requests behind it are handled before it is answered
+        reply.filter(lambda response: _with_wait(response, usage))
+    else:
+        usage.took(time.perf_counter() - usage.began)
+        usage.began = 0.0  # from now on, the time in which the loop works for it counts, and not the time it waits
+        if reply.coroutine is not None:
+            reply.coroutine = _limited_coroutine(reply.coroutine, usage, peer)
+        elif reply.steps is not None:
+            reply.steps = _limited_steps(reply.steps, usage, peer)
+        else:
+            reply.filter(lambda response: _with_wait(response, usage, peer))
+    return reply
 
 
-async def _later(outcome: Awaitable[Answer], usage: Usage, peer: Peer) -> Answer:
+async def _limited_coroutine(
+    coroutine: Coroutine[Any, Any, Response | None], usage: Usage, peer: Peer
+) -> Response | None:
     try:
-        answer = await (_Timed(outcome, usage) if inspect.iscoroutine(outcome) else outcome)
+        response = await timed(coroutine, usage.took)
     finally:
         _wait(usage, peer)
-    return Long(_set(answer.response, usage)) if isinstance(answer, Long) else _told(answer, usage)
+    return _with_wait(response, usage)
+
+
+def _limited_steps(steps: Steps[Response | None], usage: Usage, peer: Peer) -> Steps[Response | None]:
+    try:
+        response = yield from _timed_steps(steps, usage.took)
+    finally:
+        _wait(usage, peer)
+    return _with_wait(response, usage)
+
+
+async def timed(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
+    """Await the coroutine, and report the time for which the event loop has run it."""
+    return cast(T, await _Timed(coroutine, took))
+
+
+def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
+    value: Any = None
+    seconds = 0.0
+    try:
+        while True:
+            began = time.perf_counter()
+            try:
+                function = steps.send(value)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            finally:
+                seconds += time.perf_counter() - began
+            value = yield function
+    finally:
+        took(seconds)
 
 
 class _Timed:
     """Awaits a coroutine, and counts the time for which the loop runs it."""
 
-    def __init__(self, coroutine: Any, usage: Usage) -> None:
+    def __init__(self, coroutine: Any, took: Callable[[float], None]) -> None:
         self._coroutine = coroutine
-        self._usage = usage
+        self._took = took
 
     def __await__(self) -> Generator[Any, Any, Any]:
         step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
@@ -73,7 +111,7 @@ class _Timed:
                 else:
                     step = lambda: self._coroutine.send(None)  # noqa: E731
         finally:
-            self._usage.took(seconds)
+            self._took(seconds)
 
 
 def _thrower(coroutine: Any, error: BaseException) -> Callable[[], Any]:
@@ -86,22 +124,18 @@ def _wait(usage: Usage, peer: Peer) -> None:
     peer.throttled_seconds = max(peer.throttled_seconds, usage.wait_seconds)
 
 
-def _tell(answered: Any, usage: Usage) -> None:
-    if not answered.cancelled() and answered.exception() is None and answered.result() is not None:
-        answered.result().throttle_time_ms = _milliseconds(usage)
+def _with_wait(response: Response | None, usage: Usage, peer: Peer | None = None) -> Response | None:
+    """Return the response with the time for which its client is throttled, and throttle `peer`.
 
-
-def _told(answer: Response | None, usage: Usage) -> Response | None:
-    return None if answer is None else _set(answer, usage)
-
-
-def _set(answer: Response, usage: Usage) -> Response:
-    """An answer may be one that others are given, too."""
+    Other clients may get the same response object, so it is copied.
+    """
+    if peer is not None:
+        _wait(usage, peer)
     milliseconds = _milliseconds(usage)
-    if milliseconds and hasattr(answer, "throttle_time_ms"):
-        answer = copy.copy(answer)
-        answer.throttle_time_ms = milliseconds
-    return answer
+    if response is not None and milliseconds and hasattr(response, "throttle_time_ms"):
+        response = copy.copy(response)
+        response.throttle_time_ms = milliseconds
+    return response
 
 
 def _milliseconds(usage: Usage) -> int:

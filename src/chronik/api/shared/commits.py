@@ -37,7 +37,7 @@ async def offsets_of_known(topics: Iterable[tuple[Topic | None, Partitions]]) ->
                         leader_epoch=max(partition.committed_leader_epoch, NO_EPOCH),  # any negative one means none
                         metadata=partition.committed_metadata,
                     )
-            await pace.breathe()
+            await pace.yield_if_due()
     return known
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -25,7 +24,7 @@ from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.apis import APIS
-from chronik.protocol.schema import Response
+from chronik.scheduler import Scheduler
 from chronik.security.quotas.limiter import Usage
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.joining import Joining
@@ -33,9 +32,6 @@ from chronik.transactions.joining import Joining
 if TYPE_CHECKING:
     from chronik.security.authorizer import Authorizer
     from chronik.security.sasl.authenticator import Authenticator
-
-
-T = TypeVar("T")
 
 
 class Services(msgspec.Struct):
@@ -69,6 +65,7 @@ class Services(msgspec.Struct):
     authorizer: Authorizer | None = None
     """Without one everybody may do everything."""
     outbox: Outbox = msgspec.field(default_factory=Outbox)
+    scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
     authenticator: Authenticator | None = None
     """Where a listener asks clients who they are."""
 
@@ -110,33 +107,3 @@ class Context(NamedTuple):
     def listener(self) -> str:
         """Brokers are named to a client by their addresses of the listener that it came by."""
         return self.peer.listener
-
-
-class Prompt(asyncio.Future[T]):
-    """A future whose listener hears in the turn of the loop in which it is done, and not in the next one. It is for
-    those who are in the middle of nothing when they are done: an answer is a turn sooner on its way."""
-
-    listener: Callable[[asyncio.Future[T]], None] | None = None
-
-    def finish(self, result: T) -> None:
-        self.set_result(result)
-        self._tell()
-
-    def fail(self, error: BaseException) -> None:
-        self.set_exception(error)
-        self._tell()
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        self.listener = None  # they would hold each other
-        return super().cancel(msg)
-
-    def _tell(self) -> None:
-        listener, self.listener = self.listener, None
-        if listener is not None:
-            listener(self)
-
-
-class Pipelined(NamedTuple):
-    """A response to come, whose effect is ordered already: the connection's next request need not wait for it."""
-
-    response: asyncio.Future[Response | None]

@@ -1,54 +1,21 @@
-"""Answers that may be long: built in slices that leave the loop to others, counted while they grow, encoded aside.
+"""Responses that may be long.
 
-One request may name a quarter of a million things, and a few bytes may ask for all that a node knows. Handlers walk
-over such lists as generators that yield between two elements. What is done soon is answered at once, as nearly
-everything is; the rest goes on as a task, in slices, and its response is encoded in a thread.
+One request may name a quarter of a million things, and a few bytes may ask for all that a node knows. Handlers of such
+requests return `Reply.of_steps`: a generator that yields after each element that it examines.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable
-from time import perf_counter
-from typing import Final, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar, cast
 
 from chronik.limits import ANSWER_BYTES_MAX
-from chronik.metadata import slices
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.schema import Response, Struct
 
-R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 E = TypeVar("E", bound=Struct)
-
-
-AT_ONCE_SECONDS: Final = 0.005
-"""What is answered at once may hold the loop so long: nearly all that clients ask is done in a fraction of it, and need
-not wait for a task's turn."""
-
-
-class Long(NamedTuple):
-    """A response that took more than a slice to build: to encode it would hold the loop, too."""
-
-    response: Response
-
-
-def at_once_or_in_slices(steps: Generator[None, None, R]) -> R | Coroutine[None, None, Long]:
-    """Returns what `steps` returns, which yields wherever it may be interrupted."""
-    began = perf_counter()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast(R, end.value)
-        if perf_counter() - began > AT_ONCE_SECONDS:
-            return _in_slices(steps)
-
-
-async def _in_slices(steps: Generator[None, None, R]) -> Long:
-    await asyncio.sleep(0)
-    return Long(await slices.in_slices(steps))
 
 
 class Elements:

@@ -22,7 +22,7 @@ async def named_once(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, T 
         for each in some:
             name = key(each)
             found[name] = None if name in found else each
-        await pace.breathe()
+        await pace.yield_if_due()
     return found
 
 
@@ -32,7 +32,7 @@ async def changed(
     """Yields each name with the error fields of its result. Whatever is None is refused."""
     pace = Pace()
     for name, each in wanted.items():
-        await pace.breathe()
+        await pace.yield_if_due()
         if each is None:
             yield name, told(KafkaError(ErrorCode.INVALID_REQUEST, named_twice(name)))
             continue

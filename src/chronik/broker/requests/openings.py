@@ -7,21 +7,19 @@ Usual batches are opened at once and never wait for a large one.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from chronik.broker.threads import run_to_its_end
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import KafkaError, RecordsTooLarge
+from chronik.scheduler import offloaded
 
 T = TypeVar("T")
 
 
 class Openings:
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
         self.in_thread = 0
         """How many batches were too large for the loop, since the start."""
 
@@ -35,9 +33,8 @@ class Openings:
 
     async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
         """Runs `work` in the thread. Afterwards everything may have changed: who leads, what the topic demands."""
-        async with self._turn:
-            self.in_thread += 1
-            outcome = await run_to_its_end(lambda: _outcome(work, budget))
+        self.in_thread += 1
+        outcome = await offloaded(lambda: _outcome(work, budget))
         if isinstance(outcome, _Refused):
             try:
                 raise outcome.why

@@ -17,7 +17,7 @@ from chronik.client.connection import Connection
 from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost, RequestTimedOut
 from chronik.config import Address
 from chronik.console.rest.node_side import NodeSide
-from chronik.exchange import Disconnect, Peer, Pending
+from chronik.exchange import Disconnect, Peer
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
 from chronik.principals import Principal
 from chronik.protocol.apis import APIS
@@ -173,9 +173,7 @@ class InsideConnection(Connection):
 
 async def answered(side: NodeSide, frame: bytearray, peer: Peer) -> bytes:
     """Returns the frame that answers, with its size. Raises Disconnect."""
-    response = side.dispatch(frame, peer)
-    if isinstance(response, Pending):
-        response = await response.response
+    response = await side.dispatch(frame, peer).wait()
     if response is None:
         raise Disconnect("there is no answer to this")
     return b"".join(response)

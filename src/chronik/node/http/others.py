@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.exchange import Buffer, Disconnect, Dispatch, Peer, Pending
+from chronik.exchange import Buffer, Disconnect, Dispatch, Peer
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import CallRefused, PeerCalls
 from chronik.principals import Principal
@@ -43,9 +43,7 @@ class AdminCalls:
                 raise CallRefused(f"the request cannot be read: {error}") from error
             client = Peer(asked.host, 0, 0, asked.listener, Principal(asked.principal_type, asked.principal_name))
             try:
-                response = dispatch(bytearray(asked.frame), client)
-                if isinstance(response, Pending):
-                    response = await response.response
+                response = await dispatch(bytearray(asked.frame), client).wait()
             except Disconnect as error:
                 raise CallRefused(str(error)) from error
             return [_THROTTLED.pack(client.throttled_seconds), *(response or ())]

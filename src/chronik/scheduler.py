@@ -1,0 +1,749 @@
+"""Fair sharing of the event loop between clients. Pure: the clock and `call_soon` are injected.
+
+Each client has an account: its principal, or its address if it has not authenticated. In every event-loop iteration,
+client work runs inline until a budget of a few milliseconds is used up. Work beyond the budget is queued and runs in
+the following iterations, the account with the least attained service first, and within an account the connection with
+the least. Raft, replication and heartbeats between nodes never pass through here: they run in every iteration, so the
+budget bounds how long they wait.
+
+Unauthenticated clients of listeners that demand authentication have queues and a smaller budget of their own.
+
+A request that takes longer than its slice is suspended. Suspended requests hold partial responses, so their number is
+limited: beyond the limits, a request waits before it starts, or after its first slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from heapq import heappop, heappush
+from time import perf_counter, thread_time
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+ITERATION_SECONDS_MAX: Final = 0.005
+"""Client work in one event-loop iteration. Everything else on the loop is delayed by at most this, plus one request."""
+
+UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
+"""Work for unauthenticated clients in one iteration: twenty times what it takes to poll the sockets."""
+
+SLICE_SECONDS: Final = 0.002
+"""Work for one queued connection or request before the next one runs: long enough that switching costs little."""
+
+LONGEST_WAITING_EVERY: Final = 8
+"""Of so many choices, one is made by waiting time instead of attained service."""
+
+ATTAINED_HALF_LIFE_SECONDS: Final = 10.0
+"""How fast attained service is forgotten where long work is admitted."""
+
+SUSPENDED_MAX: Final = 8
+"""Requests that build long responses at the same time. Each may hold a response of ANSWER_BYTES_MAX."""
+
+SUSPENDED_PER_ACCOUNT_MAX: Final = 2
+"""Those of one account: one client cannot take all the slots."""
+
+STARTED_PER_ACCOUNT_MAX: Final = 4
+"""Requests of one account that have run for a slice and are not done. Further ones wait before they start."""
+
+_TICK_AFTER_SECONDS: Final = 0.001
+"""Inline work after which the scheduler asks for a callback in the next iteration, to renew the budget. Light traffic
+stays below it for many iterations and pays nothing."""
+
+T = TypeVar("T")
+F = TypeVar("F", bound="Flow")
+
+Steps = Generator[Callable[[], Any] | None, Any, T]
+"""Work that can be interrupted. It yields None wherever it can be, and a function to have it run in a thread; the
+function's result is sent back."""
+
+EXAMINED_MAX: Final = 1_000_000
+"""Steps of one request. Each examines an element, returned or not; a listing of everything in a large cluster takes a
+tenth of that."""
+
+Done = Callable[[Any, BaseException | None], None]
+"""Is called with a result, or with an error."""
+
+_client: ContextVar[tuple[Scheduler, Account] | None] = ContextVar("client", default=None)
+"""The account for which the running task works; None for the node's own tasks."""
+
+
+class TooMuchToExamine(Exception):
+    """A request examines more than EXAMINED_MAX elements."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the request examines more than {EXAMINED_MAX:,} elements: ask for less at a time")
+
+
+class Flow:
+    """A unit of fairness: its virtual time is the service that it has attained, relative to its queue's."""
+
+    __slots__ = ("_entry", "virtual_time")
+
+    def __init__(self) -> None:
+        self.virtual_time = -math.inf
+        self._entry = 0  # the number of its entry in the heap; 0 while it is not queued
+
+    @property
+    def is_queued(self) -> bool:
+        return self._entry != 0
+
+
+class Work(Flow):
+    """Something that runs for about a slice each time it is resumed."""
+
+    __slots__ = ()
+
+    reserved_seconds = 0.0
+    """What it takes of an iteration's budget at least, because part of it runs after `resume` has returned."""
+
+    def resume(self) -> None:
+        """Run while the scheduler `has_time`, and submit this work again if there is more to do."""
+        raise NotImplementedError
+
+
+class Callback(Work):
+    """Work that is a function."""
+
+    __slots__ = ("resume",)
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        super().__init__()
+        self.resume = function  # type: ignore[method-assign]
+
+
+class FairQueue(Generic[F]):
+    """A queue of flows, least attained service first.
+
+    The queue's virtual time is the least service of the flows that it serves. A flow that was idle resumes one slice
+    below it: it goes ahead of flows that keep the loop busy, but cannot save up service for a burst. Every few pops,
+    the flow that has waited longest is served, so that an endless supply of new flows starves no one.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, F]] = []
+        self._waiting: dict[F, None] = {}  # the one that has waited longest first
+        self._entries = 0
+        self._pops = 0
+        self.virtual_time = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def push(self, flow: F) -> None:
+        if flow._entry:
+            return
+        flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS)
+        self._entries += 1
+        flow._entry = self._entries
+        heappush(self._heap, (flow.virtual_time, self._entries, flow))
+        self._waiting[flow] = None
+
+    def pop(self) -> F:
+        """Remove and return the flow to be served next. Raise IndexError if there is none."""
+        self._pops += 1
+        if self._pops % LONGEST_WAITING_EVERY == 0 and self._waiting:
+            flow = next(iter(self._waiting))
+            self.discard(flow)
+            return flow
+        while True:
+            virtual_time, entry, flow = heappop(self._heap)
+            if flow._entry == entry:
+                flow._entry = 0
+                del self._waiting[flow]
+                self.virtual_time = max(self.virtual_time, virtual_time)
+                return flow
+
+    def discard(self, flow: F) -> None:
+        if flow._entry:
+            flow._entry = 0
+            del self._waiting[flow]
+            if not self._waiting:
+                self._heap.clear()
+
+    def charge(self, flow: F, seconds: float) -> None:
+        """Add service to a flow that is not queued at the moment."""
+        flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS) + seconds
+
+
+class Account(Flow):
+    """A principal or an address, with its queued work."""
+
+    __slots__ = (
+        "_attained_at",
+        "_attained_seconds",
+        "connection_count",
+        "is_authenticated",
+        "key",
+        "offloaded",
+        "started",
+        "suspended",
+        "suspended_count",
+        "unstarted",
+        "work",
+    )
+
+    def __init__(self, key: str = "", *, is_authenticated: bool = True) -> None:
+        super().__init__()
+        self.key = key
+        self.is_authenticated = is_authenticated
+        """False for clients that still have to authenticate. Listeners without authentication have none of those."""
+        self.connection_count = 0
+        self._attained_seconds = 0.0
+        self._attained_at = 0.0
+        self.work: FairQueue[Work] = FairQueue()
+        self.started = 0
+        self.suspended_count = 0
+        """Slots that its suspended requests hold."""
+        self.suspended: dict[_Suspendable, None] = {}
+        """Requests that wait for a slot after their first slice, in order."""
+        self.unstarted: dict[_Suspendable, None] = {}
+        self.offloaded: deque[_Offload] = deque()
+
+    def attain(self, seconds: float, now: float) -> None:
+        self._attained_seconds = self.attained_seconds(now) + seconds
+        self._attained_at = now
+
+    def attained_seconds(self, now: float) -> float:
+        """Return the service that the account has attained of late."""
+        return float(self._attained_seconds * 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS))
+
+
+class _Offload(NamedTuple):
+    """A function that waits for the worker thread."""
+
+    function: Callable[[], Any]
+    done: Done
+
+
+class _Suspendable(Work):
+    """A request made of steps."""
+
+    __slots__ = ("_account", "_on_done", "_scheduler", "_send", "_steps", "examined", "has_slot", "is_over")
+
+    def __init__(self, scheduler: Scheduler, account: Account, steps: Steps[Any], on_done: Done) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+        self._account = account
+        self._steps = steps
+        self._on_done = on_done
+        self._send: tuple[Any, BaseException | None] = None, None
+        self.examined = 0
+        self.has_slot = False
+        self.is_over = False
+
+    def resume(self) -> None:
+        scheduler, steps = self._scheduler, self._steps
+        (value, error), self._send = self._send, (None, None)
+        try:
+            while True:
+                function = steps.throw(error) if error is not None else steps.send(value)
+                value = error = None
+                if function is not None:
+                    scheduler.offload(self._account, function, self._offloaded)
+                    return
+                self.examined += 1
+                if self.examined > EXAMINED_MAX:
+                    steps.close()
+                    raise TooMuchToExamine
+                if not scheduler.has_time():
+                    break
+        except StopIteration as stop:
+            self._finish(stop.value, None)
+        except Exception as failure:
+            self._finish(None, failure)
+        else:
+            scheduler.suspend(self._account, self)
+
+    def _offloaded(self, value: Any, error: BaseException | None) -> None:
+        if not self.is_over:
+            self._send = value, error
+            self._scheduler.submit(self._account, self)
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        self.is_over = True
+        self._scheduler.finished(self._account, self)
+        self._on_done(value, error)
+
+    def cancel(self) -> None:
+        """Stop the request where it is, because its client has left."""
+        if not self.is_over:
+            self.is_over = True
+            self._steps.close()
+            self._scheduler.finished(self._account, self)
+
+
+class _Wakeup(Work):
+    """Wakes a task for its next slice."""
+
+    __slots__ = ("_future",)
+
+    reserved_seconds = SLICE_SECONDS
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        super().__init__()
+        self._future = future
+
+    def resume(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+class Scheduler:
+    """Runs the clients' work of one node."""
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object] | None = None,
+        clock: Callable[[], float] | None = None,
+        run_in_thread: Callable[[Callable[[], Any], Done], None] | None = None,
+        accepted_max: int | None = None,
+    ) -> None:
+        """`run_in_thread(function, done)` runs one function at a time and calls `done` on the loop. While
+        `accepted_max` connections or more are accepted in an iteration, more may be waiting in the backlog, and
+        unauthenticated clients are served one request per iteration, so that the backlog is drained soon."""
+        self.clock = clock or perf_counter
+        self._call_soon = call_soon or _call_soon
+        self._run_in_thread = run_in_thread or _run_in_default_executor
+        self._accepted_max = accepted_max
+        self._accepted = 0
+        self._is_crowded = False
+        self._accounts: dict[tuple[str, bool], Account] = {}
+        self._authenticated: FairQueue[Account] = FairQueue()
+        self._unauthenticated: FairQueue[Account] = FairQueue()
+        self._used_seconds = 0.0
+        self._unauthenticated_used_seconds = 0.0
+        self._is_ticking = False
+        self._deadline = 0.0  # of the work that runs now
+        self._running: Account | None = None
+        self._running_work: Work | None = None
+        self._has_more = False  # whether the work that runs now was submitted again
+        self._slots_free = SUSPENDED_MAX
+        self._awaiting_slot: dict[Account, None] = {}
+        self._awaiting_thread: dict[Account, None] = {}
+        self._thread_is_busy = False
+        self._admitted = 0
+
+    # Accounts
+
+    def open_account(self, key: str, *, is_authenticated: bool = True) -> Account:
+        """Return the account of a new connection. Call `close_account` when the connection ends."""
+        account = self._accounts.get((key, is_authenticated))
+        if account is None:
+            account = self._accounts[key, is_authenticated] = Account(key, is_authenticated=is_authenticated)
+        account.connection_count += 1
+        return account
+
+    def close_account(self, account: Account) -> None:
+        account.connection_count -= 1
+        if account.connection_count <= 0:
+            self._accounts.pop((account.key, account.is_authenticated), None)
+
+    @property
+    def account_count(self) -> int:
+        return len(self._accounts)
+
+    # Inline work
+
+    def may_run(self, account: Account) -> bool:
+        """Return whether the account's work may run inline in this iteration."""
+        if account.is_queued or self._running is not None:
+            return False
+        if account.is_authenticated:
+            return self._used_seconds < ITERATION_SECONDS_MAX
+        return not self._is_crowded and self._unauthenticated_used_seconds < UNAUTHENTICATED_SECONDS_MAX
+
+    def run(self, account: Account, work: Work) -> None:
+        """Resume the work inline while the budget lasts; queue it otherwise."""
+        if not self.may_run(account):
+            self.submit(account, work)
+            return
+        began = self.clock()
+        if account.is_authenticated:
+            self._deadline = began + ITERATION_SECONDS_MAX - self._used_seconds
+        else:
+            self._deadline = began + UNAUTHENTICATED_SECONDS_MAX - self._unauthenticated_used_seconds
+        self._resume(account, work)
+        seconds = self.clock() - began
+        account.work.charge(work, seconds)
+        self.charge(account, seconds)
+        if self._has_more:
+            self._has_more = False
+            self.submit(account, work)
+        elif account.work:
+            self._queue_of(account).push(account)
+
+    def has_time(self) -> bool:
+        """Return whether the work that runs now may go on."""
+        return self.clock() < self._deadline
+
+    def may_continue(self, account: Account) -> bool:
+        """Return whether more may be done for the account now, by the work that runs or outside of it."""
+        return self.has_time() if account is self._running else self.may_run(account)
+
+    def charge(self, account: Account, seconds: float) -> None:
+        """Charge an account for work that was done for it in this iteration, outside of `run` and `submit`."""
+        if account is self._running:  # the work that runs now is charged as a whole
+            return
+        self._attain(account, seconds)
+        if account.is_authenticated:
+            self._used_seconds += seconds
+        else:
+            self._unauthenticated_used_seconds += seconds
+        if self._used_seconds + self._unauthenticated_used_seconds > _TICK_AFTER_SECONDS:
+            self._tick_soon()
+
+    def _attain(self, account: Account, seconds: float) -> None:
+        account.attain(seconds, self.clock())
+        if account.is_queued:
+            account.virtual_time += seconds  # it keeps its place in the queue, and pays when it is queued again
+        else:
+            self._queue_of(account).charge(account, seconds)
+
+    def accepted(self) -> None:
+        """Count a connection that was accepted in this iteration."""
+        self._accepted += 1
+        self._tick_soon()
+
+    # Queued work
+
+    def submit(self, account: Account, work: Work) -> None:
+        """Queue the work: it is resumed in a later iteration."""
+        if work is self._running_work:
+            self._has_more = True
+            return
+        account.work.push(work)
+        if account is not self._running:
+            self._queue_of(account).push(account)
+        self._tick_soon()
+
+    def withdraw(self, account: Account, work: Work) -> None:
+        """Remove queued work, because its client has left."""
+        if work is self._running_work:
+            self._has_more = False
+        account.work.discard(work)
+        if not account.work:
+            self._queue_of(account).discard(account)
+
+    @property
+    def queued_accounts(self) -> int:
+        return len(self._authenticated) + len(self._unauthenticated)
+
+    def _queue_of(self, account: Account) -> FairQueue[Account]:
+        return self._authenticated if account.is_authenticated else self._unauthenticated
+
+    def _resume(self, account: Account, work: Work) -> None:
+        self._running, self._running_work = account, work
+        try:
+            work.resume()
+        finally:
+            self._running = self._running_work = None
+
+    def _tick_soon(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._call_soon(self._tick)
+
+    def _tick(self) -> None:
+        """Renew the budget and spend it on queued work. At least one account of each kind is served."""
+        self._is_ticking = False
+        self._used_seconds = self._unauthenticated_used_seconds = 0.0
+        is_crowded = self._accepted_max is not None and self._accepted >= self._accepted_max
+        self._is_crowded, self._accepted = is_crowded, 0
+        if self._authenticated:
+            self._used_seconds = self._serve(self._authenticated, ITERATION_SECONDS_MAX)
+        if self._unauthenticated:
+            budget_seconds = 0.0 if is_crowded else UNAUTHENTICATED_SECONDS_MAX
+            self._unauthenticated_used_seconds = self._serve(self._unauthenticated, budget_seconds)
+        if self._authenticated or self._unauthenticated or is_crowded:
+            self._tick_soon()
+
+    def _serve(self, queue: FairQueue[Account], budget_seconds: float) -> float:
+        """Resume queued work and return the seconds used, which exceed the budget by the last work's overrun."""
+        clock, used_seconds = self.clock, 0.0
+        began = clock()
+        while queue:
+            account = queue.pop()
+            work = account.work.pop()
+            self._deadline = began + SLICE_SECONDS
+            self._resume(account, work)
+            now = clock()
+            seconds, began = now - began, now
+            account.work.charge(work, seconds)
+            self._attain(account, seconds)
+            if self._has_more:
+                self._has_more = False
+                account.work.push(work)
+            if account.work:
+                queue.push(account)
+            used_seconds += max(seconds, work.reserved_seconds)
+            if used_seconds >= budget_seconds:
+                break
+        return used_seconds
+
+    # Requests made of steps
+
+    def run_steps(self, account: Account, steps: Steps[Any], on_done: Done) -> Callable[[], None]:
+        """Run a request, inline as far as the budget allows, and call `on_done` with its result or its error.
+
+        Returns:
+            A function that cancels the request, for when its client leaves.
+        """
+        request = _Suspendable(self, account, steps, on_done)
+        if account.started >= STARTED_PER_ACCOUNT_MAX:
+            account.unstarted[request] = None
+            return request.cancel
+        account.started += 1
+        if self._running is account and self.has_time():  # within the work that has brought the request
+            request.resume()
+        else:
+            self.run(account, request)
+        return request.cancel
+
+    def suspend(self, account: Account, request: _Suspendable) -> None:
+        """Queue a request that has run for a slice, or hold it back until there is a slot for it."""
+        if not request.has_slot:
+            if account.suspended_count >= SUSPENDED_PER_ACCOUNT_MAX or not self._slots_free:
+                account.suspended[request] = None
+                if account.suspended_count < SUSPENDED_PER_ACCOUNT_MAX:
+                    self._awaiting_slot[account] = None
+                return
+            self._take_slot(account, request)
+        self.submit(account, request)
+
+    def _take_slot(self, account: Account, request: _Suspendable) -> None:
+        self._slots_free -= 1
+        account.suspended_count += 1
+        request.has_slot = True
+
+    def finished(self, account: Account, request: _Suspendable) -> None:
+        """Release what a request holds, and let the next one have it."""
+        self.withdraw(account, request)
+        if request in account.unstarted:
+            del account.unstarted[request]
+            return
+        account.suspended.pop(request, None)
+        if request.has_slot:
+            request.has_slot = False
+            account.suspended_count -= 1
+            self._slots_free += 1
+            if account.suspended:
+                self._awaiting_slot[account] = None
+        account.started -= 1
+        if account.unstarted:
+            account.started += 1
+            self.submit(account, _pop_first(account.unstarted))
+        self._grant_slots()
+
+    def _grant_slots(self) -> None:
+        while self._slots_free and self._awaiting_slot:
+            account = self._next_of(self._awaiting_slot)
+            if not account.suspended:
+                del self._awaiting_slot[account]
+                continue
+            request = _pop_first(account.suspended)
+            self._take_slot(account, request)
+            if not account.suspended or account.suspended_count >= SUSPENDED_PER_ACCOUNT_MAX:
+                del self._awaiting_slot[account]
+            self.submit(account, request)
+
+    def _next_of(self, accounts: dict[Account, None]) -> Account:
+        """Return the account whose long work is admitted next."""
+        self._admitted += 1
+        if self._admitted % LONGEST_WAITING_EVERY == 0:
+            return next(iter(accounts))
+        now = self.clock()
+        return min(accounts, key=lambda each: each.attained_seconds(now))
+
+    # Work in a thread
+
+    def offload(self, account: Account, function: Callable[[], Any], done: Done) -> None:
+        """Run the function in the worker thread, accounts with the least attained service first, and charge for it.
+
+        One function runs at a time: each holds the GIL most of the time, and the event loop competes for it.
+        """
+        account.offloaded.append(_Offload(function, done))
+        self._awaiting_thread[account] = None
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        if self._thread_is_busy or not self._awaiting_thread:
+            return
+        account = self._next_of(self._awaiting_thread)
+        offload = account.offloaded.popleft()
+        if not account.offloaded:
+            del self._awaiting_thread[account]
+        self._thread_is_busy = True
+        seconds = 0.0
+
+        def timed() -> Any:
+            nonlocal seconds
+            began = thread_time()
+            try:
+                return offload.function()
+            finally:
+                seconds = thread_time() - began
+
+        def done(value: Any, error: BaseException | None) -> None:
+            self._thread_is_busy = False
+            self._attain(account, seconds)
+            offload.done(value, error)
+            self._start_thread()
+
+        self._run_in_thread(timed, done)
+
+
+def _pop_first(requests: dict[_Suspendable, None]) -> _Suspendable:
+    request = next(iter(requests))
+    del requests[request]
+    return request
+
+
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
+
+
+def _run_in_default_executor(function: Callable[[], Any], done: Done) -> None:
+    def finished(future: asyncio.Future[Any]) -> None:
+        if not future.cancelled():
+            error = future.exception()
+            done(None if error is not None else future.result(), error)
+
+    asyncio.get_running_loop().run_in_executor(None, function).add_done_callback(finished)
+
+
+class LoopShare(Protocol):
+    """What one connection may use of the event loop."""
+
+    def run(self, work: Work) -> None:
+        """Resume the work inline while the budget lasts; queue it otherwise."""
+
+    def may_continue(self) -> bool:
+        """Return whether the work that runs now may go on; if not, submit the rest."""
+
+    def submit(self, work: Work) -> None: ...
+
+    def withdraw(self, work: Work) -> None: ...
+
+    def charge(self, seconds: float) -> None: ...
+
+
+class AccountShare:
+    """The share of a connection whose account is known, or can be asked for."""
+
+    __slots__ = ("_account", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler, account: Callable[[], Account]) -> None:
+        self._scheduler = scheduler
+        self._account = account
+
+    def run(self, work: Work) -> None:
+        self._scheduler.run(self._account(), work)
+
+    def may_continue(self) -> bool:
+        return self._scheduler.may_continue(self._account())
+
+    def submit(self, work: Work) -> None:
+        self._scheduler.submit(self._account(), work)
+
+    def withdraw(self, work: Work) -> None:
+        self._scheduler.withdraw(self._account(), work)
+
+    def charge(self, seconds: float) -> None:
+        self._scheduler.charge(self._account(), seconds)
+
+
+def address_key(host: str) -> str:
+    """Return the account key of an address: all of an IPv6 /64 share one, since one client usually has a whole /64."""
+    if ":" not in host:
+        return host
+    import ipaddress  # most nodes never need it
+
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{ipaddress.IPv6Address(int(address) >> 64 << 64)}/64"
+
+
+@contextmanager
+def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
+    """Attribute the tasks that are created in this context to the account."""
+    token = _client.set((scheduler, account))
+    try:
+        yield
+    finally:
+        _client.reset(token)
+
+
+async def yield_loop() -> None:
+    """Let other work run. A task that works for a client continues when it is its account's turn."""
+    client = _client.get()
+    if client is None:
+        await asyncio.sleep(0)
+        return
+    scheduler, account = client
+    future = asyncio.get_running_loop().create_future()
+    wakeup = _Wakeup(future)
+    scheduler.submit(account, wakeup)
+    try:
+        await future
+    finally:
+        scheduler.withdraw(account, wakeup)
+
+
+async def run_in_slices(steps: Steps[T]) -> T:
+    """Run the steps and return their result, letting other work run in between.
+
+    A task that works for a client runs them on its account; others have the loop again after every slice.
+    """
+    client = _client.get()
+    if client is None:
+        return await _run_unaccounted(steps)
+    scheduler, account = client
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    cancel = scheduler.run_steps(account, steps, partial(_settle, future))
+    try:
+        return await future
+    finally:
+        cancel()
+
+
+async def _run_unaccounted(steps: Steps[T]) -> T:
+    value: Any = None
+    began = perf_counter()  # uvloop's own time counts whole milliseconds, which is a slice
+    while True:
+        try:
+            function = steps.send(value)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        value = await asyncio.to_thread(function) if function is not None else None
+        if perf_counter() - began > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            began = perf_counter()
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+async def offloaded(function: Callable[[], T]) -> T:
+    """Run the function in a thread and return its result, on the account of the client for which the task works."""
+    client = _client.get()
+    if client is None:
+        return await asyncio.to_thread(function)
+    scheduler, account = client
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    scheduler.offload(account, function, partial(_settle, future))
+    return await future

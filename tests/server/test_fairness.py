@@ -1,0 +1,326 @@
+"""Fair sharing of the event loop between connections, over real sockets (the scheduler: tests/test_scheduler.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import socket
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from chronik.config import Address
+from chronik.exchange import Dispatch, Peer, Reply
+from chronik.principals import ANONYMOUS
+from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
+from chronik.server import connection
+from chronik.server.listener import ACCEPTED_PER_ITERATION, Listener
+from chronik.server.listener_limits import ListenerLimits
+from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, framed, listening, read_frame, run, until
+
+
+class Slow(Echo):
+    """Takes a thousandth of a second of the loop for each request."""
+
+    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+        return super().__call__(frame, peer)
+
+
+def test_other_connection_is_answered_while_hundreds_of_pipelined_requests_wait() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        async with listening(slow) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            other_reader, other_writer = await asyncio.open_connection(*address)
+            requests = [b"r%d" % number for number in range(400)]
+            writer.write(b"".join(map(framed, requests)))
+            while not slow.handled:
+                await asyncio.sleep(0)
+            other_writer.write(framed(b"other"))
+            assert await read_frame(other_reader) == b"other"
+            assert slow.handled.index(b"other") < 200, "and not after all of them"
+            assert [await read_frame(reader) for _ in requests] == requests
+            writer.close()
+            other_writer.close()
+
+    run(scenario)
+
+
+def test_queued_connection_that_closes_is_withdrawn() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        async with listening(slow) as (listener, address):
+            _, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"x") * 2_000)
+            while not slow.handled:
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            while listener.connection_count:
+                await asyncio.sleep(0)
+            handled = len(slow.handled)
+            await asyncio.sleep(0.05)
+            assert len(slow.handled) == handled
+
+    run(scenario)
+
+
+STRANGERS = 150
+
+
+async def handled_before(name: str) -> int:
+    """Returns how many requests of strangers from one address are handled before that of a client from another, which
+    comes through the listener of that name, and last."""
+    slow = Slow()
+    addresses = {"ASKS": Address("127.0.0.1", 0), "OPEN": Address("127.0.0.1", 0)}
+    listener = Listener(addresses, slow, gated={"ASKS"})
+    bound = await listener.bind()
+    await listener.serve()
+    crowd = [socket.create_connection(bound["ASKS"], 10, ("127.0.0.2", 0)) for _ in range(STRANGERS)]
+    other = socket.create_connection(bound[name], 10)
+    try:
+        await until(lambda: listener.connection_count == STRANGERS + 1)
+        for each in crowd:  # all at once, as far as the loop can tell
+            each.sendall(framed(b"stranger"))
+        other.sendall(framed(b"other"))
+        await until(lambda: b"other" in slow.handled)
+        before = slow.handled.index(b"other")
+        await until(lambda: len(slow.handled) == STRANGERS + 1)
+        return before
+    finally:
+        for each in (*crowd, other):
+            each.close()
+        await listener.stop()
+
+
+@pytest.mark.parametrize("name", ["ASKS", "OPEN"])
+def test_unauthenticated_clients_of_one_address_do_not_delay_other_addresses(name: str) -> None:
+    async def scenario() -> None:
+        assert await handled_before(name) < STRANGERS / 5
+
+    run(scenario)
+
+
+def test_connection_behind_a_flood_of_connections_does_not_wait_for_their_requests() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        listener = Listener({"ASKS": Address("127.0.0.1", 0)}, slow, gated={"ASKS"})
+        address = (await listener.bind())["ASKS"]
+        await listener.serve()
+        turns = 20
+        crowd = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(turns * ACCEPTED_PER_ITERATION)]
+        other = socket.create_connection(address, 10)  # nobody was accepted so far: the loop has had no turn
+        try:
+            for each in crowd:
+                each.sendall(framed(b"stranger"))
+            other.sendall(framed(b"other"))
+            await until(lambda: b"other" in slow.handled)
+            assert slow.handled.index(b"other") < 2 * turns, "they were about two milliseconds' worth in each turn"
+        finally:
+            for each in (*crowd, other):
+                each.close()
+            await listener.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
+
+
+REFUSED = 100
+PER_TURN_MAX = 10
+
+
+class Refusing:
+    """Holds every request until all are refused."""
+
+    def __init__(self) -> None:
+        self.peers: list[Peer] = []
+        self._held: list[Reply[Any]] = []
+
+    def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
+        self.peers.append(peer)
+        self._held.append(Reply())
+        return self._held[-1]
+
+    def refuse(self) -> None:
+        for peer, answer in zip(self.peers, self._held, strict=True):
+            peer.farewell = "as asked"
+            answer.ready([framed(b"no")])
+
+
+@asynccontextmanager
+async def crowd_of_strangers(refusing: Refusing) -> AsyncIterator[tuple[Listener, list[connection.Connection]]]:
+    """All of them have asked for something. Whoever asks what time it is takes a fifth of a turn."""
+    ticks = itertools.count()
+    scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 5)
+    listener = Listener({"ASKS": Address("127.0.0.1", 0)}, refusing, gated={"ASKS"}, scheduler=scheduler)
+    address = (await listener.bind())["ASKS"]
+    await listener.serve()
+    crowd = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(REFUSED)]
+    try:
+        for each in crowd:
+            each.sendall(framed(b"let me in"))
+        await until(lambda: len(refusing.peers) == REFUSED)
+        yield listener, list(listener._connections)
+    finally:
+        for each in crowd:
+            each.close()
+        await listener.stop()
+
+
+async def most_in_a_turn(left: Callable[[], int]) -> int:
+    """Returns how many fewer are left after a turn of the loop than before it, at most, until none is."""
+    most, before = 0, left()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while before:
+            await asyncio.sleep(0)
+            now = left()
+            most, before = max(most, before - now), now
+    return most
+
+
+def test_rejections_of_unauthenticated_clients_are_sent_a_few_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FAREWELL_SECONDS", DEADLINE_SECONDS)
+
+    async def scenario() -> None:
+        refusing = Refusing()
+        async with crowd_of_strangers(refusing) as (_, connections):
+            refusing.refuse()
+            most = await most_in_a_turn(lambda: sum(bool(each._replies) for each in connections))
+            assert most <= PER_TURN_MAX
+
+    run(scenario)
+
+
+def test_rejected_connections_are_closed_a_few_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        refusing = Refusing()
+        async with crowd_of_strangers(refusing) as (_, connections):
+            refusing.refuse()
+            open_still = [each._transport for each in connections]
+            most = await most_in_a_turn(lambda: sum(not each.is_closing() for each in open_still))
+            assert most <= PER_TURN_MAX
+
+    run(scenario)
+
+
+def test_closed_connection_is_freed_when_its_client_has_read_the_end() -> None:
+    """And not when a client that does not read would be cut off, seconds later: thousands may be closed meanwhile."""
+
+    async def scenario() -> None:
+        async with listening(Echo()) as (listener, address):
+            reader, writer = await asyncio.open_connection(*address)
+            await until(lambda: listener.connection_count == 1)
+            (closed,) = (weakref.ref(each._transport) for each in listener._connections)
+            writer.write(framed(b"disconnect"))
+            assert await reader.read() == b""
+            writer.close()
+            await until(lambda: listener.connection_count == 0)
+            await asyncio.sleep(0)
+            gc.collect()
+            assert closed() is None
+
+    run(scenario)
+
+
+@asynccontextmanager
+async def asking(
+    dispatch: Dispatch, scheduler: Scheduler | None = None, limits: ListenerLimits | None = None
+) -> AsyncIterator[tuple[Listener, Address]]:
+    """A listener that asks who its clients are."""
+    listener = Listener({"ASKS": Address("127.0.0.1", 0)}, dispatch, limits, gated={"ASKS"}, scheduler=scheduler)
+    address = (await listener.bind())["ASKS"]
+    await listener.serve()
+    try:
+        yield listener, address
+    finally:
+        await listener.stop()
+
+
+def test_queued_unauthenticated_connections_that_close_leave_nothing_behind() -> None:
+    """As those do whose time to say who they are is over. Others come for their places, so that no limit would hold for
+    how many of them there are, and whoever comes from the same address would wait for all of them."""
+
+    async def scenario() -> None:
+        handled: list[Peer] = []
+
+        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+            handled.append(peer)
+            return Reply.of_frame(None)
+
+        soon: list[Callable[[], None]] = []
+        scheduler = Scheduler(soon.append, accepted_max=0)
+        scheduler._is_crowded = True  # every request is queued
+        async with asking(dispatch, scheduler) as (listener, address):
+            crowd = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(20)]
+            for each in crowd:
+                each.sendall(framed(b"let me in"))
+            await until(lambda: sum(each.is_queued for each in listener._connections) == 20)
+            for open_connection in list(listener._connections):
+                open_connection._transport.abort()
+            await until(lambda: not listener.connection_count)
+            assert scheduler.queued_accounts == 0
+            assert scheduler.account_count == 0
+            for each in crowd:
+                each.close()
+            for callback in list(soon):
+                callback()
+            assert not handled
+
+    run(scenario)
+
+
+def test_connection_that_authenticates_after_it_was_closed_is_aborted_in_time() -> None:
+    """Who it is may be found out in a thread, for longer than it has time to say so."""
+
+    async def scenario() -> None:
+        peers: list[Peer] = []
+
+        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+            peers.append(peer)
+            return Reply.of_frame([bytes(MUCH_BYTES)])  # which the client does not read
+
+        async with asking(dispatch, limits=ListenerLimits(linger_seconds=0.1)) as (listener, address):
+            with socket.create_connection(address, DEADLINE_SECONDS) as stranger:
+                stranger.sendall(framed(b"let me in"))
+                await until(lambda: bool(peers))
+                for connection in listener._connections:
+                    connection.close("as asked")
+                peers[0].let_in(ANONYMOUS)
+                await until(lambda: not listener.connection_count)
+
+    run(scenario)
+
+
+def test_pipelining_unauthenticated_client_gets_no_more_per_iteration() -> None:
+    async def scenario() -> None:
+        handled = 0
+
+        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+            nonlocal handled
+            handled += 1
+            return Reply.of_frame(None)
+
+        ticks = itertools.count()
+        scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 2)
+        async with asking(dispatch, scheduler) as (_, address):
+            with socket.create_connection(address, DEADLINE_SECONDS) as stranger:
+                stranger.sendall(framed(b"who are you?") * 100)
+                most = 0
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while handled < 100:
+                        before = handled
+                        await asyncio.sleep(0)
+                        most = max(most, handled - before)
+                assert most <= 3
+
+    run(scenario)
