@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -207,7 +207,7 @@ class Process:
         if isinstance(outcome, Pipelined):
             response = await outcome.response
         else:
-            response = await outcome if isinstance(outcome, Coroutine) else outcome
+            response = await outcome if isinstance(outcome, Awaitable) else outcome
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         return ErrorCode(answer.error_code), answer.base_offset

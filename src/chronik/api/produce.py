@@ -35,6 +35,7 @@ from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
+from chronik.broker.uncommitted import can_pipeline
 from chronik.exchange import Disconnect
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.batch import BatchHeader
@@ -96,7 +97,9 @@ class Appended(msgspec.Struct):
 
 def handle(
     services: Services, request: ProduceRequest, context: Context
-) -> ProduceResponse | Pipelined | Coroutine[None, None, ProduceResponse | None] | None:
+) -> (
+    ProduceResponse | Pipelined | Coroutine[None, None, ProduceResponse | None] | asyncio.Future[Response | None] | None
+):
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if len(request.topic_data) > MANY_TOPICS:
@@ -175,11 +178,14 @@ class _Producing:
             is_done = self.append_at_once()
         outcome = self.outcome()
         if isinstance(outcome, Pipelined):
-            return cast(ProduceResponse, await outcome.response)
-        return outcome
+            outcome = outcome.response
+        return cast(ProduceResponse, await outcome) if isinstance(outcome, asyncio.Future) else outcome
 
-    def outcome(self) -> ProduceResponse | Pipelined | None:
-        """Returns the answer when all is appended or refused: at once, or when what was appended is safe."""
+    def outcome(self) -> ProduceResponse | Pipelined | asyncio.Future[Response | None] | None:
+        """Return the response, or one to come when the appended records are safe.
+
+        The connection goes on before that response only while followers have a short backlog.
+        """
         services, request, response, version = self._services, self._request, self._response, self._context.version
         if request.acks == NO_ACKS:
             close_on_error(response)
@@ -188,7 +194,10 @@ class _Producing:
             name_leaders(services, response, self._context)
         if not self._waiting:
             return response
-        return self._when_safe()
+        response_to_come = self._when_safe()
+        if can_pipeline(appended.replica for appended in self._waiting):
+            return Pipelined(response_to_come)
+        return response_to_come
 
     def _budget_at_once(self) -> Budget:
         if self._at_once is None:
@@ -346,7 +355,7 @@ class _Producing:
             else:  # whoever tells is in the middle of something: the leader that is named may change in this very turn
                 self._answer.get_loop().call_soon(self._finish, self._answer)
 
-    def _when_safe(self) -> Pipelined:
+    def _when_safe(self) -> asyncio.Future[Response | None]:
         """Is answered when it is known of all of them whether they are safe, or time is up."""
         loop = asyncio.get_running_loop()
         answer = self._answer = loop.create_future()
@@ -357,7 +366,7 @@ class _Producing:
             answer.add_done_callback(lambda _: timer.cancel())
         else:
             self._finish(answer)
-        return Pipelined(answer)
+        return answer
 
     def _finish(self, answer: asyncio.Future[Response | None]) -> None:
         if answer.done():
