@@ -251,6 +251,27 @@ def test_a_follower_that_comes_ever_later_leaves() -> None:
     assert ids(change(leading, end=1500, now=15.0)) == (LEADER,)
 
 
+def test_stopped_follower_with_everything_does_not_rejoin_before_it_fetches_again() -> None:
+    leading = in_sync((LEADER, FIRST))
+    life = Life()
+    fetch(leading, FIRST, 100, now=0.0, life=life)
+    assert ids(change(leading, high_watermark=100, now=10.1)) == (LEADER,)
+    leading.update(Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 10), 10.1)
+    assert change(leading, high_watermark=100, now=10.2) is None
+    life.fetched_at = 12.0  # of any partition
+    assert ids(change(leading, high_watermark=100, now=12.0)) == (LEADER, FIRST)
+
+
+def test_follower_that_would_leave_at_once_does_not_join() -> None:
+    leading = in_sync((LEADER,))
+    fetch(leading, FIRST, 0, end=100, now=1.0)
+    fetch(leading, FIRST, 90, end=200, now=20.0)
+    assert change(leading, high_watermark=80, end=200, now=20.0) is None
+    fetch(leading, FIRST, 150, end=210, now=21.0)
+    fetch(leading, FIRST, 210, end=300, now=22.0)
+    assert ids(change(leading, high_watermark=200, end=300, now=22.0)) == (LEADER, FIRST)
+
+
 def test_a_member_that_asks_for_what_is_committed_has_lost_it() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 40)

@@ -172,13 +172,19 @@ class InSync:
         caught_up_at_min: float,
         is_alive: Callable[[int], bool],
     ) -> bool:
+        """Return whether the replica should be in the ISR.
+
+        A follower that lags for too long does not join either: it would leave again at the next check. A stopped
+        follower of an idle partition has everything, and would otherwise join and leave until it is fenced.
+        """
         follower = self.followers.get(replica)
         if follower is None:
             return replica == self._node_id
+        if follower.caught_up_at(leader_end) < caught_up_at_min:
+            return False
         if replica not in self.isr:
             return self.may_join(follower, high_watermark) and is_alive(replica)
-        is_late = follower.caught_up_at(leader_end) < caught_up_at_min
-        return not is_late and not self.has_lost_something(follower, high_watermark)
+        return not self.has_lost_something(follower, high_watermark)
 
     def _epoch_seen(self, replica: int) -> int:
         """Returns the broker epoch in which the replica caught up."""
