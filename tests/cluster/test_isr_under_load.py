@@ -8,6 +8,7 @@ import pytest
 
 from chronik.client.offsets import latest_offsets
 from chronik.client.records import TopicPartition
+from chronik.limits import MIB
 from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
 from tests.chaos import standing
@@ -37,10 +38,16 @@ def test_isr_stays_complete_and_no_record_is_duplicated_at_full_speed(
     record_property: Callable[[str, object], None],
 ) -> None:
     cluster = chronik_cluster_factory(
-        broker={"replica.lag.time.max.ms": LAG_MS, "log.retention.check.interval.ms": 1000}
+        broker_session_ms=30_000,  # a busy machine that holds a node up for seconds must not fence it
+        broker={"replica.lag.time.max.ms": LAG_MS, "log.retention.check.interval.ms": 1000},
     )
-    limited = {"segment_bytes": str(64 << 20), "retention_bytes": str(256 << 20)}  # a minute at full speed is 20 GB
-    [place] = replicated.make_topic(cluster, "loaded", min_insync_replicas="2", **limited)
+    [place] = replicated.make_topic(
+        cluster,
+        "loaded",
+        min_insync_replicas="2",
+        segment_bytes=str(64 * MIB),
+        retention_bytes=str(256 * MIB),  # a minute at full speed is 20 GB
+    )
     changes = IsrChanges(cluster)
     delivered = produce_at_full_speed(cluster.bootstrap, "loaded", size, SECONDS, producers)
     end, lines = log_end(cluster, place), changes.lines()
