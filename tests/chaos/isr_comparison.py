@@ -38,6 +38,7 @@ from tests.cluster.load import Delivered, produce_at_full_speed
 
 NODES: Final = (1, 2, 3)
 TOPIC: Final = "isr"
+CHRONIK: Final = "Chronik"
 LAG_MS: Final = 10_000
 SESSION_MS: Final = 9000
 """Kafka's default, so that both systems fence a stopped broker after the same time."""
@@ -138,7 +139,7 @@ def chronik(folder: Path) -> Iterator[Running]:
         broker=dict(SETTINGS),
     )
     with cluster.with_clients(), cluster:
-        yield Running("Chronik", cluster.bootstrap, cluster.network, lambda node: cluster.nodes[node].pid)
+        yield Running(CHRONIK, cluster.bootstrap, cluster.network, lambda node: cluster.nodes[node].pid)
 
 
 @contextmanager
@@ -214,23 +215,33 @@ def log_end(client: Cluster) -> int:
     return latest_offsets(client, [partition])[partition]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long to send with a delayed follower")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="added to every packet of the delayed follower")
-    arguments = parser.parse_args()
-    if missing := why_none() or why_missing():
-        print(f"not possible here: {missing}", file=sys.stderr)
-        return 1
+def why_not() -> str | None:
+    """Return why the comparison cannot run here, or None."""
+    return why_none() or why_missing()
+
+
+def compare(seconds: float, delay_s: float) -> dict[str, bool]:
+    """Measure both systems, and return for each whether its ISR and its log were as they should be."""
     systems: list[Callable[[Path], AbstractContextManager[Running]]] = [chronik, kafka]
-    results = []
+    results = {}
     for system in systems:
         with (
             tempfile.TemporaryDirectory(prefix="isr-", ignore_cleanup_errors=True) as folder,
             system(Path(folder)) as running,
         ):
-            results.append(measure(running, arguments.seconds, arguments.delay_ms / 1000))
-    return 0 if results[0] else 1
+            results[running.name] = measure(running, seconds, delay_s)
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long to send with a delayed follower")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="added to every packet of the delayed follower")
+    arguments = parser.parse_args()
+    if missing := why_not():
+        print(f"cannot compare here: {missing}", file=sys.stderr)
+        return 1
+    return 0 if compare(arguments.seconds, arguments.delay_ms / 1000)[CHRONIK] else 1
 
 
 if __name__ == "__main__":
