@@ -136,11 +136,19 @@ class ApacheKafka:
     @property
     def addresses(self) -> list[str]:
         """Of each node, as bootstrap.servers takes it."""
-        return [f"{HOST}:{port}" for port in self._ports]
+        return [f"{self.host(index)}:{port}" for index, port in enumerate(self._ports)]
 
     @property
     def bootstrap(self) -> str:
         return ",".join(self.addresses)
+
+    def host(self, index: int) -> str:
+        """Return the address of a node; a subclass may run it in another network."""
+        return HOST
+
+    def own_settings(self, index: int) -> dict[str, object]:
+        """Return settings of a node beyond the usual ones, for subclasses."""
+        return {}
 
     @property
     def tls_bootstrap(self) -> str:
@@ -160,7 +168,7 @@ class ApacheKafka:
         try:
             self._format()
             began = time.perf_counter()
-            self._processes = [self._start(BROKER, str(self._settings(index))) for index in range(len(self._ports))]
+            self._processes = [self._start_node(index) for index in range(len(self._ports))]
             self._wait_for_answers()
             self.first_answer_seconds = time.perf_counter() - began
             self.wait_until_ready()
@@ -190,7 +198,7 @@ class ApacheKafka:
 
     def start_again(self, index: int) -> None:
         """Returns at once."""
-        self._processes[index] = self._start(BROKER, str(self._settings(index)))
+        self._processes[index] = self._start_node(index)
 
     def pause(self, index: int) -> None:
         os.killpg(self._processes[index].pid, signal.SIGSTOP)
@@ -215,12 +223,13 @@ class ApacheKafka:
 
     def _format(self) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        voters = [f"{index + 1}@{HOST}:{port}" for index, port in enumerate(self._controller_ports)]
+        voters = [f"{index + 1}@{self.host(index)}:{port}" for index, port in enumerate(self._controller_ports)]
         for index, port in enumerate(self._ports):
+            host = self.host(index)
             own: dict[str, object] = {
                 "node.id": index + 1,
-                "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{self._controller_ports[index]}",
-                "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+                "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{self._controller_ports[index]}",
+                "advertised.listeners": f"PLAINTEXT://{host}:{port}",
                 "controller.quorum.voters": ",".join(voters),
                 "log.dirs": self._folder / f"data-{index + 1}",
             }
@@ -228,6 +237,7 @@ class ApacheKafka:
                 own |= self._second_port(index, own)
             if len(self._ports) > 1:
                 own |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
+            own |= self.own_settings(index)
             lines = [f"{name}={value}" for name, value in {**SETTINGS, **own}.items()]
             self._settings(index).write_text("\n".join(lines) + "\n")
             # In one word: an id may begin with a dash.
@@ -247,6 +257,9 @@ class ApacheKafka:
             "ssl.cipher.suites": self._cipher,
         }
 
+    def _start_node(self, index: int) -> subprocess.Popen[bytes]:
+        return self._start(BROKER, str(self._settings(index)))
+
     def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         class_path = os.pathsep.join(map(str, _jars()))
         with self._log_path.open("ab") as log:
@@ -260,7 +273,7 @@ class ApacheKafka:
 
     def _wait_for_answers(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not all(map(answers_api_versions, self._ports)):
+        while not all(answers_api_versions(port, self.host(index)) for index, port in enumerate(self._ports)):
             self._raise_if_ended()
             if time.monotonic() > deadline:
                 raise BenchFailed(f"Kafka does not answer:\n{self._last_words()}")
@@ -273,17 +286,17 @@ class ApacheKafka:
     def wait_until_ready(self) -> None:
         """Returns when every node lists all. Raises BenchFailed."""
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not all(map(self._lists_all, self._ports)):
+        while not all(map(self._lists_all, range(len(self._ports)))):
             if any(process.poll() is not None for process in self._processes):
                 raise BenchFailed(f"Kafka ended:\n{self._last_words()}")
             if time.monotonic() > deadline:
                 raise BenchFailed(f"Kafka does not answer:\n{self._last_words()}")
             time.sleep(POLL_SECONDS)
 
-    def _lists_all(self, port: int) -> bool:
+    def _lists_all(self, index: int) -> bool:
         """Whether it lists every node: before that, topics could be created nowhere."""
         try:
-            connection = Connection(Address(HOST, port), client_id=CLIENT_ID, timeout_s=ASK_SECONDS_MAX)
+            connection = Connection(self._address(index), client_id=CLIENT_ID, timeout_s=ASK_SECONDS_MAX)
             try:
                 request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
                 return len(connection.request(request, MetadataResponse).brokers) == len(self._ports)
@@ -291,6 +304,9 @@ class ApacheKafka:
                 connection.close()
         except ClientError:
             return False
+
+    def _address(self, index: int) -> Address:
+        return Address(self.host(index), self._ports[index])
 
     def _last_words(self) -> str:
         return self._log_path.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")

@@ -123,10 +123,10 @@ _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 7, -1)  # version 0, cor
 _ANSWER: Final = struct.Struct(">iih")  # size, correlation id, error code
 
 
-def answers_api_versions(port: int) -> bool:
+def answers_api_versions(port: int, host: str = HOST) -> bool:
     """By a bare socket: a client library would add its own start."""
     try:
-        with socket.create_connection((HOST, port), timeout=START_SECONDS_MAX) as connection:
+        with socket.create_connection((host, port), timeout=START_SECONDS_MAX) as connection:
             connection.sendall(_API_VERSIONS)
             answer = connection.recv(_ANSWER.size, socket.MSG_WAITALL)
     except ConnectionError:

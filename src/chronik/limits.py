@@ -105,6 +105,19 @@ FETCH_WAIT_SECONDS_MAX = 300.0
 FETCH_PARTITIONS_MAX = 50_000
 """Partitions that one fetch may name: far more than a consumer has on one node. Each takes a few microseconds."""
 
+REPLICA_FETCH_PARTITION_BYTES_MAX = 3 * MIB
+"""The most of one partition in one answer to a follower, unless a single batch is larger: three of the largest batches
+that clients send by default. A follower that is behind syncs them together. Kafka's `replica.fetch.max.bytes` is
+1 MiB."""
+
+PARTITION_UNCOMMITTED_BYTES_MAX = 2 * REPLICA_FETCH_PARTITION_BYTES_MAX
+"""Uncommitted bytes of a replicated partition up to which a connection may send produce requests ahead of their
+responses. A follower can fetch the second half while it syncs the first; more would only lengthen its backlog."""
+
+UNCOMMITTED_BYTES_MAX = 64 * MIB
+"""Uncommitted bytes of all partitions of a node up to which connections may do the same. A node keeps as many bytes in
+memory for its followers (`RECENT_BYTES_MAX`); beyond it, they read from files and fall further behind."""
+
 FETCH_SESSIONS_MAX = 1000
 """Kafka's `max.incremental.fetch.session.cache.slots`."""
 

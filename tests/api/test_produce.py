@@ -14,8 +14,10 @@ from chronik.api.shared.context import Context, Services
 from chronik.broker.requests.incoming import Incoming, IncomingRules
 from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.refusals import RefusedBatches
+from chronik.broker.uncommitted import NodeUncommitted, Uncommitted
 from chronik.clock import ManualClock
 from chronik.exchange import Peer
+from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
 from chronik.log.appends import AppendInfo
 from chronik.log.producers import ProducerStates
 from chronik.protocol.batch import parse_header
@@ -127,8 +129,10 @@ class FakeReplica:
     topic_id, topic_name, leader_epoch, has_enough_replicas = b"id", "topic", 3, True
     rules = IncomingRules(max_message_bytes=1 << 20)
     log = SimpleNamespace(producers=ProducerStates(), log_start_offset=0)
+    has_followers = True
 
     def __init__(self, index: int, outcome: ErrorCode | None) -> None:
+        self.uncommitted = Uncommitted(NodeUncommitted())
         self.index = index
         self.outcome = outcome
         self.commits = self.durables = SimpleNamespace(add=self._add)
@@ -187,6 +191,29 @@ def test_what_was_sent_behind_a_batch_whose_leader_lost_it_waits_for_it(version:
         refused.check(key, 0, parse_header(sequenced(7, 4)), ProducerStates())
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     refused.check(key, 0, parse_header(sequenced(7, 3)), ProducerStates())
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_request_blocks_its_connection_while_a_partition_has_too_many_uncommitted_bytes(acks: int) -> None:
+    replicas = [FakeReplica(0, ErrorCode.NONE), FakeReplica(1, ErrorCode.NONE)]
+    services = services_of(replicas, RefusedBatches(ManualClock()))
+    context = Context(9, "client", Peer("host", 1, 1))
+
+    async def scenario() -> None:
+        replicas[1].uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX)
+        assert produce.handle(services, request_for(2, sequenced(7, 0), acks, 10_000), context).is_pipelined
+        replicas[1].uncommitted.append(2, 1)
+        blocking = produce.handle(services, request_for(2, sequenced(7, 1), acks, 10_000), context)
+        assert not blocking.is_pipelined
+        async with asyncio.timeout(10):
+            response = await blocking
+        assert isinstance(response, ProduceResponse)
+        answers = response.responses[0].partition_responses
+        assert [each.error_code for each in answers] == [ErrorCode.NONE, ErrorCode.NONE]
+        other = produce.handle(services, request_for(1, sequenced(7, 2), acks, 10_000), context)
+        assert other.is_pipelined, "the other partition is within its limit"
+
+    asyncio.run(scenario())
 
 
 class OutOfOrder:

@@ -13,6 +13,7 @@ from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import Incoming, IncomingRules
 from chronik.broker.requests.purgatory import RecordsArrived
+from chronik.broker.uncommitted import NodeUncommitted
 from chronik.clock import SystemClock
 from chronik.exchange import Hurry
 from chronik.files import FileCache
@@ -57,6 +58,7 @@ def leader(rules: IncomingRules = IncomingRules(max_message_bytes=1000)) -> Repl
         synced,
         flusher,
         RecentRoom(),
+        NodeUncommitted(),
         flush_each_append=True,
     )
     replica.assume(PARTITION, 0.0)

@@ -16,6 +16,7 @@ from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import IncomingRules
+from chronik.broker.uncommitted import NodeUncommitted
 from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
 from chronik.log.sync import SyncTicket
@@ -68,6 +69,7 @@ def replica(kind: type[Replica] = Replica, offsets: object = None) -> Replica:
         cast(SyncedOffsets, offsets or NoOffsets()),
         cast(Flusher, ManualFlusher()),
         RecentRoom(),
+        NodeUncommitted(),
         flush_each_append=True,
     )
     made.assume(OnePartition.partitions[0], 0.0)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from chronik.broker.in_sync import UNKNOWN, Follower, InSync
+from chronik.broker.in_sync import UNKNOWN, Follower, FollowerLife, InSync
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.broker.requests.refusals import RefusedBatches
@@ -49,6 +49,18 @@ def _count_the_isr_alone(leading: InSync) -> None:
 
 def _anybody_joins(leading: InSync, follower: Follower, high_watermark: int) -> bool:
     return follower.id not in leading.isr and follower.offset != UNKNOWN
+
+
+def _moves_the_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
+    original = Follower.fetched
+
+    def fetched(
+        follower: Follower, offset: int, log_start_offset: int, life: FollowerLife, leader_end: int, now: float
+    ) -> None:
+        original(follower, offset, log_start_offset, life, leader_end, now)
+        follower._set_mark(leader_end, now)
+
+    patch.setattr(Follower, "fetched", fetched)
 
 
 def _joins_at_the_watermark(leading: InSync, follower: Follower, high_watermark: int) -> bool:
@@ -135,6 +147,7 @@ MUTANTS: Final = (
     Mutant("ignores the ISR that it proposes", instead(InSync, "_count", _count_the_isr_alone)),
     Mutant("lets a follower join below the high watermark", instead(InSync, "may_join", _anybody_joins)),
     Mutant("lets a follower join below the epoch's start", instead(InSync, "may_join", _joins_at_the_watermark)),
+    Mutant("moves a follower's mark at every fetch", _moves_the_mark_at_every_fetch),
     Mutant("commits what it alone has", instead(InSync, "high_watermark", lambda leading, own_end: own_end)),
     Mutant("counts progress although the logs differ", instead(Replica, "divergence", lambda *_: None)),
     Mutant("counts what is not durable", instead(Replica, "_durable_end_of", _durable_when_written)),

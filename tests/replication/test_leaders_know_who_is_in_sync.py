@@ -203,11 +203,73 @@ def test_a_follower_under_load_has_what_there_was_when_it_asked_before() -> None
         assert change(leading, high_watermark=0, end=100 * second + 100, now=second + 0.5) is None
 
 
+def test_follower_with_a_constant_backlog_of_many_fetches_stays_in_the_isr() -> None:
+    leading = in_sync((LEADER, FIRST))
+    backlog = 2000  # it gets 100 per fetch: 20 fetches, 2 s
+    for tenth in range(1, 600):
+        now, offset = tenth / 10, 100 * tenth
+        fetch(leading, FIRST, offset, end=offset + backlog, now=now)
+        assert change(leading, end=offset + backlog, now=now) is None
+
+
+def test_follower_with_a_backlog_older_than_the_lag_time_leaves_the_isr() -> None:
+    leading = in_sync((LEADER, FIRST))
+    for second in range(1, 30):
+        fetch(leading, FIRST, 100 * second, end=100 * second + 1200, now=float(second))
+    assert ids(change(leading, end=4200, now=30.0)) == (LEADER,)
+
+
+def test_follower_that_passes_its_mark_counts_as_caught_up_when_the_mark_was_set() -> None:
+    leading = in_sync((LEADER, FIRST))
+    fetch(leading, FIRST, 0, end=300, now=1.0)
+    for now, offset in ((2.0, 100), (3.0, 200), (4.0, 299)):
+        assert fetch(leading, FIRST, offset, end=1000, now=now).caught_up_at(1000) == 0.0
+    assert fetch(leading, FIRST, 300, end=1000, now=5.0).caught_up_at(1000) == 1.0
+    assert fetch(leading, FIRST, 999, end=2000, now=6.0).caught_up_at(2000) == 1.0
+    assert fetch(leading, FIRST, 1000, end=2000, now=7.0).caught_up_at(2000) == 5.0
+
+
+def test_follower_whose_offset_goes_back_has_to_pass_its_mark_again() -> None:
+    leading = in_sync((LEADER, FIRST))
+    fetch(leading, FIRST, 0, end=300, now=1.0)
+    fetch(leading, FIRST, 200, end=400, now=2.0)
+    assert fetch(leading, FIRST, 50, end=400, now=3.0).caught_up_at(400) == 0.0
+    assert fetch(leading, FIRST, 300, end=400, now=4.0).caught_up_at(400) == 1.0
+
+
+def test_follower_that_fetches_at_the_log_end_counts_as_caught_up_now() -> None:
+    leading = in_sync((LEADER, FIRST))
+    fetch(leading, FIRST, 0, end=300, now=1.0)
+    assert fetch(leading, FIRST, 300, end=300, now=2.0).caught_up_at(300) == 2.0
+    assert fetch(leading, FIRST, 310, end=400, now=3.0).caught_up_at(400) == 2.0
+
+
 def test_a_follower_that_comes_ever_later_leaves() -> None:
     leading = in_sync((LEADER, FIRST))
     for second in range(1, 15):
         fetch(leading, FIRST, 10 * second, end=100 * second, now=float(second))
     assert ids(change(leading, end=1500, now=15.0)) == (LEADER,)
+
+
+def test_stopped_follower_with_everything_does_not_rejoin_before_it_fetches_again() -> None:
+    leading = in_sync((LEADER, FIRST))
+    life = Life()
+    fetch(leading, FIRST, 100, now=0.0, life=life)
+    assert ids(change(leading, high_watermark=100, now=10.1)) == (LEADER,)
+    leading.update(Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 10), 10.1)
+    assert change(leading, high_watermark=100, now=10.2) is None
+    life.fetched_at = 12.0  # of any partition
+    assert ids(change(leading, high_watermark=100, now=12.0)) == (LEADER, FIRST)
+
+
+def test_follower_that_would_leave_at_once_does_not_join() -> None:
+    leading = in_sync((LEADER,))
+    fetch(leading, FIRST, 0, end=100, now=1.0)
+    fetch(leading, FIRST, 90, end=200, now=20.0)
+    assert change(leading, high_watermark=80, end=200, now=20.0) is None
+    fetch(leading, FIRST, 150, end=210, now=21.0)
+    fetch(leading, FIRST, 210, end=300, now=22.0)
+    assert ids(change(leading, high_watermark=200, end=300, now=22.0)) == (LEADER, FIRST)
 
 
 def test_a_member_that_asks_for_what_is_committed_has_lost_it() -> None:

@@ -35,6 +35,7 @@ from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Services
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
+from chronik.broker.uncommitted import can_pipeline
 from chronik.exchange import Disconnect, Reply
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.batch import BatchHeader
@@ -181,7 +182,10 @@ class _Producing:
         return await self.reply
 
     def answer_when_safe(self) -> None:
-        """Resolve the reply now, or as soon as what was appended is safe. All batches are appended or rejected."""
+        """Resolve the reply now, or as soon as what was appended is safe. All batches are appended or rejected.
+
+        The connection handles its next request before that only while followers have a short backlog.
+        """
         response = self._response
         if self._acks == NO_ACKS:
             close_on_error(response)
@@ -194,6 +198,7 @@ class _Producing:
             patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
             self._timer = asyncio.get_running_loop().call_later(patience, self._finish)
             self.reply.on_cancel = self._timer.cancel
+            self.reply.is_pipelined = can_pipeline(appended.replica for appended in self._waiting)
         else:
             self._finish()
 

@@ -29,38 +29,59 @@ class FollowerLife(Protocol):
 
 
 class Follower:
-    """`offset` is what it asked for last, and so has made durable; unknown until it has fetched in this epoch."""
+    """A follower's fetch position, and the time at which it last had the leader's whole log.
 
-    __slots__ = ("_caught_up_at", "_end_at_last_fetch", "_last_fetch_at", "id", "life", "log_start_offset", "offset")
+    Under a steady load a follower never has the whole log. So the leader keeps one mark: its log end at the time of a
+    fetch. When the follower has passed the mark, it was caught up as of the mark's time, and the fetch that passed it
+    sets the next mark. The mark stays until then, because a backlog may take several fetches: a mark that moves with
+    every fetch is never passed, and a follower that keeps pace would leave the ISR.
+
+    Attributes:
+        offset: The offset of the last fetch. Everything below it is durable on the follower. `UNKNOWN` until the
+            follower fetches in this leader epoch.
+    """
+
+    __slots__ = ("_caught_up_at", "_mark_offset", "_mark_time", "id", "life", "log_start_offset", "offset")
 
     def __init__(self, broker_id: int, now: float) -> None:
         self.id = broker_id
         self.offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.life: FollowerLife | None = None
-        self._caught_up_at = now  # a new leader gives everybody time to find it
-        self._end_at_last_fetch = 0
-        self._last_fetch_at = now
+        # A new leader counts every follower as caught up, which gives each the full lag time to find it.
+        self._caught_up_at = now
+        self._mark_offset = UNKNOWN
+        self._mark_time = now
 
     def fetched(self, offset: int, log_start_offset: int, life: FollowerLife, leader_end: int, now: float) -> None:
+        """Record a fetch from `offset` while the leader's log ends at `leader_end`."""
         if offset >= leader_end:
             self._caught_up_at = now
-        elif self.offset != UNKNOWN and offset >= self._end_at_last_fetch:
-            # Under a steady load it never has all there is now, but all there was when it asked before.
-            self._caught_up_at = max(self._caught_up_at, self._last_fetch_at)
-        self._end_at_last_fetch = leader_end
-        self._last_fetch_at = now
+            self._set_mark(leader_end, now)
+        elif offset >= self._mark_offset:
+            self._caught_up_at = max(self._caught_up_at, self._mark_time)
+            self._set_mark(leader_end, now)
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.life = life
 
+    def _set_mark(self, leader_end: int, now: float) -> None:
+        self._mark_offset = leader_end
+        self._mark_time = now
+
     def falls_behind(self) -> None:
-        """Notes that the log grows beyond what the follower has: until its last fetch, of any partition, it had all."""
+        """Record that the leader appends to a log of which the follower has everything.
+
+        The follower had everything until its last fetch of any partition.
+        """
         if self.life is not None:
             self._caught_up_at = max(self._caught_up_at, self.life.fetched_at)
 
     def caught_up_at(self, leader_end: int) -> float:
-        """When it last had everything. A follower that has all need not say so again: being alive is enough."""
+        """Return the last time at which the follower is known to have had the leader's whole log.
+
+        A follower that has everything does not name the partition again: any fetch from its broker is enough.
+        """
         if self.life is not None and self.offset >= leader_end:
             return max(self._caught_up_at, self.life.fetched_at)
         return self._caught_up_at
@@ -151,13 +172,19 @@ class InSync:
         caught_up_at_min: float,
         is_alive: Callable[[int], bool],
     ) -> bool:
+        """Return whether the replica should be in the ISR.
+
+        A follower that lags for too long does not join either: it would leave again at the next check. A stopped
+        follower of an idle partition has everything, and would otherwise join and leave until it is fenced.
+        """
         follower = self.followers.get(replica)
         if follower is None:
             return replica == self._node_id
+        if follower.caught_up_at(leader_end) < caught_up_at_min:
+            return False
         if replica not in self.isr:
             return self.may_join(follower, high_watermark) and is_alive(replica)
-        is_late = follower.caught_up_at(leader_end) < caught_up_at_min
-        return not is_late and not self.has_lost_something(follower, high_watermark)
+        return not self.has_lost_something(follower, high_watermark)
 
     def _epoch_seen(self, replica: int) -> int:
         """Returns the broker epoch in which the replica caught up."""

@@ -9,11 +9,10 @@ from collections import OrderedDict
 from typing import Final
 
 from chronik.files import Buffer
-from chronik.limits import KIB, MIB
+from chronik.limits import KIB, UNCOMMITTED_BYTES_MAX
 
-RECENT_BYTES_MAX: Final = 64 * MIB
-"""For all partitions of a node together: what it can take in within 100 ms, and followers rarely lag more than that.
-What does not fit is read from its file."""
+RECENT_BYTES_MAX: Final = UNCOMMITTED_BYTES_MAX
+"""For all partitions of a node together. Batches that do not fit are read from their files."""
 
 IN_PLACE_BYTES_MIN: Final = 64 * KIB
 """Smaller batches are copied: a view of a few bytes would keep a whole request in memory."""

@@ -7,7 +7,6 @@ once when that epoch ends here.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from chronik.broker.promises import Promises
 from chronik.broker.recent import RecentBatches, RecentRoom
 from chronik.broker.requests.incoming import Incoming, IncomingRules, marker_batch
 from chronik.broker.requests.purgatory import RecordsArrived
+from chronik.broker.uncommitted import NodeUncommitted, Uncommitted
 from chronik.errors import InvariantBroken
 from chronik.files import Buffer
 from chronik.log.appends import AppendInfo, AppendOrigin
@@ -53,12 +53,9 @@ class Replica(HeldLog):
     synced (`flush = "group"`), or what is written (`flush = "os"`)."""
 
     __slots__ = (
-        "_bytes_readable",
-        "_marks",
         "_node_id",
         "_recent",
         "_starts",
-        "bytes_appended",
         "commits",
         "durables",
         "is_hidden",
@@ -68,6 +65,7 @@ class Replica(HeldLog):
         "leading",
         "readers",
         "rules",
+        "uncommitted",
         "was_out_of_isr",
         "watchers",
     )
@@ -82,6 +80,7 @@ class Replica(HeldLog):
         synced_offsets: SyncedOffsets,
         flusher: Flusher,
         recent_room: RecentRoom,
+        node_uncommitted: NodeUncommitted,
         *,
         flush_each_append: bool,
     ) -> None:
@@ -106,9 +105,7 @@ class Replica(HeldLog):
         self.durables = Promises()
         """Those that wait until this node has it."""
         self._starts = News()  # of where the followers' logs start, or who of them is alive
-        self.bytes_appended = 0
-        self._bytes_readable = 0  # of those appended
-        self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
+        self.uncommitted = Uncommitted(node_uncommitted)
 
     def _opened(self) -> None:
         if self.leading is not None:
@@ -159,8 +156,7 @@ class Replica(HeldLog):
         """Writes batches under this epoch from now on."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
-        self._marks.clear()
-        self._bytes_readable = self.bytes_appended
+        self.uncommitted.clear()
         self._advance()
 
     def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
@@ -173,6 +169,7 @@ class Replica(HeldLog):
             reader.gone()
         self.readers.clear()
         self._recent.clear()
+        self.uncommitted.clear()
         self._starts.tell()
         self.stop_waiting()
 
@@ -215,6 +212,10 @@ class Replica(HeldLog):
         return len(leading.isr) >= min(self.rules.min_insync_replicas, len(leading.replicas))
 
     @property
+    def has_followers(self) -> bool:
+        return self.leading is not None and bool(self.leading.followers)
+
+    @property
     def knows_high_watermark(self) -> bool:
         """After an election it may be behind what consumers have seen, until it reaches where the epoch began."""
         return self.leading is not None and self.high_watermark >= self.leading.epoch_start_offset
@@ -222,8 +223,7 @@ class Replica(HeldLog):
     def append(self, incoming: Incoming, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch, origin=origin)
         if not info.duplicate:
-            self.bytes_appended += len(incoming.buffer)
-            self._marks.append((info.last_offset + 1, self.bytes_appended))
+            self.uncommitted.append(info.last_offset + 1, len(incoming.buffer))
             if self.readers:
                 self._recent.add(info.base_offset, info.last_offset + 1, incoming.buffer)
             self._appended(len(incoming.buffer))
@@ -347,16 +347,13 @@ class Replica(HeldLog):
             return
         high_watermark_before, self.high_watermark = self.high_watermark, high_watermark
         self._recent.drop_below(high_watermark)
+        # Batches of an earlier leader are not counted, but fetches wait for them too.
+        arrived = self.uncommitted.commit(high_watermark) or UNCOUNTED_BYTES
         if self.commits:
             enough = self.has_enough_replicas
             self.commits.reached(
                 high_watermark, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             )
-        before = self._bytes_readable
-        while self._marks and self._marks[0][0] <= high_watermark:
-            self._bytes_readable = self._marks.popleft()[1]
-        # What an earlier leader wrote has no marks, but it exists: those who wait have to look.
-        arrived = self._bytes_readable - before or UNCOUNTED_BYTES
         if self.watchers:
             stable = arrived
             if self.log.producers.transactions.are_in_doubt:

@@ -17,6 +17,7 @@ from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import IncomingRules
 from chronik.broker.set_aside import TOPICS_FOLDER, SetAside, is_index
 from chronik.broker.topic_settings import incoming_rules, log_config
+from chronik.broker.uncommitted import NodeUncommitted
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
@@ -68,6 +69,7 @@ class Replicas:
         self._set_aside = SetAside(cache.files)
         self._unknown: dict[bytes, str] = {}
         self._recent_room = RecentRoom()
+        self._uncommitted = NodeUncommitted()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
         self.removals: Final = Removals(cache, self._set_aside, self._may_be_back)
@@ -283,6 +285,7 @@ class Replicas:
             self._synced_offsets,
             self._flusher,
             self._recent_room,
+            self._uncommitted,
             flush_each_append=self._flush_each_append,
         )
         return replica

@@ -267,6 +267,6 @@ def _is_open(proposal: _Proposal) -> bool:
 def _log_agreed(proposals: Sequence[_Proposal], index: int) -> None:
     for proposal in proposals[:LOGGED_MAX]:
         isr = [member.broker_id for member in proposal.change.isr]
-        logger.info("%r: in sync are %s (index %d)", proposal.replica, isr, index)
+        logger.info("%r: ISR changed isr=%s index=%d", proposal.replica, isr, index)
     if len(proposals) > LOGGED_MAX:
-        logger.info("and %d partitions more (index %d)", len(proposals) - LOGGED_MAX, index)
+        logger.info("%d more partitions: ISR changed index=%d", len(proposals) - LOGGED_MAX, index)

@@ -17,7 +17,7 @@ from chronik.broker.in_sync import Follower
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
-from chronik.limits import KIB, MIB
+from chronik.limits import KIB, MIB, REPLICA_FETCH_PARTITION_BYTES_MAX
 from chronik.metadata.stores.store import MetadataStore
 from chronik.news import News
 from chronik.peers.calls import CallRefused
@@ -37,10 +37,6 @@ from chronik.replication.messages import (
 from chronik.replication.throttle import ReplicationThrottle
 
 logger = logging.getLogger("chronik.replication")
-
-PARTITION_BYTES_MAX: Final = 3 * MIB
-"""The most of one partition in one answer, unless a single batch is larger: three of the largest batches that clients
-send by default. A follower that is behind syncs them together. Kafka's `replica.fetch.max.bytes` is 1 MiB."""
 
 ANSWER_BYTES_MAX: Final = 7 * MIB
 """Somewhat more than two partitions full of records. With the rest of the answer it fits the memory that a follower's
@@ -295,7 +291,8 @@ class ReplicaServer:
                 return [_told(replica, wanted.key, diverging=diverging)]
             if not replica.has(position.offset):
                 return [_told(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
-            pieces = replica.read_for_follower(position.offset, min(left, PARTITION_BYTES_MAX), min_one_batch=is_first)
+            bytes_max = min(left, REPLICA_FETCH_PARTITION_BYTES_MAX)
+            pieces = replica.read_for_follower(position.offset, bytes_max, min_one_batch=is_first)
         except CorruptRecords as error:
             if wanted.damaged_at != position.offset:
                 wanted.damaged_at = position.offset

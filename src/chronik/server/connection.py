@@ -2,7 +2,8 @@
 
 As in Kafka, a connection's next request waits until the one before is answered, so that what a client sends after
 another request sees its effect. The exception is a request whose effect is already ordered (a produce that waits for
-the disk): the next one starts meanwhile, and its response waits its turn.
+the disk or for followers): the next one starts meanwhile, and its response waits its turn. While followers have a
+long backlog, a produce request is no exception: see `chronik.broker.uncommitted`.
 
 Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read its answers, its
 socket is not read. Neither is it while the node has no memory for the large request that comes: such requests count

@@ -97,7 +97,7 @@ class Surveyor:
             sums = survey.topics[replica.topic_name] = TopicSums()
         survey.partitions += 1
         sums.partitions += 1
-        sums.produced_bytes += replica.bytes_appended
+        sums.produced_bytes += replica.uncommitted.appended
         log, leading = replica.opened_log, replica.leading
         if log is not None:
             sums.log_bytes += log.size

@@ -1,0 +1,98 @@
+"""Backpressure on producers: uncommitted bytes of each partition and of the node, and when producers have to wait.
+
+Uncommitted bytes lie between a leader's high watermark and its log end. Followers still have to fetch them, so they
+are the followers' backlog. A connection may send produce requests ahead of their responses only while the backlog is
+short; otherwise one client that keeps many requests in flight could push followers out of the ISR that keep pace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MAX
+
+
+class NodeUncommitted:
+    """The uncommitted bytes of all partitions that a node leads."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class Uncommitted:
+    """The uncommitted bytes that this node has appended to one partition as its leader.
+
+    Appends and moves of the high watermark cost O(1) per batch. Bytes that an earlier leader appended are not counted:
+    no producer of this node waits for them, and that leader has limited them.
+    """
+
+    __slots__ = ("_committed", "_ends", "_node", "appended")
+
+    def __init__(self, node: NodeUncommitted) -> None:
+        self._node = node
+        self._ends: deque[tuple[int, int]] = deque()  # (end offset, bytes appended by then) of uncommitted batches
+        self._committed = 0
+        self.appended = 0
+        """Bytes that this node has appended as leader since it started."""
+
+    @property
+    def bytes(self) -> int:
+        return self.appended - self._committed
+
+    @property
+    def node_bytes(self) -> int:
+        return self._node.bytes
+
+    def append(self, end_offset: int, size: int) -> None:
+        """Count appended batches of `size` bytes that end before `end_offset`."""
+        self.appended += size
+        self._node.bytes += size
+        self._ends.append((end_offset, self.appended))
+
+    def commit(self, high_watermark: int) -> int:
+        """Stop counting batches below the high watermark, and return their bytes."""
+        ends, committed = self._ends, self._committed
+        while ends and ends[0][0] <= high_watermark:
+            committed = ends.popleft()[1]
+        size = committed - self._committed
+        self._committed = committed
+        self._node.bytes -= size
+        return size
+
+    def clear(self) -> None:
+        """Stop counting all batches, when a leader epoch starts or ends here.
+
+        The next leader may truncate them, and their producers have been notified.
+        """
+        self._ends.clear()
+        self._node.bytes -= self.bytes
+        self._committed = self.appended
+
+
+class LedPartition(Protocol):
+    """A partition whose leader is this node."""
+
+    @property
+    def uncommitted(self) -> Uncommitted: ...
+
+    @property
+    def has_followers(self) -> bool: ...
+
+
+def can_pipeline(partitions: Iterable[LedPartition]) -> bool:
+    """Return whether a connection may go on before its produce request to `partitions` is answered.
+
+    False makes the connection wait for the response, as every produce request does in Kafka. A partition without
+    followers has no backlog of its own and counts only towards the node's limit.
+    """
+    for partition in partitions:
+        uncommitted = partition.uncommitted
+        if uncommitted.node_bytes > UNCOMMITTED_BYTES_MAX:
+            return False
+        if uncommitted.bytes > PARTITION_UNCOMMITTED_BYTES_MAX and partition.has_followers:
+            return False
+    return True

@@ -1,0 +1,116 @@
+"""Uncommitted bytes of partitions and nodes, and whether produce requests may be pipelined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from chronik.broker.uncommitted import NodeUncommitted, Uncommitted, can_pipeline
+from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MAX
+from chronik.metadata.records import Partition
+
+from .test_the_high_watermark import Life, leader, produce, sync
+
+
+@dataclass
+class Led:
+    uncommitted: Uncommitted = field(default_factory=lambda: Uncommitted(NodeUncommitted()))
+    has_followers: bool = True
+
+
+def test_bytes_count_from_append_until_the_high_watermark_passes_them() -> None:
+    node = NodeUncommitted()
+    uncommitted = Uncommitted(node)
+    uncommitted.append(10, 100)
+    uncommitted.append(20, 50)
+    assert (uncommitted.bytes, node.bytes, uncommitted.appended) == (150, 150, 150)
+    assert uncommitted.commit(19) == 100
+    assert (uncommitted.bytes, node.bytes) == (50, 50)
+    assert uncommitted.commit(19) == 0
+    assert uncommitted.commit(20) == 50
+    assert (uncommitted.bytes, node.bytes, uncommitted.appended) == (0, 0, 150)
+
+
+def test_cleared_partition_leaves_the_bytes_of_others_in_the_nodes_total() -> None:
+    node = NodeUncommitted()
+    first, second = Uncommitted(node), Uncommitted(node)
+    first.append(10, 100)
+    second.append(10, 30)
+    first.clear()
+    assert (first.bytes, second.bytes, node.bytes) == (0, 30, 30)
+    first.clear()
+    assert node.bytes == 30
+    first.append(5, 7)  # the next leader truncated the log
+    assert (first.bytes, node.bytes) == (7, 37)
+    assert first.commit(5) == 7
+
+
+@pytest.mark.parametrize(("size", "expected"), [(0, True), (1, False)])
+def test_replicated_partition_is_pipelined_up_to_its_limit(size: int, expected: bool) -> None:
+    led = Led()
+    led.uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX)
+    led.uncommitted.append(2, size)
+    assert can_pipeline([led]) is expected
+    assert can_pipeline([Led(), led]) is expected
+    led.uncommitted.commit(1)
+    assert can_pipeline([led])
+
+
+@pytest.mark.parametrize(("size", "expected"), [(0, True), (1, False)])
+def test_every_partition_is_pipelined_up_to_the_nodes_limit(size: int, expected: bool) -> None:
+    node = NodeUncommitted()
+    alone, replicated = Led(Uncommitted(node), has_followers=False), Led(Uncommitted(node))
+    alone.uncommitted.append(1, UNCOMMITTED_BYTES_MAX)
+    replicated.uncommitted.append(1, size)
+    assert can_pipeline([alone]) is expected
+    assert can_pipeline([replicated]) is expected
+
+
+def test_partition_without_followers_has_no_limit_of_its_own() -> None:
+    led = Led(has_followers=False)
+    led.uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX + 1)
+    assert can_pipeline([led])
+
+
+def test_leaders_bytes_are_uncommitted_until_the_isr_has_them() -> None:
+    replica = leader()
+    produce(replica)
+    sync(replica)
+    assert replica.has_followers
+    size = replica.uncommitted.bytes
+    assert size == replica.uncommitted.node_bytes == replica.uncommitted.appended > 0
+    replica.follower_fetched(2, 1, 0, Life())
+    assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0
+
+
+def test_bytes_of_an_ended_leader_epoch_are_not_counted_any_more() -> None:
+    replica = leader()
+    produce(replica)
+    assert replica.uncommitted.node_bytes > 0
+    replica.assume(Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1), 1.0)
+    assert replica.uncommitted.node_bytes == 0
+    replica.truncate_to(0)
+    replica.assume(Partition((1, 2, 3), (1, 2), leader=1, leader_epoch=2, partition_epoch=2), 2.0)
+    produce(replica)
+    sync(replica)
+    assert replica.uncommitted.bytes == replica.uncommitted.node_bytes > 0
+    replica.follower_fetched(2, 1, 0, Life())
+    assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0
+
+
+def test_bytes_of_a_deleted_partition_are_not_counted_any_more() -> None:
+    replica = leader()
+    produce(replica)
+    replica.abandon()
+    assert replica.uncommitted.node_bytes == 0
+
+
+def test_bytes_of_a_partition_without_followers_are_uncommitted_until_they_are_synced() -> None:
+    replica = leader()
+    replica.assume(Partition((1,), (1,), leader=1, leader_epoch=1, partition_epoch=1), 1.0)
+    assert not replica.has_followers
+    produce(replica)
+    assert replica.uncommitted.bytes > 0
+    sync(replica)
+    assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0

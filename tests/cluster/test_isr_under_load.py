@@ -1,0 +1,87 @@
+"""The ISR of a partition stays complete while producers with many requests in flight send at full speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chronik.client.offsets import latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.limits import MIB
+from chronik.testing.cluster import Cluster
+from chronik.testing.plugin import ClusterFactory
+from tests.chaos import standing
+from tests.chaos.history import Place
+from tests.cluster import replicated
+from tests.cluster.load import IsrChanges, produce_at_full_speed
+from tests.long import LONG, count
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+LAG_MS = count(2000, 10_000)
+"""Usually short, so that a follower that does not count as caught up leaves within the test."""
+
+ISR_CHANGE_LINES_MAX = 100
+"""For 51 partitions on three nodes that lose a follower and get it back, at most three lines for each command. A leader
+that lets a stopped follower join again logs hundreds."""
+
+SECONDS = count(5, 60)
+LOADS = [(100, 1), (10_000, 1), (500_000, 1), (10_000, 64)] if LONG else [(10_000, 1)]
+
+
+@pytest.mark.parametrize(("size", "producers"), LOADS)
+def test_isr_stays_complete_and_no_record_is_duplicated_at_full_speed(
+    size: int,
+    producers: int,
+    chronik_cluster_factory: ClusterFactory,
+    record_property: Callable[[str, object], None],
+) -> None:
+    cluster = chronik_cluster_factory(
+        broker_session_ms=30_000,  # a busy machine that holds a node up for seconds must not fence it
+        broker={"replica.lag.time.max.ms": LAG_MS, "log.retention.check.interval.ms": 1000},
+    )
+    [place] = replicated.make_topic(
+        cluster,
+        "loaded",
+        min_insync_replicas="2",
+        segment_bytes=str(64 * MIB),
+        retention_bytes=str(256 * MIB),  # a minute at full speed is 20 GB
+    )
+    changes = IsrChanges(cluster)
+    delivered = produce_at_full_speed(cluster.bootstrap, "loaded", size, SECONDS, producers)
+    end, lines = log_end(cluster, place), changes.lines()
+    record_property(
+        "summary",
+        f"{producers} producers, values of {size} bytes, {delivered.seconds:.1f} s: {delivered.records} records"
+        f" delivered, {delivered.megabytes_per_second(size):.1f} MB/s, log end {end}, {len(lines)} ISR changes",
+    )
+    assert lines == []
+    assert delivered.failures == []
+    assert delivered.records == end
+    assert standing.not_in_sync(cluster, [place]) is None
+
+
+def test_stopped_follower_leaves_the_isr_once_and_returns_once(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory(broker_session_ms=30_000, broker={"replica.lag.time.max.ms": 1000})
+    [place] = replicated.make_topic(cluster, "loaded", min_insync_replicas="2")
+    leader = replicated.leader_of(cluster, place)
+    follower = next(node for node in cluster.nodes.values() if node is not leader)
+    changes = IsrChanges(cluster)
+    follower.pause()
+    try:
+        delivered = produce_at_full_speed(leader.bootstrap, "loaded", 10_000, 4.0, enable_idempotence=True)
+        assert follower.node_id not in standing.ask(leader, ["loaded"])[place].in_sync
+    finally:
+        follower.resume()
+    replicated.wait_until_in_sync(cluster, [place])
+    assert delivered.failures == []
+    assert delivered.records == log_end(cluster, place)
+    lines = [line for line in changes.lines() if "more partitions" not in line]
+    assert 2 <= len(lines) <= ISR_CHANGE_LINES_MAX, "\n".join(lines)
+
+
+def log_end(cluster: Cluster, place: Place) -> int:
+    partition = TopicPartition(place.topic, place.partition)
+    with cluster.live[0].cluster() as client:
+        return latest_offsets(client, [partition])[partition]
