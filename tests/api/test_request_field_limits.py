@@ -14,9 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from chronik.broker.requests.client_allowances import ClientAllowances
 from chronik.groups.classic.roster import size_of
 from chronik.groups.config import GroupConfig
 from chronik.ids import new_id
+from chronik.limits import CLIENT_ID_CHARACTERS_MAX, PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.metadata.offsets import OFFSET_BYTES
 from chronik.protocol.apis import APIS
@@ -939,3 +941,25 @@ def test_field_above_its_limit_is_rejected(
     rejected = ask(client, api, version, **request)
     assert limit.code in errors(rejected), "a value one above the limit was accepted"
     assert node.services.image.applied_index == before, "the request was rejected after it was proposed"
+
+
+def test_group_keeps_the_beginning_of_a_long_client_id(node: GuardedNode, client: RawClient) -> None:
+    client.client_id = text(CLIENT_ID_CHARACTERS_MAX + 1)
+    member = only_member(client)
+    (described,) = ask(client, "DescribeGroups", 5, groups=[member["group_id"]]).groups
+    assert [each.client_id for each in described.members] == [client.client_id[:-1]]
+
+
+def test_producer_ids_above_the_limit_of_a_client_are_refused_until_later(
+    node: GuardedNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.services, "producer_id_allowances", ClientAllowances(2, seconds=3600.0))
+    codes = [ask(client, "InitProducerId", 4, transactional_id=None).error_code for _ in range(3)]
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+def test_default_limit_of_producer_ids_is_a_burst_and_a_rate(node: GuardedNode) -> None:
+    allowances, client = node.services.producer_id_allowances, ("User:test", "10.0.0.1")
+    assert all(allowances.take(client, 0.0) for _ in range(PRODUCER_IDS_PER_CLIENT_MAX))
+    assert not allowances.take(client, 0.0)
+    assert sum(allowances.take(client, 1.0) for _ in range(PRODUCER_IDS_PER_SECOND + 1)) == PRODUCER_IDS_PER_SECOND

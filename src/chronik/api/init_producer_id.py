@@ -18,6 +18,7 @@ from chronik.protocol.permissions import Operation, ResourceType
 logger = logging.getLogger("chronik.api")
 
 NONE = -1
+REFUSED_FOR_NOW = "producer id refused: principal=%s host=%s asks for more than %d a second; the client retries"
 FIRST_VERSIONS = FirstVersions(fenced=4, abortable=5)
 
 
@@ -33,7 +34,7 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Co
     # would stop a second client from naming it too.
     client = client_of(context.peer)
     if not services.producer_id_allowances.take(client, services.clock.monotonic()):
-        logger.warning("producer id refused: %s takes more than %d a second", client, PRODUCER_IDS_PER_SECOND)
+        logger.warning(REFUSED_FOR_NOW, *client, PRODUCER_IDS_PER_SECOND)
         return failed(InitProducerIdResponse, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
         if services.is_fenced():

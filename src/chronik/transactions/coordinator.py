@@ -159,9 +159,9 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             return ErrorCode.POLICY_VIOLATION
         if client is not None and not self._new_ids.take(client, self._clock.monotonic()):
             logger.warning(
-                "transactional id %r rejected: %s created %d within transactional.id.expiration.ms",
+                "transactional id %r rejected: principal=%s host=%s created %d within transactional.id.expiration.ms",
                 transactional_id,
-                client,
+                *client,
                 TRANSACTIONAL_IDS_PER_CLIENT_MAX,
             )
             return ErrorCode.POLICY_VIOLATION
