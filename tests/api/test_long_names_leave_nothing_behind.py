@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def stored_bytes(folder: Path) -> int:
 def test_names_of_32_kb_are_rejected_and_take_neither_memory_nor_disk(
     tmp_path: Path, api: str, version: int, field: str, code: ErrorCode
 ) -> None:
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "InitProducerId": {"transaction_timeout_ms": 60_000},
         "JoinGroup": {
             "session_timeout_ms": 10_000,

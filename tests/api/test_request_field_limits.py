@@ -639,7 +639,7 @@ LIMITED: Final[dict[str, Limit]] = {
     ),
 }
 for _api in ("AlterConfigs", "IncrementalAlterConfigs"):
-    LIMITED |= {
+    _of_api = {
         f"{_api}.resources[].resource_name": Limit(GROUP_ID, BAD_GROUP, lambda _, size: alter_group(text(size))),
         f"{_api}.resources[].configs[]": Limit(
             CONFIG_KEYS,
@@ -656,6 +656,7 @@ for _api in ("AlterConfigs", "IncrementalAlterConfigs"):
             CONFIG_TEXT, BAD_CONFIG, lambda _, size: alter(TOPIC_RESOURCE, TOPIC, throttles(size))
         ),
     }
+    LIMITED.update(_of_api)
 
 
 def import_quotas_of(name: str) -> Made:
