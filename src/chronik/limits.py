@@ -189,6 +189,56 @@ AUTHENTICATIONS_WAITING_MAX = 1000
 
 JWKS_BYTES_MAX = 1 * MIB
 """The keys of tokens, as an address tells them: some hundred of the largest."""
+
+TRANSACTIONAL_ID_CHARACTERS_MAX = 512
+"""A new transactional id. Every node keeps each id for `transactional.id.expiration.ms`, in memory and in the metadata
+log. Kafka Streams, Connect and Flink build theirs from a prefix, a UUID and some numbers."""
+
+TRANSACTIONAL_IDS_PER_CLIENT_MAX = 50_000
+"""New transactional ids that one principal from one address may create through one node within
+`transactional.id.expiration.ms`: half of all, so that one client cannot lock out the others."""
+
+PRODUCER_IDS_PER_CLIENT_MAX = 10_000
+"""Producer ids that one principal from one address is given at once by one node; all clients of a large application may
+share an address and start together."""
+
+PRODUCER_IDS_PER_SECOND = 100
+"""Producer ids that such a client is given per second beyond that: short-lived processes take one each."""
+
+PRODUCERS_PER_NODE_MAX = 200_000
+"""Producers that all partitions of a node remember together, 0.5 to 1.2 kB each. Beyond it the partition that remembers
+most forgets those that have been idle longest, and no longer recognises their retries."""
+
+GROUP_ID_CHARACTERS_MAX = 512
+"""The id of a new group, which every node keeps in memory and in the metadata log until the group expires."""
+
+GROUP_INSTANCE_ID_CHARACTERS_MAX = 249
+"""The `group.instance.id` of a static member. Kafka's clients have the same limit."""
+
+GROUP_PROTOCOL_CHARACTERS_MAX = 255
+"""A protocol type ("consumer", "connect") or the name of an assignor, for each member of a group."""
+
+GROUP_PROTOCOLS_MAX = 100
+"""Protocols that one member supports. Clients send one to three."""
+
+CLIENT_ID_CHARACTERS_MAX = 255
+"""The part of a client id that a group keeps for each member. It is shown to administrators and decides nothing."""
+
+CLIENT_SOFTWARE_CHARACTERS_MAX = 255
+"""A client's name or version in ApiVersions, kept for each connection, authenticated or not."""
+
+CONFIG_NAME_CHARACTERS_MAX = 255
+"""The name of a config. Broker configs may have any name, since it may be a plugin's, and are in every snapshot."""
+
+HOST_CHARACTERS_MAX = 255
+"""The host of a node's address. DNS names have at most 253 characters."""
+
+IMPORT_SOURCE_CHARACTERS_MAX = 1000
+"""The description of an import's source, usually a path. The command that begins an import takes no longer one."""
+
+PIPELINE_NAME_CHARACTERS_MAX = 249
+"""The name of a pipeline, kept while its driver waits for questions: as long as a topic's name."""
+
 ACLS_MAX = 100_000
 """ACLs in all. Each takes half a kilobyte on every node, and a place in every snapshot; nobody looks after as many."""
 

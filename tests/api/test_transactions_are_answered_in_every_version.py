@@ -38,6 +38,9 @@ def end(node: Node, version: int, transactional_id: str = "t") -> EndTxnResponse
     return node.ask(request, version, EndTxnResponse)
 
 
+CLIENT = ("User:ANONYMOUS", "127.0.0.1")
+
+
 def init(node: Node, version: int, transactional_id: str | None = "t", **expected: int) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000, **expected)
     return node.ask(request, version, InitProducerIdResponse)
@@ -149,14 +152,14 @@ def test_a_transactional_id_gets_its_producer_id(version: int) -> None:
     node = Node()
     response = init(node, version)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (ErrorCode.NONE, 7, 3)
-    assert node.transactions.asked == [("init", "t", 1000, -1, -1)]
+    assert node.transactions.asked == [("init", "t", 1000, -1, -1, CLIENT)]
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_a_producer_that_goes_on_names_what_it_had(version: int) -> None:
     node = Node()
     init(node, version, producer_id=7, producer_epoch=2)
-    assert node.transactions.asked == [("init", "t", 1000, 7, 2)]
+    assert node.transactions.asked == [("init", "t", 1000, 7, 2, CLIENT)]
 
 
 @pytest.mark.parametrize("transactional_id", ["t", None])

@@ -9,8 +9,10 @@ from typing import Any, TypeVar, cast
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.shared.context import Context, Services
+from chronik.broker.requests.client_allowances import ClientAllowances
 from chronik.clock import ManualClock
 from chronik.exchange import Peer
+from chronik.limits import PRODUCER_IDS_PER_CLIENT_MAX
 from chronik.metadata import levels
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.commands.topics import CreateTopic
@@ -102,6 +104,7 @@ class Node:
             is_fenced=lambda: self.is_fenced,
             is_gone=lambda _: False,
             producer_ids=SimpleNamespace(next=self._next_id),
+            producer_id_allowances=ClientAllowances(PRODUCER_IDS_PER_CLIENT_MAX, 100.0),
         )
 
     async def _next_id(self) -> int:

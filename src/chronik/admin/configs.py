@@ -14,10 +14,11 @@ from chronik.admin.loggers import change_levels, describe_levels, refuse_other_n
 from chronik.admin.second_look import with_second_look
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
-from chronik.configs.checking import check_broker_configs, check_topic_config
+from chronik.configs.checking import check_broker_configs, check_sizes, check_topic_config
 from chronik.configs.keys import TOPIC_KEYS, ConfigType
 from chronik.configs.known import broker_key
 from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, Synonym
+from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.listeners import ADVERTISED, LISTENERS
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, UpdateBrokerConfig
@@ -170,21 +171,29 @@ class ConfigAdmin:
             topic = self._topic(resource.name)
             for key, value in wanted.items():
                 check_topic_config(key, value)
-            self._configs.check_together(_after({} if is_all else topic.configs, wanted, delete))
+            after = _after({} if is_all else topic.configs, wanted, delete)
+            self._configs.check_together(after)
             time_ms = levels.time_if_kept(self._store.image.features, self._clock.now_ms())
             command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all, time_ms)
         elif resource.type == ResourceType.BROKER:
             broker = self._broker(resource.name)
             check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
+            of_broker = {} if is_all else self._store.image.broker_configs.get(broker, {})
+            after = _after(of_broker, wanted, delete)
             command = UpdateBrokerConfig(broker, dict(wanted), delete, is_all)
         elif resource.type == ResourceType.GROUP:
             if resource.name == "":
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            if len(resource.name) > GROUP_ID_CHARACTERS_MAX and resource.name not in self._store.image.group_configs:
+                told = f"A group id has at most {GROUP_ID_CHARACTERS_MAX} characters, not {len(resource.name)}"
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, told)
             of_group = {} if is_all else self._store.image.group_configs.get(resource.name, {})
-            self._configs.check_group_configs(_after(of_group, wanted, delete))
+            after = _after(of_group, wanted, delete)
+            self._configs.check_group_configs(after)
             command = UpdateGroupConfig(resource.name, dict(wanted), delete, is_all)
         else:
             raise _unknown(resource)
+        check_sizes([*wanted, *delete], after)
         if not validate_only:
             await self._store.propose(command)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from chronik.admin.acls import create_acls
 from chronik.admin.quotas import WantedQuotas, alter_quotas
-from chronik.admin.users import SALT_BYTES_MAX, SECRET_BYTES
+from chronik.admin.users import SALT_BYTES_MAX, SECRET_BYTES, check_user_name
 from chronik.ids import format_id
 from chronik.metadata.commands.users import AlterScramUser, ScramKeys
 from chronik.metadata.records import Acl
@@ -42,6 +42,7 @@ async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys
 
 def _check(name: str, keys: Sequence[ScramKeys]) -> None:
     """What is in the log is not looked at again: a node could not read what does not hold here."""
+    check_user_name(name)
     for each in keys:
         scram = BY_NUMBER.get(each.mechanism)
         if (

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from chronik.admin.second_look import look_again
 from chronik.controller.quorum import QuorumMember, describe_quorum
 from chronik.ids import ZERO_ID
-from chronik.limits import CLUSTER_MEMBERS_MAX
+from chronik.limits import CLUSTER_MEMBERS_MAX, HOST_CHARACTERS_MAX
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RemoveBroker
 from chronik.metadata.commands.cluster import AddNode, RemoveNode, UpdateNode
@@ -179,6 +179,9 @@ def _addition(nodes: dict[int, Node], change: NodeChange) -> Command | None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Where do its peers find node {change.node_id}? HOST:PORT is needed."
         )
+    if len(change.host) > HOST_CHARACTERS_MAX:
+        told = f"The host of node {change.node_id} has {len(change.host)} characters; at most {HOST_CHARACTERS_MAX}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
     if change.node_id < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"A node's id is 0 or more, not {change.node_id}.")
     known = nodes.get(change.node_id)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from chronik.admin.second_look import look_again
+from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.partitions import (
     PARTITIONS_PER_COMMAND_MAX,
@@ -100,7 +101,10 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
 
 
 def _replicas_fault(replicas: tuple[int, ...] | None) -> Outcome:
-    """Refuses numbers that a command cannot hold: they would make all of it fail."""
+    """Return an error for replicas that would make the whole command fail, or are more than any partition can have."""
+    if replicas is not None and len(replicas) > CLUSTER_MEMBERS_MAX:
+        told = f"A partition has at most {CLUSTER_MEMBERS_MAX} replicas, not {len(replicas)}"
+        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, told)
     if replicas is None or all(0 <= replica <= BROKER_ID_MAX for replica in replicas):
         return None
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "There is no broker with a negative id")

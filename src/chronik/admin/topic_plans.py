@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import msgspec
 
 from chronik.clock import Clock
-from chronik.configs.checking import check_topic_config
+from chronik.configs.checking import check_sizes, check_topic_config
 from chronik.configs.resolver import ConfigResolver
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata import levels
@@ -134,6 +134,7 @@ class TopicPlanner:
             check_topic_config(name, value)
             configs[name] = value
         self._configs.check_together(configs)
+        check_sizes(configs, configs)
         return CreateTopic(
             topic_id=self._choose_id(),
             name=request.name,

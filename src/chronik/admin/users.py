@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from chronik.metadata.commands.users import AlterScramUser, ScramKeys
+from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -31,13 +32,21 @@ class UserChange(msgspec.Struct):
 
 async def alter_user(store: MetadataStore, name: str, change: UserChange) -> None:
     """Raises KafkaError; then nothing has changed."""
-    if not name:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    check_user_name(name)
     put = tuple(_keys(*each) for each in change.put)
     for mechanism in change.remove:
         _check_mechanism(mechanism)
     secret = b"" if store.image.salt_secret else secrets.token_bytes(SECRET_BYTES)
     await store.propose(AlterScramUser(name, put, tuple(change.remove), secret))
+
+
+def check_user_name(name: str) -> None:
+    """Raise UNACCEPTABLE_CREDENTIAL for a name that no user may have."""
+    if not name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(name) > USER_NAME_CHARACTERS_MAX:
+        told = f"A user name has at most {USER_NAME_CHARACTERS_MAX} characters, not {len(name)}"
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, told)
 
 
 def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) -> ScramKeys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chronik.admin.import_limits import check_import_source, check_imported_configs, check_imported_groups
 from chronik.admin.imports import TopicToImport, import_topics
 from chronik.api.shared.context import Context, Services
 from chronik.metadata.commands.imports import BeginImport, FinishImport, GiveUpImport, ImportedGroup, ImportedOffset
@@ -36,6 +37,7 @@ async def handle(services: Services, request: AlterImportRequest, context: Conte
 
 
 async def _begin(services: Services, request: AlterImportRequest) -> AlterImportResponse:
+    check_import_source(request.source)
     command = BeginImport(
         request.import_id, request.source, request.topic_count, request.producer_ids, services.clock.now_ms()
     )
@@ -51,13 +53,12 @@ async def _give_up(services: Services, request: AlterImportRequest) -> AlterImpo
 
 
 def _finish(services: Services, request: AlterImportRequest) -> FinishImport:
-    return FinishImport(
-        request.import_id,
-        tuple(map(_group, request.groups)),
-        services.clock.now_ms(),
-        {each.group_id: _configs(each.configs) for each in request.group_configs},
-        _configs(request.cluster_configs),
-    )
+    groups = tuple(map(_group, request.groups))
+    group_configs = {each.group_id: _configs(each.configs) for each in request.group_configs}
+    cluster_configs = _configs(request.cluster_configs)
+    check_imported_groups(services.image, groups, services.configs.broker_int("offset.metadata.max.bytes"))
+    check_imported_configs(services.image, group_configs, cluster_configs)
+    return FinishImport(request.import_id, groups, services.clock.now_ms(), group_configs, cluster_configs)
 
 
 def _topic(topic: ImportTopic) -> TopicToImport:

@@ -14,6 +14,7 @@ import re
 
 from chronik.admin.features import features_of
 from chronik.api.shared.context import Context, Services
+from chronik.limits import CLIENT_SOFTWARE_CHARACTERS_MAX
 from chronik.protocol.apis import KAFKA_APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (
@@ -33,7 +34,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(services: Services, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     if context.version >= 3:
         for text in (request.client_software_name, request.client_software_version):
-            if not _SOFTWARE.fullmatch(text):
+            if len(text) > CLIENT_SOFTWARE_CHARACTERS_MAX or not _SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.peer.software = f"{request.client_software_name} {request.client_software_version}"
     response = failure(request, ErrorCode.NONE)

@@ -13,6 +13,7 @@ from chronik.api.shared.context import Context, Services
 from chronik.api.shared.rights import may_do
 from chronik.api.shared.transactions import REFUSED, why_refused
 from chronik.exchange import Reply
+from chronik.limits import GROUP_ID_CHARACTERS_MAX, TRANSACTIONAL_ID_CHARACTERS_MAX
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from chronik.protocol.permissions import Operation, ResourceType
@@ -63,11 +64,27 @@ def _find(services: Services, key: str, key_type: int, listener: str) -> Coordin
         if why is not None:
             return _failed(key, REFUSED, why)
         coordinators = services.transaction_coordinators
+    fault = _fault(services, key, key_type)
+    if fault is not None:
+        return fault
     broker = services.image.brokers.get(coordinators.node_of(key))
     place = broker.place(listener) if broker is not None else None
     if broker is None or place is None or broker.fenced or services.is_gone(broker.id):
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return Coordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
+
+
+def _fault(services: Services, key: str, key_type: int) -> Coordinator | None:
+    """Return the error of a key that nothing new may have. Keys that exist may be longer, from earlier versions."""
+    if key_type == KeyType.TRANSACTION:
+        longest, code = TRANSACTIONAL_ID_CHARACTERS_MAX, ErrorCode.INVALID_REQUEST
+        exists = key in services.image.transactions
+    else:
+        longest, code = GROUP_ID_CHARACTERS_MAX, ErrorCode.INVALID_GROUP_ID
+        exists = key in services.image.groups
+    if len(key) <= longest or exists:
+        return None
+    return _failed(key, code, f"The id has {len(key)} characters; at most {longest} are allowed")
 
 
 def _failed(key: str, code: ErrorCode, message: str) -> Coordinator:

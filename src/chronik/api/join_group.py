@@ -5,6 +5,7 @@ from __future__ import annotations
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.rights import may_do
 from chronik.groups.requests import JoinRequest
+from chronik.limits import CLIENT_ID_CHARACTERS_MAX
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -26,7 +27,7 @@ async def handle(services: Services, request: JoinGroupRequest, context: Context
             group_id=request.group_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
-            client_id=context.client_id,
+            client_id=context.client_id[:CLIENT_ID_CHARACTERS_MAX],
             client_host=f"/{context.peer.host}",
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,

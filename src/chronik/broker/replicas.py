@@ -24,6 +24,7 @@ from chronik.files import FileCache
 from chronik.ids import format_id
 from chronik.log.files.synced import SyncedOffsets
 from chronik.log.partition import PartitionLog
+from chronik.log.producers import ProducerLimit
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
@@ -70,6 +71,7 @@ class Replicas:
         self._unknown: dict[bytes, str] = {}
         self._recent_room = RecentRoom()
         self._uncommitted = NodeUncommitted()
+        self._producer_limit = ProducerLimit()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
         self.removals: Final = Removals(cache, self._set_aside, self._may_be_back)
@@ -336,6 +338,7 @@ class Replicas:
             self._clock,
             self._synced_offsets.get(*key),
             lower_recovery_point=lambda offset: self._synced_offsets.lower(*key, offset),
+            producer_limit=self._producer_limit,
         )
         if log.missing_from is not None:
             self._report_damage(replica, log)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from chronik.configs.keys import TOPIC_KEYS, ConfigKey, Scope
 from chronik.configs.known import broker_key
 from chronik.errors import ConfigError
+from chronik.limits import CONFIG_NAME_CHARACTERS_MAX
+from chronik.metadata.handlers.configs import CONFIG_KEYS_MAX, checked_configs
+from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -46,6 +49,20 @@ def check_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) -> No
         )
     for key in keys:
         _check_value(key, wanted[key.name], ErrorCode.INVALID_REQUEST)
+
+
+def check_sizes(changed: Collection[str], after: Mapping[str, str]) -> None:
+    """Raise INVALID_CONFIG for a change that names too much, or leaves too much behind for one resource."""
+    if len(changed) > CONFIG_KEYS_MAX:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{len(changed)} configs in one change; at most {CONFIG_KEYS_MAX}")
+    for name in changed:
+        if len(name) > CONFIG_NAME_CHARACTERS_MAX:
+            told = f"The config name {name[:20]}… has {len(name)} characters; at most {CONFIG_NAME_CHARACTERS_MAX}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, told)
+    try:
+        checked_configs(after)
+    except Rejected as rejected:
+        raise KafkaError(rejected.code, rejected.message) from None
 
 
 def check_static(name: str, value: str) -> None:

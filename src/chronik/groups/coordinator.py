@@ -34,6 +34,7 @@ from chronik.groups.requests import (
     TopicPartition,
 )
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.metadata.commands.groups import DeleteOffsets, OffsetKey
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.stores.store import Acks
@@ -70,6 +71,8 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         if refusal is not None:
             return JoinResult(refusal, request.member_id)
         group = self._custody.get(request.group_id, tenure)
+        if group is None and len(request.group_id) > GROUP_ID_CHARACTERS_MAX:
+            return JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if group is None and request.member_id != UNKNOWN_MEMBER:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         growth = size_of_join(request) if group is None else group.growth_of_join(request)

@@ -32,6 +32,7 @@ from chronik.groups.events import CommitAsked, OffsetsStored
 from chronik.groups.machines import GroupMachine, is_full
 from chronik.groups.requests import NO_GENERATION, UNKNOWN_MEMBER, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from chronik.limits import GROUP_ID_CHARACTERS_MAX
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.groups import (
     CommitOffset,
@@ -131,6 +132,8 @@ class Offsets:
             return [refusal] * len(offsets)
         errors = [refusal_of_offset(offset, self._config) for offset in offsets]
         accepted = tuple(offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE)
+        if not accepted:
+            return errors
         command = StageOffsets(group_id, transactional_id, began_index, accepted, self._clock.now_ms(), tenure.epoch)
         outcomes = iter(await self._proposals.outcomes(group_id, command, len(accepted)))
         return [error or next(outcomes) for error in errors]
@@ -153,6 +156,8 @@ class Offsets:
             )
         if generation >= 0:
             return ErrorCode.GROUP_ID_NOT_FOUND
+        if len(group_id) > GROUP_ID_CHARACTERS_MAX:
+            return ErrorCode.INVALID_GROUP_ID
         # The commit creates a group without members.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(custody, self._store.image) else None
 

@@ -6,10 +6,12 @@ Pure: the log asks before it appends, tells after it appended, and stores the sn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import msgspec
 
 from chronik.crc import crc32c
+from chronik.limits import PRODUCERS_PER_NODE_MAX
 from chronik.log.transactions import StoredTransactions, Transactions
 from chronik.protocol.batch import BatchHeader, next_sequence
 from chronik.protocol.control_records import TransactionMarker
@@ -21,6 +23,9 @@ BATCHES_KEPT = 5
 
 # Kafka sets no limit but expiry; a client that keeps asking for new producer ids must not fill the memory (~1 kB each).
 PRODUCERS_MAX = 100_000
+
+# What the partitions that remember most forget at once when a node remembers too many: a hundredth of the limit.
+RECOUNTED_SHARE = 100
 
 # Those with open transactions are never forgotten. If they are many, one that may be is looked for bit by bit.
 EVICTION_LOOKS = 100
@@ -62,11 +67,45 @@ SNAPSHOT_VERSION = 2
 VERSIONS_READ = (1, SNAPSHOT_VERSION)
 
 
-class ProducerStates:
-    __slots__ = ("_producers", "transactions")
+class ProducerLimit:
+    """A limit on the number of producers that all partitions of a node remember together.
 
-    def __init__(self) -> None:
+    It counts additions only, and walks over the partitions when those reach the limit: so a partition that forgets
+    producers, or is deleted, need not report it. Then it makes the partitions that remember most forget a share of
+    their producers, so that the next walk is far enough away.
+    """
+
+    def __init__(self, producers_max: int = PRODUCERS_PER_NODE_MAX) -> None:
+        self._producers_max = producers_max
+        self._partitions: WeakSet[ProducerStates] = WeakSet()
+        self._counted = 0
+        """At least as many as are remembered."""
+
+    def add(self, states: ProducerStates, count: int = 1) -> None:
+        """Count producers that a partition remembers from now on."""
+        self._partitions.add(states)
+        self._counted += count
+        if self._counted > self._producers_max:
+            self._recount()
+
+    def _recount(self) -> None:
+        partitions = list(self._partitions)
+        self._counted = sum(map(len, partitions))
+        kept_max = self._producers_max - self._producers_max // RECOUNTED_SHARE
+        while partitions and self._counted > kept_max:
+            largest = max(partitions, key=len)
+            forgotten = largest.forget_idle(min(self._counted - kept_max, -(-len(largest) // 2)))
+            self._counted -= forgotten
+            if not forgotten:  # all of its producers have open transactions
+                partitions.remove(largest)
+
+
+class ProducerStates:
+    __slots__ = ("__weakref__", "_limit", "_producers", "transactions")
+
+    def __init__(self, limit: ProducerLimit | None = None) -> None:
         self._producers: dict[int, Producer] = {}
+        self._limit = limit or ProducerLimit()
         self.transactions = Transactions()
 
     def __len__(self) -> int:
@@ -131,6 +170,7 @@ class ProducerStates:
         """Notes that the batch was appended at `base_offset`. A control batch comes with its `marker`."""
         # Taken out and put back at the end, so that they stay in order of activity.
         producer = self._producers.pop(header.producer_id, None)
+        is_new = producer is None
         if producer is None or header.producer_epoch != producer.epoch:
             coordinator_epoch = UNKNOWN if producer is None else producer.coordinator_epoch
             producer = Producer(header.producer_epoch, [], now_ms, coordinator_epoch=coordinator_epoch)
@@ -157,18 +197,27 @@ class ProducerStates:
             if _distance(producer, header.last_sequence) > INT32_MAX // 2:  # long before they begin anew
                 producer.gapless_from = producer.batches[0].first_sequence
         if len(self._producers) > PRODUCERS_MAX:
-            self._evict()
+            self.forget_idle(len(self._producers) - PRODUCERS_MAX)
+        if is_new:
+            self._limit.add(self)
 
-    def _evict(self) -> None:
-        """Forgets those that have been idle longest. Whoever has a transaction open goes to the queue's end instead, so
-        that the next look begins after it."""
-        for _ in range(EVICTION_LOOKS):
-            if len(self._producers) <= PRODUCERS_MAX:
-                return
+    def forget_idle(self, count: int) -> int:
+        """Forget up to `count` producers that have been idle longest, and return how many were forgotten.
+
+        A producer with an open transaction moves to the end of the queue instead, so that the next call begins after
+        it.
+        """
+        forgotten = 0
+        for _ in range(min(count + EVICTION_LOOKS - 1, len(self._producers))):
+            if forgotten == count:
+                break
             producer_id = next(iter(self._producers))
             producer = self._producers.pop(producer_id)
             if producer_id in self.transactions.open:
                 self._producers[producer_id] = producer
+            else:
+                forgotten += 1
+        return forgotten
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets producers that have not written for `expiration_ms`."""
@@ -188,7 +237,7 @@ class ProducerStates:
         return crc.to_bytes(_CRC_BYTES, "big") + body
 
     @classmethod
-    def decode(cls, data: bytes, offset: int) -> ProducerStates | None:
+    def decode(cls, data: bytes, offset: int, limit: ProducerLimit | None = None) -> ProducerStates | None:
         """Returns the states in a snapshot taken at `offset`; None when it is damaged."""
         body = data[_CRC_BYTES:]
         if int.from_bytes(data[:_CRC_BYTES], "big") != crc32c(body):
@@ -199,10 +248,12 @@ class ProducerStates:
             return None
         if snapshot.version not in VERSIONS_READ or snapshot.offset != offset:
             return None
-        states = cls()
+        states = cls(limit)
         states._producers = snapshot.producers
         if snapshot.transactions is not None:
             states.transactions = Transactions.restored(snapshot.transactions)
+        if states._producers:
+            states._limit.add(states, len(states._producers))
         return states
 
 

@@ -9,7 +9,7 @@ from chronik.files import Buffer, FileCache, read_file
 from chronik.log.aborted import ROW_BYTES
 from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
-from chronik.log.producers import ProducerStates
+from chronik.log.producers import ProducerLimit, ProducerStates
 from chronik.log.segment import Segment
 from chronik.log.sync import Unsynced
 from chronik.protocol.batch import BatchHeader
@@ -27,10 +27,19 @@ SNAPSHOTS_KEPT = 2
 
 
 class ProducerMemory:
-    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_folder", "_offsets", "_unsynced", "states")
+    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_folder", "_limit", "_offsets", "_unsynced", "states")
 
-    def __init__(self, cache: FileCache, folder: str, clock: Clock, unsynced: Unsynced, present: Iterable[str]) -> None:
-        self.states = ProducerStates()
+    def __init__(
+        self,
+        cache: FileCache,
+        folder: str,
+        clock: Clock,
+        unsynced: Unsynced,
+        present: Iterable[str],
+        limit: ProducerLimit | None = None,
+    ) -> None:
+        self._limit = limit or ProducerLimit()
+        self.states = ProducerStates(self._limit)
         self._cache = cache
         self._folder = folder
         self._clock = clock
@@ -106,16 +115,17 @@ class ProducerMemory:
     def forget(self) -> None:
         for offset in list(self._offsets):
             self._remove(offset)
-        self.states = ProducerStates()
+        self.states = ProducerStates(self._limit)
 
     def _newest(self, compacted_offset: int) -> tuple[ProducerStates, int]:
         while self._offsets:
             offset = self._offsets[-1]
-            states = ProducerStates.decode(read_file(self._cache.files, self._path(offset)) or b"", offset)
+            stored = read_file(self._cache.files, self._path(offset)) or b""
+            states = ProducerStates.decode(stored, offset, self._limit)
             if states is not None and (offset >= compacted_offset or not states.transactions.open):
                 return states, offset
             self._remove(offset)
-        return ProducerStates(), 0
+        return ProducerStates(self._limit), 0
 
     def _remove(self, offset: int) -> None:
         self._offsets.remove(offset)

@@ -11,7 +11,7 @@ from chronik.files import FileCache, FileSystem
 from chronik.log.config import LogConfig
 from chronik.log.files import names
 from chronik.log.files.offset_file import OffsetFile, OffsetMarks
-from chronik.log.producers import ProducerStates
+from chronik.log.producers import ProducerLimit, ProducerStates
 from chronik.log.recovery import Recovered, recover
 from chronik.log.segments import Segments
 from chronik.log.snapshots import ProducerMemory
@@ -53,6 +53,7 @@ class StoredLog:
         clock: Clock,
         lower_recovery_point: Callable[[int], None],
         recovered: Recovered,
+        producer_limit: ProducerLimit | None = None,
     ) -> None:
         """Use `open`."""
         self.folder = folder
@@ -72,7 +73,7 @@ class StoredLog:
         self._lower_recovery_point = lower_recovery_point
         self._unsynced = Unsynced(cache, clock)
         self._segments = Segments(cache, folder, self._unsynced, recovered.segments)
-        self._producers = ProducerMemory(cache, folder, clock, self._unsynced, recovered.names)
+        self._producers = ProducerMemory(cache, folder, clock, self._unsynced, recovered.names, producer_limit)
         self._marks = OffsetMarks(
             recovered.start_file, OffsetFile(files, f"{folder}/{names.COMPACTED}"), recovered.log_start_offset
         )
@@ -90,14 +91,16 @@ class StoredLog:
         recovery_point: int = 0,
         *,
         lower_recovery_point: Callable[[int], None] = _cannot_lower,
+        producer_limit: ProducerLimit | None = None,
     ) -> Self:
         """Recovers the folder and returns its log; a folder that does not exist is an empty log and costs nothing.
 
         `recovery_point` is the synced offset that was last recorded (see `SyncedOffsets`). `lower_recovery_point` must
-        have recorded a lower one durably when it returns.
+        have recorded a lower one durably when it returns. Logs with the same `producer_limit` share it; without one the
+        log has its own.
         """
         recovered = recover(files, cache, folder, recovery_point, config.index_interval_bytes)
-        log = cls(files, cache, folder, config, clock, lower_recovery_point, recovered)
+        log = cls(files, cache, folder, config, clock, lower_recovery_point, recovered, producer_limit)
         if recovered.names:
             log._marks.load(log.log_start_offset, log.log_end_offset)
             log._reload_producers()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Final, Protocol
 
+from chronik.broker.requests.client_allowances import Client, ClientAllowances
 from chronik.clock import Clock
 from chronik.coordination.coordinator import Coordinator
 from chronik.coordination.proposals import ImageStore
 from chronik.coordination.tenure import ALONE, Tenure
+from chronik.limits import (
+    GROUP_ID_CHARACTERS_MAX,
+    TRANSACTIONAL_ID_CHARACTERS_MAX,
+    TRANSACTIONAL_IDS_PER_CLIENT_MAX,
+)
 from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransaction, ReleaseCommits, TransactionPartition
 from chronik.metadata.delta import Delta
 from chronik.metadata.names import TRANSACTIONS_TOPIC
@@ -20,6 +27,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
 from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
 from chronik.transactions.machine import TransactionMachine, WriteMarkers
+
+logger = logging.getLogger("chronik.transactions")
 
 CHANGES_AT_ONCE_MAX: Final = 10
 """Transactions that one command changes, at most, but for a topic's deletion: with more, all are looked through."""
@@ -85,6 +94,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         self._markers = markers
         self._config = config or TransactionConfig()
         self._transactions = StoredTransactions(store, clock)
+        self._new_ids = ClientAllowances(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
         self._sending: set[asyncio.Task[None]] = set()
         self._hold_seen = 0, 0.0
         """The hold of commits that was last met here, and when it was first met."""
@@ -108,12 +118,20 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         timeout_ms: int,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = NO_PRODUCER,
+        client: Client | None = None,
     ) -> Given:
+        """Give the producer of a transactional id its producer id and the next epoch.
+
+        `client` is charged for a new transactional id. Returns INVALID_REQUEST for a new id that is too long, and
+        POLICY_VIOLATION if the cluster or the client has too many. Ids that exist are always accepted, however long
+        they are: an earlier version may have stored them.
+        """
         if not 0 < timeout_ms <= self._config.timeout_ms_max:
             return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        image = self._store.image
-        if transactional_id not in image.transactions and len(image.transactions) >= TRANSACTIONAL_IDS_MAX:
-            return Given(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if transactional_id not in self._store.image.transactions:
+            refusal = self._refusal_of_new_id(transactional_id, client)
+            if refusal is not None:
+                return Given(refusal)
 
         async def ask(fresh: int) -> Given:
             machine = self._find(transactional_id, may_be_new=True)
@@ -124,6 +142,30 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             )
 
         return await self._with_producer_id(ask)
+
+    def _refusal_of_new_id(self, transactional_id: str, client: Client | None) -> ErrorCode | None:
+        if len(transactional_id) > TRANSACTIONAL_ID_CHARACTERS_MAX:
+            return ErrorCode.INVALID_REQUEST
+        tenure = self._custody.claim(transactional_id)
+        if isinstance(tenure, ErrorCode):
+            return tenure
+        if len(self._store.image.transactions) >= TRANSACTIONAL_IDS_MAX:
+            logger.warning(
+                "transactional id %r rejected: the cluster has %d already; lower transactional.id.expiration.ms to "
+                "remove unused ones sooner",
+                transactional_id,
+                TRANSACTIONAL_IDS_MAX,
+            )
+            return ErrorCode.POLICY_VIOLATION
+        if client is not None and not self._new_ids.take(client, self._clock.monotonic()):
+            logger.warning(
+                "transactional id %r rejected: principal=%s host=%s created %d within transactional.id.expiration.ms",
+                transactional_id,
+                *client,
+                TRANSACTIONAL_IDS_PER_CLIENT_MAX,
+            )
+            return ErrorCode.POLICY_VIOLATION
+        return None
 
     async def add(
         self,
@@ -136,6 +178,9 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         machine = self._find(transactional_id)
         if isinstance(machine, ErrorCode):
             return machine
+        image = self._store.image
+        if any(len(group) > GROUP_ID_CHARACTERS_MAX and group not in image.groups for group in groups):
+            return ErrorCode.INVALID_GROUP_ID
         if partitions and self._store.image.transaction_partition_count + len(partitions) > PARTITIONS_MAX:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         given = await self._custody.ask(

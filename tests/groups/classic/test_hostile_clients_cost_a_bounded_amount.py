@@ -12,6 +12,8 @@ from chronik.groups.classic.roster import Member, Roster, size_of
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX
 from chronik.groups.requests import JoinRequest, LeavingMember
+from chronik.limits import GROUP_ID_CHARACTERS_MAX, GROUP_INSTANCE_ID_CHARACTERS_MAX, GROUP_PROTOCOL_CHARACTERS_MAX
+from chronik.metadata.commands.groups import UpdateConsumerGroup
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.join_group import JoinGroupResponse
@@ -33,7 +35,7 @@ def test_a_member_id_can_be_told_to_the_client_however_long_its_names_are(letter
         names = letter * (STRING_LETTERS_MAX // len(letter.encode()))
         async with started(MemoryStore()) as coordinator:
             given = await coordinator.join(long_request(names, None))
-            static = await coordinator.join(long_request("c", names))
+            static = await coordinator.join(long_request("c", letter * GROUP_INSTANCE_ID_CHARACTERS_MAX))
         assert (given.error, static.error) == (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.NONE)
         for member_id in (given.member_id, static.member_id):
             encode_response(1, 4, JoinGroupResponse(protocol_name="", member_id=member_id))
@@ -63,10 +65,11 @@ def test_protocols_of_nothing_count_too() -> None:
 
 
 def test_protocol_names_count_as_what_a_member_brings() -> None:
-    largest = MEMBER_BYTES_MAX - size_of((("range", b""), ("", b"")))
+    name = "n" * GROUP_PROTOCOL_CHARACTERS_MAX
+    largest = MEMBER_BYTES_MAX - size_of((("range", b""), (name, b"")))
     accepted = join_request("g")
     for extra, refusal in ((0, None), (1, ErrorCode.INVALID_REQUEST)):
-        protocols = (("range", b""), ("n" * (largest + extra), b""))
+        protocols = (("range", bytes(largest + extra)), (name, b""))
         request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
         assert refusal_of_join(request, CONFIG) is refusal
 
@@ -119,6 +122,21 @@ def test_commits_under_invented_group_ids_end_at_the_limit(monkeypatch: pytest.M
         refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert errors == [ErrorCode.NONE, ErrorCode.NONE, refused, ErrorCode.NONE]
         assert sorted(store.image.groups) == ["a", "b"]
+
+    run(story)
+
+
+def test_group_id_above_the_length_limit_is_rejected_unless_it_exists() -> None:
+    async def story() -> None:
+        stored = "y" * 30_000
+        store = MemoryStore()
+        await store.propose(UpdateConsumerGroup(stored, "", 0, None, None, "Empty", (), 0))  # by an earlier version
+        async with started(store) as coordinator:
+            for group_id, error in (("x" * (GROUP_ID_CHARACTERS_MAX + 1), ErrorCode.INVALID_GROUP_ID), (stored, None)):
+                joined = await coordinator.join(join_request(group_id))
+                assert joined.error is (error or ErrorCode.MEMBER_ID_REQUIRED)
+                assert await commit_offsets(coordinator, group_id) == [error or ErrorCode.NONE]
+            assert list(store.image.groups) == [stored]
 
     run(story)
 

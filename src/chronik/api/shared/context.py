@@ -10,6 +10,7 @@ import msgspec
 from chronik.admin.topics import TopicAdmin
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.broker.replicas import Replicas
+from chronik.broker.requests.client_allowances import ClientAllowances
 from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.producer_ids import ProducerIds
@@ -21,6 +22,7 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.tenure import Coordinators
 from chronik.exchange import Hurry, Outbox, Peer
 from chronik.groups.coordinator import GroupCoordinator
+from chronik.limits import PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.apis import APIS
@@ -62,6 +64,11 @@ class Services(msgspec.Struct):
     openings: Openings = msgspec.field(default_factory=Openings)
     topic_bytes: TopicBytes = msgspec.field(default_factory=TopicBytes)
     samples: Samples = msgspec.field(default_factory=Samples)
+    producer_id_allowances: ClientAllowances = msgspec.field(
+        default_factory=lambda: ClientAllowances(
+            PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_CLIENT_MAX / PRODUCER_IDS_PER_SECOND
+        )
+    )
     authorizer: Authorizer | None = None
     """Without one everybody may do everything."""
     outbox: Outbox = msgspec.field(default_factory=Outbox)

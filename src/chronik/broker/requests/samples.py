@@ -11,7 +11,8 @@ import asyncio
 import msgspec
 
 from chronik.ids import new_id
-from chronik.limits import SAMPLE_BYTES_MAX, SAMPLES_ASKED_MAX
+from chronik.limits import PIPELINE_NAME_CHARACTERS_MAX, SAMPLE_BYTES_MAX, SAMPLES_ASKED_MAX
+from chronik.metadata.names import name_fault
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -46,6 +47,10 @@ class Samples:
     async def ask(self, pipeline: str, topic: str, rows: int, wait_s: float) -> bytes:
         """Returns the driver's answer. Raises REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE, and
         NOT_LEADER_OR_FOLLOWER when this node stops, as `take` does."""
+        _check_pipeline(pipeline)
+        fault = name_fault(topic)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if self._has_stopped:
             raise _stopped()
         if len(self._questions) >= SAMPLES_ASKED_MAX:
@@ -65,6 +70,7 @@ class Samples:
 
     async def take(self, pipeline: str, wait_s: float) -> Question | None:
         """Gives the oldest question that no driver has; None if there is none in this time."""
+        _check_pipeline(pipeline)
         if self._has_stopped:
             raise _stopped()
         question = self._next(pipeline)
@@ -103,6 +109,12 @@ class Samples:
             if its_pipeline == pipeline and not driver.done():
                 driver.set_result(None)
                 return
+
+
+def _check_pipeline(name: str) -> None:
+    if len(name) > PIPELINE_NAME_CHARACTERS_MAX:
+        told = f"A pipeline's name has at most {PIPELINE_NAME_CHARACTERS_MAX} characters, not {len(name)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
 
 
 def _stopped() -> KafkaError:

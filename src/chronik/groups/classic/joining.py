@@ -22,6 +22,7 @@ from chronik.groups.config import (
 )
 from chronik.groups.events import JoinAsked
 from chronik.groups.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult, SyncResult
+from chronik.limits import GROUP_INSTANCE_ID_CHARACTERS_MAX, GROUP_PROTOCOL_CHARACTERS_MAX, GROUP_PROTOCOLS_MAX
 from chronik.protocol.errors import ErrorCode
 
 
@@ -31,7 +32,12 @@ def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | No
         return ErrorCode.INVALID_GROUP_ID
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
-    if size_of(request.protocols) > MEMBER_BYTES_MAX:
+    if len(request.protocols) > GROUP_PROTOCOLS_MAX or size_of(request.protocols) > MEMBER_BYTES_MAX:
+        return ErrorCode.INVALID_REQUEST
+    if len(request.group_instance_id or "") > GROUP_INSTANCE_ID_CHARACTERS_MAX:
+        return ErrorCode.INVALID_REQUEST
+    words = (request.protocol_type, *(name for name, _ in request.protocols))
+    if any(len(word) > GROUP_PROTOCOL_CHARACTERS_MAX for word in words):
         return ErrorCode.INVALID_REQUEST
     return None
 

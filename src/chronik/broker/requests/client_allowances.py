@@ -1,0 +1,33 @@
+"""Limits on the number of ids that one client creates, by token buckets."""
+
+from __future__ import annotations
+
+from chronik.exchange import Peer
+from chronik.security.quotas.buckets import Buckets
+
+Client = tuple[str, str]
+"""A principal and the address that it connects from."""
+
+
+def client_of(peer: Peer) -> Client:
+    return str(peer.principal), peer.host
+
+
+class ClientAllowances:
+    """A token bucket for each client.
+
+    A client may take `count` tokens at once, and gets them back evenly over `seconds`. So it never holds more than
+    twice `count` ids that expire after `seconds`.
+    """
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._rate = count / seconds
+        self._buckets: Buckets[Client] = Buckets(seconds)
+
+    def take(self, client: Client, now: float) -> bool:
+        """Take one token. Returns False if the client has none left."""
+        bucket = self._buckets.of(client, self._rate, now)
+        if bucket.held < 1:
+            return False
+        bucket.held -= 1
+        return True

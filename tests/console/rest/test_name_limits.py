@@ -1,0 +1,48 @@
+"""The admin API reaches the handlers of the Kafka APIs, so that the same limits apply to the names that it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chronik.limits import CONFIG_NAME_CHARACTERS_MAX, GROUP_ID_CHARACTERS_MAX, HOST_CHARACTERS_MAX
+from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
+from tests.api.guarded import GuardedNode
+from tests.console.rest.asking import Browser
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "most"),
+    [
+        ("POST", "/users", {"name": "NAME", "password": "correct horse", "iterations": 4096}, USER_NAME_CHARACTERS_MAX),
+        ("PATCH", "/configs", {"set": {"NAME": "value"}}, CONFIG_NAME_CHARACTERS_MAX),
+        ("POST", "/nodes", {"id": 7, "host": "NAME", "port": 1, "dry_run": True}, HOST_CHARACTERS_MAX),
+    ],
+)
+def test_name_one_above_its_limit_is_rejected(
+    node: GuardedNode, root: Browser, method: str, path: str, body: Any, most: int
+) -> None:
+    assert root.ask(method, path, named(body, "x" * most)).status in (200, 201)
+    before = node.services.image.applied_index
+    rejected = root.ask(method, path, named(body, "x" * (most + 1)))
+    assert is_rejected(rejected.status, rejected.json), rejected
+    assert node.services.image.applied_index == before
+
+
+def test_group_id_above_its_limit_is_rejected(node: GuardedNode, root: Browser) -> None:
+    assert root.post("/topics", {"name": "t", "partitions": 1}).status == 200
+    rejected = root.post(f"/groups/{'g' * (GROUP_ID_CHARACTERS_MAX + 1)}/offsets", {"topics": ["t"], "to": "earliest"})
+    assert rejected.status in (400, 404, 409), rejected
+    assert not node.services.image.groups
+
+
+def is_rejected(status: int, answer: Any) -> bool:
+    """Plans that cannot be carried out are answered with 200 and the reason."""
+    return 400 <= status < 500 or bool(answer.get("refused"))
+
+
+def named(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {name if key == "NAME" else key: named(each, name) for key, each in value.items()}
+    return name if value == "NAME" else value

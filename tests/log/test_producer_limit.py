@@ -1,0 +1,96 @@
+"""The limit on the producers that all partitions of a node remember together."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.limits import PRODUCERS_PER_NODE_MAX
+from chronik.log.config import LogConfig
+from chronik.log.partition import PartitionLog
+from chronik.log.producers import ProducerLimit, ProducerStates
+from chronik.protocol.batch import BatchHeader, parse_header
+
+from .world import World, batch
+
+HEADER = parse_header(batch(b"x", producer_id=1, sequence=0))
+LIMIT = 100
+
+
+def header_of(producer_id: int) -> BatchHeader:
+    return HEADER._replace(producer_id=producer_id)
+
+
+def fill(states: ProducerStates, producers: range) -> None:
+    for producer_id in producers:
+        states.update(header_of(producer_id), producer_id, 0)
+
+
+def test_partitions_remember_producers_up_to_the_limit_and_no_more() -> None:
+    limit = ProducerLimit(LIMIT)
+    first, second = ProducerStates(limit), ProducerStates(limit)
+    fill(first, range(LIMIT // 2))
+    fill(second, range(LIMIT // 2))
+    assert len(first) + len(second) == LIMIT
+    fill(second, range(LIMIT, LIMIT + 1000))
+    assert len(first) + len(second) <= LIMIT
+    assert len(first) >= LIMIT // 2 - 1, "the partition that remembers most forgets first"
+    assert second.get(LIMIT + 999) is not None
+    assert second.get(LIMIT) is None
+
+
+@pytest.mark.slow
+def test_default_limit_holds_for_all_partitions_together() -> None:
+    limit, snapshot = ProducerLimit(), ProducerStates()
+    fill(snapshot, range(PRODUCERS_PER_NODE_MAX // 4))
+    stored = snapshot.encode(7)
+    partitions: list[ProducerStates] = []
+    for number in range(1, 6):
+        loaded = ProducerStates.decode(stored, 7, limit)
+        assert loaded is not None
+        partitions.append(loaded)
+        remembered = sum(map(len, partitions))
+        assert remembered <= PRODUCERS_PER_NODE_MAX
+        assert number > 4 or remembered == number * len(snapshot), "nothing is forgotten below the limit"
+
+
+def test_producers_of_a_partition_that_is_gone_do_not_count() -> None:
+    limit = ProducerLimit(LIMIT)
+    for _ in range(5):
+        gone = ProducerStates(limit)
+        fill(gone, range(LIMIT // 2))
+        del gone
+    states = ProducerStates(limit)
+    fill(states, range(LIMIT))
+    assert len(states) == LIMIT
+
+
+def test_producers_with_open_transactions_are_never_forgotten() -> None:
+    limit = ProducerLimit(LIMIT)
+    states = ProducerStates(limit)
+    transactional = parse_header(batch(b"x", producer_id=1, sequence=0, transactional=True))
+    assert transactional.is_transactional
+    for producer_id in range(LIMIT + 20):
+        states.update(transactional._replace(producer_id=producer_id), producer_id, 0)
+    fill(states, range(1000, 1010))
+    assert all(states.get(producer_id) is not None for producer_id in range(LIMIT + 20))
+
+
+def test_producers_read_from_snapshots_count() -> None:
+    limit = ProducerLimit(LIMIT)
+    large = ProducerStates()
+    fill(large, range(LIMIT))
+    snapshots = [ProducerStates.decode(large.encode(7), 7, limit) for _ in range(3)]
+    assert sum(len(states) for states in snapshots if states is not None) <= LIMIT
+    assert all(snapshots)
+
+
+def test_logs_of_a_node_share_the_limit() -> None:
+    world = World()
+    limit = ProducerLimit(LIMIT)
+    logs = [
+        PartitionLog.open(world.files, world.cache, f"topics/{name}", LogConfig(), world.clock, producer_limit=limit)
+        for name in "ab"
+    ]
+    for log in logs:
+        fill(log.producers, range(LIMIT))
+    assert sum(len(log.producers) for log in logs) <= LIMIT
