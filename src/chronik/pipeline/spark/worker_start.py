@@ -14,7 +14,10 @@ import os
 import runpy
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ANSWER_SECONDS_MAX = 120.0
 """For the JVM's answer to the secret; only a JVM that has stopped does not send it."""
@@ -57,7 +60,7 @@ def hand_over(connection: socket.socket) -> None:
     """Let pyspark's first connection to the JVM be this one."""
     import pyspark.util
 
-    connect_and_authenticate = pyspark.util.local_connect_and_auth
+    connect_and_authenticate: Callable[..., tuple[Any, ...]] = pyspark.util.local_connect_and_auth
     unused = [connection]
 
     def local_connect_and_auth(conn_info: str | int | None, auth_secret: str | None) -> tuple[Any, ...]:
