@@ -12,13 +12,12 @@ COMPILED := .tools/.compiled
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
 	@echo "make quick   the tests that start no processes, but the pipeline's, in under a minute; fetches nothing but Python packages"
-	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
-	@echo "make test-again  those that failed, if they are few, once more and alone: what fails twice is no accident"
+	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central); retries up to $(FEW) failed tests alone, once"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
 	@echo "make bench-peers     Chronik beside Apache Kafka (Maven Central), one node and three: ratios, JSON and plots into docs/"
@@ -98,7 +97,7 @@ quick: $(READY) $(COMPILED)
 
 # A run of all tests starts a thousand Python processes: what one of them has compiled the others need not compile again,
 # whatever the environment says of bytecode.
-quick test test-again long $(COMPILED): export PYTHONDONTWRITEBYTECODE =
+quick test long $(COMPILED): export PYTHONDONTWRITEBYTECODE =
 
 # Once, in two halves: in a fresh clone every worker would compile every test.
 $(COMPILED): | $(READY)
@@ -109,17 +108,12 @@ $(COMPILED): | $(READY)
 # More workers than processors, since tests of clusters wait for most of their time, and as many as all lanes have room for:
 # so each of them begins at once. Who runs beside whom: tests/lanes.py
 WORKERS ?= 5
+# On a shared machine a test may fail because something stalled. Up to FEW failed tests are run again, each alone, and
+# reported by name; what fails twice, or fails with many others, fails the run: tests/retries.py
+FEW ?= 8
 test: $(READY) $(CLIENTS) $(PACKAGING) $(SCHEMATHESIS) $(COMPILED)
 	@echo "== tests"
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
-
-# On a machine that is shared something stalls now and then; what fails again when it is alone, or fails with many others, is
-# broken. Both are told: the first run's failures stand above.
-FEW := 8
-test-again: $(READY)
-	@echo "== those that failed, once more"
-	@$(BIN)/python -c 'import json, sys; n = len(json.load(open(".pytest_cache/v/cache/lastfailed"))); sys.exit(n > $(FEW) and f"{n} tests failed")'
-	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --retry-failed $(FEW)
 
 # The tests that have a full count are those that ask tests/long.py for it, by themselves or through the browser of the console. ROOM narrows them: make long ROOM=tests/log
 ROOM ?= tests

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import retries, tiers
 from tests.jvms import make_spark_short_lived
 from tests.lanes import (  # noqa: F401 - hooks
     pytest_collection_modifyitems,
@@ -18,12 +19,21 @@ from tests.lanes import (  # noqa: F401 - hooks
     pytest_sessionstart,
     pytest_xdist_make_scheduler,
 )
-from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; commands that are started inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 make_spark_short_lived()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.pytest_addoption(parser)
+    retries.pytest_addoption(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tiers.pytest_configure(config)
+    retries.pytest_configure(config)
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ SECTIONS: Final = {
     "replication": "bench.cluster.replication:measure_replication",
     "catch-up": "bench.cluster.catch_up:measure_catch_up",
     "metadata": "bench.cluster.metadata:measure_metadata",
+    "visibility": "bench.cluster.visibility:measure_visibility",
     "commands": "bench.cluster.commands:measure_commands",
     "commits": "bench.cluster.commits:measure_commits",
     "single-commits": "bench.cluster.commits:measure_single_commits",

@@ -95,6 +95,12 @@ def answer_to(connection: socket.socket, word: bytes, seconds: float = ANSWER_SE
     return connection.recv(len(word))
 
 
+def seconds_for_answer(connection: socket.socket) -> float:
+    start = time.monotonic()
+    answer_to(connection, b"c")
+    return time.monotonic() - start
+
+
 @pytest.mark.slow
 @needs_network
 def test_what_is_dropped_is_silence_and_arrives_when_it_is_over(network: Network) -> None:
@@ -143,9 +149,9 @@ def test_a_slow_line_delays_each_way(network: Network) -> None:
             began = time.monotonic()
             answer_to(connection, b"b")
             assert time.monotonic() - began >= 0.6
-        began = time.monotonic()
-        answer_to(connection, b"c")
-        assert time.monotonic() - began < 0.6
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while seconds_for_answer(connection) >= 0.6:  # a busy machine may delay some answers, but not all
+            assert time.monotonic() < deadline, "the line is still slow"
 
 
 @pytest.mark.slow

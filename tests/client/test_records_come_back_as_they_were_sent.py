@@ -143,11 +143,11 @@ def test_a_producer_and_a_consumer_outlive_a_crash_of_the_broker(chronik_broker_
         producer = Producer(cluster)
         consumer = Consumer(cluster, {TopicPartition("t", 0): 0})
         producer.send("t", [OutgoingRecord(b"before")])
-        assert [record.value for record in consumer.poll(5)] == [b"before"]
+        assert [record.value for record in consumer.poll(30)] == [b"before"]
         broker.kill()
         broker.restart()
         producer.send("t", [OutgoingRecord(b"after")])
-        assert [record.value for record in consumer.poll(5)] == [b"after"]
+        assert [record.value for record in consumer.poll(30)] == [b"after"]
     assert values(broker, "t") == [b"before", b"after"]
 
 
@@ -158,7 +158,7 @@ def test_reading_begins_in_the_middle_of_a_batch(chronik_broker: Broker, chronik
         consumer = Consumer(cluster, {partition: 7})
         assert [record.value for record in consumer.read_until({partition: 9})] == [b"7", b"8"]
         consumer.positions[partition] = 9
-        assert [record.value for record in consumer.poll(5)] == [b"9"]
+        assert [record.value for record in consumer.poll(30)] == [b"9"]
         assert consumer.positions == {partition: 10}
         assert consumer.poll(0) == []
 

@@ -19,7 +19,7 @@ from .issuing import Issuer
 from .running import Clients
 from .securing import GuardedBroker
 
-CONNECT_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -11,43 +10,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.cluster import Cluster
 from chronik.testing.plugin import ClusterFactory
+from tests.cluster.topic_views import metadata_of, topics_of, wait_until_all_have
 from tests.long import count
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
 TOPICS = count(400, 3000)
-
-
-def metadata_of(node: ClusterNode) -> MetadataResponse:
-    """What this very node answers."""
-    with RawClient(node.bootstrap) as client:
-        return client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
-
-
-def topics_of(node: ClusterNode) -> dict[str, Any]:
-    return {
-        topic.name or "": (topic.topic_id, [partition.leader_id for partition in topic.partitions])
-        for topic in metadata_of(node).topics
-    }
-
-
-def wait_until_all_have(cluster: Cluster, *names: str) -> dict[str, Any]:
-    """All nodes have the topics, with the same ids and leaders."""
-
-    def missing() -> str | None:
-        views = [topics_of(node) for node in cluster.live]
-        for view in views:
-            absent = [name for name in names if name not in view]
-            if absent:
-                return f"{absent[:3]} and {len(absent)} in all are missing somewhere"
-        return None if all(view == views[0] for view in views) else "the nodes differ"
-
-    cluster.wait_until(missing, "every node has the topics")
-    return topics_of(cluster.live[0])
 
 
 def test_a_topic_created_through_any_node_is_on_every_node(chronik_cluster_factory: ClusterFactory) -> None:
@@ -98,8 +69,11 @@ def test_system_topics_exist_once_and_every_node_names_the_same_leaders(
     assert {leader for leaders in spread for leader in leaders} == {1, 2, 3}
 
 
-def test_3000_topics_are_on_every_node_and_after_a_restart(chronik_cluster_factory: ClusterFactory) -> None:
-    """Made in one request, by ten at once, and by a hundred at once."""
+def test_topics_created_by_requests_to_every_node_are_on_every_node_and_after_a_restart(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    """Send CreateTopics to all three nodes, while admin clients send it to the controller alone (see
+    `test_3000_topics.py`): in one request, over ten connections, and over a hundred."""
     cluster = chronik_cluster_factory(replication_factor=3)
     made = [name for threads in (1, 10, 100) for name in make_topics(cluster, threads)]
     assert len(made) == 3 * TOPICS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +33,20 @@ class Admin:
         }
         with self._client(bootstrap) as client:
             client.create_topics(wanted, validate_only=validate_only)
+
+    def create_topics_by_threads(
+        self, bootstrap: str, topics: list[str], threads: int, partitions: int, replication_factor: int
+    ) -> None:
+        """Create one topic per request, from `threads` threads that have an admin client each."""
+        wanted = {"num_partitions": partitions, "replication_factor": replication_factor}
+
+        def create(names: list[str]) -> None:
+            with self._client(bootstrap) as client:
+                for name in names:
+                    client.create_topics({name: wanted})
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(create, [topics[first::threads] for first in range(threads)]))
 
     def list_topics(self, bootstrap: str) -> list[str]:
         with self._client(bootstrap) as client:

@@ -13,6 +13,7 @@ import pytest
 from chronik.pipeline.spark import connect, runtime
 from chronik.pipeline.spark.connect import ServerFailed, ensure_server, running_server, stop_server
 from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
+from chronik.pipeline.spark.python import worker_python
 from tests.jvms import QUICK_TO_START
 from tests.pipeline.spark_cluster import SparkCluster
 
@@ -117,7 +118,9 @@ def test_what_the_user_chose_for_a_cluster_stays(monkeypatch: pytest.MonkeyPatch
     assert "SPARK_HOME" not in on_cluster
     assert "PYSPARK_PYTHON" not in on_cluster
     here = runtime.environment("local[2]", given)
-    assert here["PYSPARK_PYTHON"] == sys.executable
+    assert here["PYSPARK_PYTHON"] == worker_python()
+    later = runtime.environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
+    assert later["PYSPARK_PYTHON"] == sys.executable, "executors elsewhere do not have the launcher"
 
 
 def test_a_local_session_needs_no_name_that_resolves() -> None:

@@ -5,6 +5,7 @@
 const readline = require('readline')
 const { Kafka, logLevel } = require('kafkajs')
 const kafkajsVersion = require('kafkajs/package.json').version
+const { administration } = require('./admin')
 const { codecTypes, installCodecs } = require('./codecs')
 const { secured } = require('./secured')
 const { transactions } = require('./transactions')
@@ -155,7 +156,7 @@ const capabilities = () => ({
 })
 
 const commands = {
-  capabilities, produce, consume, join, member, commit, leave, ...transactions(kafka, toMessage), ...secured,
+  capabilities, produce, consume, join, member, commit, leave, ...administration(kafka), ...transactions(kafka, toMessage), ...secured,
 }
 
 async function answer({ id, command, arguments: given }) {

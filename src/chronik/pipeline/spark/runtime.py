@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chronik.pipeline.spark.home import private_spark_home, pyspark_folder
 from chronik.pipeline.spark.java import find_java, spark_java_home
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, chosen_master, is_connect, is_local
+from chronik.pipeline.spark.python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,8 @@ COMMON = {
     # Tables are partitioned by the day in UTC: a session in another zone would cut days elsewhere.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A worker that is forked on a busy machine may take more than the 15 s that Spark gives it to authenticate.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
@@ -34,10 +37,14 @@ def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.enviro
     if not given.get("SPARK_HOME"):
         variables["SPARK_HOME"] = str(private_spark_home(pyspark_folder()))
     # Without it workers run whatever `python3` is on PATH. On this machine only ours is right; a cluster's own may be
-    # elsewhere, and only the user knows.
-    if is_local(master) or not given.get("PYSPARK_PYTHON"):
-        variables["PYSPARK_PYTHON"] = sys.executable
-    variables["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # elsewhere, and only the user knows. The launcher is on this machine alone.
+    launcher = worker_python()
+    if is_local(master):
+        variables["PYSPARK_PYTHON"] = variables["PYSPARK_DRIVER_PYTHON"] = launcher
+    else:
+        if given.get("PYSPARK_PYTHON") in (None, "", launcher):  # the launcher: of an earlier, local session
+            variables["PYSPARK_PYTHON"] = sys.executable
+        variables["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Spark's own scripts are for bash, and call some twenty small programs.
     path = given.get("PATH", os.defpath)
     variables["PATH"] = path if shutil.which("bash", path=path) else os.pathsep.join([path, os.defpath])

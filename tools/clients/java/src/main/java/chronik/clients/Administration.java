@@ -7,6 +7,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -38,6 +41,7 @@ final class Administration {
     static void register(Map<String, Main.Command> commands) {
         Map<String, AdminCommand> all = new TreeMap<>();
         all.put("create_topics", Administration::createTopics);
+        commands.put("create_topics_by_threads", Administration::createTopicsByThreads);
         all.put("list_topics", (admin, arguments) -> admin.listTopics().names().get());
         all.put("describe_topics", Administration::describeTopics);
         all.put("describe_topic_partitions", Administration::describeTopicPartitions);
@@ -62,10 +66,14 @@ final class Administration {
     }
 
     private static Admin client(String bootstrap) {
-        return CLIENTS.computeIfAbsent(bootstrap, server -> Admin.create(Map.of(
-                "bootstrap.servers", server,
+        return CLIENTS.computeIfAbsent(bootstrap, Administration::newClient);
+    }
+
+    private static Admin newClient(String bootstrap) {
+        return Admin.create(Map.of(
+                "bootstrap.servers", bootstrap,
                 "default.api.timeout.ms", REQUEST_TIMEOUT_MS,
-                "request.timeout.ms", REQUEST_TIMEOUT_MS)));
+                "request.timeout.ms", REQUEST_TIMEOUT_MS));
     }
 
     private static Object createTopics(Admin admin, JsonNode arguments) throws Exception {
@@ -73,6 +81,37 @@ final class Administration {
         arguments.get("topics").fields().forEachRemaining(each -> topics.add(newTopic(each.getKey(), each.getValue())));
         boolean validateOnly = arguments.path("validate_only").asBoolean(false);
         return admin.createTopics(topics, new CreateTopicsOptions().validateOnly(validateOnly)).all().get();
+    }
+
+    /** Creates one topic per request, from threads that have an admin client each. */
+    private static Object createTopicsByThreads(JsonNode arguments) throws Exception {
+        String bootstrap = arguments.get("bootstrap").asText();
+        List<String> names = Wire.texts(arguments.get("topics"));
+        int threads = arguments.get("threads").asInt();
+        int partitions = arguments.get("partitions").asInt();
+        short replicationFactor = (short) arguments.get("replication_factor").asInt();
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        try {
+            List<Future<?>> running = new ArrayList<>();
+            for (int first = 0; first < threads; first++) {
+                int start = first;
+                running.add(pool.submit(() -> {
+                    try (Admin admin = newClient(bootstrap)) {
+                        for (int index = start; index < names.size(); index += threads) {
+                            NewTopic topic = new NewTopic(names.get(index), partitions, replicationFactor);
+                            admin.createTopics(List.of(topic)).all().get();
+                        }
+                    }
+                    return null;
+                }));
+            }
+            for (Future<?> each : running) {
+                each.get();
+            }
+        } finally {
+            pool.shutdownNow();
+        }
+        return null;
     }
 
     private static NewTopic newTopic(String name, JsonNode fields) {

@@ -1,0 +1,122 @@
+"""The time until every node lists a new topic, created by a request or automatically, through each node in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from bench.cluster.figures import Figure, Plan
+from bench.cluster.nodes import connections, running_cluster
+from chronik.bench.clients import unique_name
+from chronik.bench.cluster_pipes import Pipe, open_pipes, run_on_best_loop
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import Latency
+from chronik.client.connection import Connection
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.protocol.schema import Request, Response
+
+TOPICS: Final = 300
+"""Created in each round, a third of them through each node."""
+
+LISTED_MS_MAX: Final = 1000.0
+"""The specification's limit."""
+
+POLL_SECONDS: Final = 0.001
+LISTED_SECONDS_MAX: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Seconds until a node listed a topic, one value per topic and node."""
+
+    after_request: list[float] = field(default_factory=list)
+    after_response: list[float] = field(default_factory=list)
+    """0 for a node that listed the topic before the response to the creating request arrived."""
+
+
+def measure_visibility(plan: Plan) -> list[Figure]:
+    """Measure explicitly created and auto-created topics on one cluster."""
+    with running_cluster(plan) as cluster, connections(cluster.live) as opened:
+        created = [measure_delays(opened, TOPICS, creation) for _ in range(plan.rounds)]
+        produced = [measure_delays(opened, TOPICS, auto_creation) for _ in range(plan.rounds)]
+    return [
+        *_figures("created topic listed by every node", [Latency.of(each.after_request) for each in created]),
+        Figure(
+            "the same after the response to CreateTopics, max, ms",
+            [Latency.of(each.after_response).max_ms for each in created],
+            below=LISTED_MS_MAX,
+        ),
+        *_figures("auto-created topic listed by every node", [Latency.of(each.after_request) for each in produced]),
+    ]
+
+
+def creation(topic: str) -> Request:
+    """Return a request that creates the topic explicitly."""
+    return CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=-1)])
+
+
+def auto_creation(topic: str) -> Request:
+    """Return the request by which a producer's first record creates the topic."""
+    return MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+
+
+def measure_delays(opened: Sequence[Connection], topics: int, request_for: Callable[[str], Request]) -> Delays:
+    """Create topics one after another, each through the next node, while every node is polled for it.
+
+    Raises:
+        BenchFailed: a node rejected the request, or did not list a topic within LISTED_SECONDS_MAX.
+    """
+    return run_on_best_loop(_measure(opened, topics, request_for))
+
+
+async def _measure(opened: Sequence[Connection], topics: int, request_for: Callable[[str], Request]) -> Delays:
+    prefix = unique_name("visible")
+    delays = Delays()
+    async with open_pipes(opened) as creating, open_pipes(opened) as polling:
+        for number in range(topics):
+            topic = f"{prefix}-{number}"
+            start = time.perf_counter()
+            response = creating[number % len(creating)].send(request_for(topic))
+            polls = [asyncio.create_task(_listed_at(pipe, topic)) for pipe in polling]
+            _check(await response)
+            responded = time.perf_counter()
+            for listed in await asyncio.gather(*polls):
+                delays.after_request.append(listed - start)
+                delays.after_response.append(max(0.0, listed - responded))
+    return delays
+
+
+async def _listed_at(pipe: Pipe, topic: str) -> float:
+    """Return the time at which this node's answer names a leader for every partition of the topic."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    deadline = time.perf_counter() + LISTED_SECONDS_MAX
+    while time.perf_counter() < deadline:
+        response = await pipe.send(request)
+        now = time.perf_counter()
+        assert isinstance(response, MetadataResponse)
+        (answer,) = response.topics
+        if answer.error_code == ErrorCode.NONE and all(each.leader_id >= 0 for each in answer.partitions):
+            return now
+        await asyncio.sleep(POLL_SECONDS)
+    raise BenchFailed(f"a node did not list topic {topic} within {LISTED_SECONDS_MAX:g} s")
+
+
+def _check(response: Response) -> None:
+    """Raise BenchFailed if CreateTopics failed; Metadata reports a topic under creation as an error."""
+    if isinstance(response, CreateTopicsResponse):
+        for topic in response.topics:
+            if topic.error_code:
+                raise BenchFailed(f"topic {topic.name} was not created: {ErrorCode(topic.error_code).name}")
+
+
+def _figures(what: str, rounds: list[Latency]) -> list[Figure]:
+    return [
+        Figure(f"{what}, p50, ms", [each.p50_ms for each in rounds]),
+        Figure(f"{what}, p99, ms", [each.p99_ms for each in rounds]),
+        Figure(f"{what}, max, ms", [each.max_ms for each in rounds], below=LISTED_MS_MAX),
+    ]
