@@ -153,12 +153,20 @@ def encoded(operation: Operation, found: Any, *headers: tuple[str, str]) -> Http
 
 
 def _check_origin(request: HttpRequest) -> None:
-    """Refuses what a page of another site makes a browser send. Raises Refusal."""
+    """Reject a request that a browser sends on behalf of another site's page. Raises Refusal."""
     origin = request.header(b"origin")
-    if origin and urlsplit(origin).netloc.lower() != request.host.lower():
+    if origin and _authority(origin) != request.host.lower():
         raise Refusal(HTTPStatus.FORBIDDEN, "requests of other sites' pages are refused")
     if request.header(b"sec-fetch-site") == "cross-site":
         raise Refusal(HTTPStatus.FORBIDDEN, "requests of other sites' pages are refused")
+
+
+def _authority(origin: str) -> str | None:
+    """Return the host and port of an Origin header, or None if it is not a valid URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # for example an unclosed bracket: "http://["
+        return None
 
 
 def _check_content(operation: Operation, request: HttpRequest) -> None:
