@@ -94,19 +94,20 @@ def test_users_wait_for_their_level() -> None:
     levels.refuse_above(AlterScramUser("a"), levels.SECURITY)
 
 
-def test_strangers_are_taken_for_the_commonest_of_users() -> None:
+def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> None:
     world = World()
     table = world.image.users
-    assert table.commonest_shape(SHA_256) is None
+    assert table.shape_at(SHA_256, 0.5) is None
     assert table.commonest_mechanism() is None
+    common, rare = Shape(8192, 4, True), Shape(4096, 8, False)
     world.accept(AlterScramUser("a", (keys(iterations=8192, salt=b"abc1"),)))
     world.accept(AlterScramUser("b", (keys(iterations=8192, salt=b"abc2"),)))
     world.accept(AlterScramUser("c", (keys(salt=bytes(8)), keys(SHA_512))))
-    assert table.commonest_shape(SHA_256) == Shape(8192, 4, True)
+    assert [table.shape_at(SHA_256, position) for position in (0.0, 0.33, 0.34, 0.999)] == [rare, rare, common, common]
     assert table.commonest_mechanism() == SHA_256
     world.accept(AlterScramUser("a", remove=(SHA_256,)))
     world.accept(AlterScramUser("b", remove=(SHA_256,)))
-    assert table.commonest_shape(SHA_256) == Shape(4096, 8, False)
+    assert {table.shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
     assert table.commonest_mechanism() == SHA_512
 
 
