@@ -3,15 +3,16 @@ to say so."""
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
 from chronik.console.connection import Caller
 from chronik.console.door import Door
 from chronik.console.http import BadRequest, HttpRequest
+from chronik.console.rest.login_attempts import LoginAttempts, TooManyAttempts
 from chronik.console.rest.node_side import NodeSide
 from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.sessions import Sessions, token_in
@@ -26,10 +27,9 @@ BASIC: Final = "basic "
 CHALLENGE: Final = ("WWW-Authenticate", "Chronik-Session")
 """Not Basic, which would make browsers ask for a password in a window of their own."""
 
-FAILURES_REMEMBERED_SECONDS: Final = 300.0
-ADDRESSES_MAX: Final = 1000
-DELAY_SECONDS_MAX: Final = 5.0
-"""Who has failed often waits so long before the next try is looked at."""
+TOKEN_USER: Final = ""
+"""The user name under which attempts to guess the node's http_token are counted."""
+TOO_MANY: Final = "too many login attempts are waiting: try again later"
 
 
 class Identity:
@@ -43,9 +43,7 @@ class Identity:
             clock,
             lambda: configs.broker_int("connection.failed.authentication.delay.ms"),
         )
-        self._known: dict[tuple[str, str], tuple[Principal, object]] = {}
-        self._failures: dict[str, tuple[int, float]] = {}
-        """By address: how many, and when the last was."""
+        self._attempts = LoginAttempts(self._now)
         self.sessions: Final = Sessions(self._now, self._proof)
 
     def close(self) -> None:
@@ -73,6 +71,9 @@ class Identity:
         try:
             self._door.check("", request.authorization, has_certificate=caller.has_certificate)
         except BadRequest:
+            if request.authorization:
+                await self._attempts.delay_failure(caller.host, TOKEN_USER)
+                self._log_failure(caller, TOKEN_USER)
             return None
         return ANONYMOUS
 
@@ -82,42 +83,42 @@ class Identity:
             return await self._by_password(name, password, caller)
         if self._door.is_open or caller.has_certificate:
             return ANONYMOUS
-        await self._wait_after_failures(caller.host)
-        try:
-            self._door.check("", f"Bearer {password}")
-        except BadRequest:
-            self._failed(caller, name)
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "the token is wrong") from None
+
+        async def is_right() -> bool:
+            try:
+                self._door.check("", f"Bearer {password}")
+            except BadRequest:
+                return False
+            return True
+
+        if not await self._attempt(caller, TOKEN_USER, is_right):
+            self._log_failure(caller, name)
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "the token is wrong")
         return ANONYMOUS
+
+    async def _attempt(self, caller: Caller, name: str, is_right: Callable[[], Awaitable[bool]]) -> bool:
+        """Raises Refusal."""
+        try:
+            return await self._attempts.run(caller.host, name, is_right)
+        except (Disconnect, TooManyAttempts):
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, TOO_MANY) from None
 
     async def _by_password(self, name: str, password: str, caller: Caller) -> Principal:
         """Raises Refusal: the same for a user that does not exist, and after the same time."""
-        await self._wait_after_failures(caller.host)
         session = self._authenticator.session(lambda: (PLAIN,), lambda mechanism: 0)
         session.handshake(PLAIN, 1, self._now())
         message = b"\0".join((b"", name.encode("utf-8", "replace"), password.encode("utf-8", "replace")))
-        try:
+
+        async def is_right() -> bool:
             answer = await self._authenticator.answer(session, Peer(caller.host, 0, 0), message)
-        except Disconnect:
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many others log in at the moment") from None
-        if answer.error is not None or session.principal is None:
-            self._failed(caller, name)
+            return answer.error is None and session.principal is not None
+
+        if not await self._attempt(caller, name, is_right) or session.principal is None:
+            self._log_failure(caller, name)
             raise Refusal(HTTPStatus.UNAUTHORIZED, "the name or the password is wrong")
-        self._failures.pop(caller.host, None)
         return session.principal
 
-    async def _wait_after_failures(self, host: str) -> None:
-        count, last = self._failures.get(host, (0, 0.0))
-        if count and self._now() - last < FAILURES_REMEMBERED_SECONDS:
-            await asyncio.sleep(min(DELAY_SECONDS_MAX, 0.05 * 2 ** min(count - 1, 10)))
-
-    def _failed(self, caller: Caller, name: str) -> None:
-        count, last = self._failures.pop(caller.host, (0, 0.0))
-        if self._now() - last > FAILURES_REMEMBERED_SECONDS:
-            count = 0
-        if len(self._failures) >= ADDRESSES_MAX:
-            del self._failures[next(iter(self._failures))]
-        self._failures[caller.host] = count + 1, self._now()
+    def _log_failure(self, caller: Caller, name: str) -> None:
         audit.login_refused(Peer(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
 
 
