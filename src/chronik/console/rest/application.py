@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from chronik.console.connection import Caller
+from chronik.console.connection import Caller, Prepared
 from chronik.console.door import Door
 from chronik.console.http import BadRequest, HttpRequest, HttpResponse
 from chronik.console.rest.call import Call
@@ -31,11 +31,13 @@ from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
 from chronik.console.rest.streams import Streams
 from chronik.console.web.assets import Assets
 from chronik.errors import ChronikError
-from chronik.principals import ANONYMOUS
+from chronik.principals import ANONYMOUS, Principal
 from chronik.protocol.permissions import CLUSTER_NAME, ResourceType
 from chronik.protocol.permissions import Operation as Right
 
 logger = logging.getLogger("chronik.console")
+
+T = TypeVar("T")
 
 THREADS: Final = 8
 """They wait more than they work. Each is made when it is first needed."""
@@ -72,14 +74,16 @@ class RestApplication:
         self.identity.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> None:
-        """Raises BadRequest."""
-        if not self.side.asks_who:
-            raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected Authorization: Bearer, and this node's http_token")
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> Principal:
+        """Authenticate a client that asks for a page with neither token nor certificate. Raises BadRequest."""
         try:
             who = await self.identity.who(request, caller)
         except Refusal as error:
             raise BadRequest(error.status, str(error)) from None
+        if not self.side.asks_who:
+            if who is None:
+                raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected Authorization: Bearer, and this node's http_token")
+            return who
         if who is None:
             raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected a login, a token or a certificate")
         authorizer = self.side.services.authorizer
@@ -87,13 +91,19 @@ class RestApplication:
             allows = authorizer.allows(who, caller.host, Right.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
             if not allows:
                 raise BadRequest(HTTPStatus.FORBIDDEN, f"{who} may not describe the cluster")
+        return who
 
-    async def answer(self, request: HttpRequest, body: bytes, caller: Caller) -> HttpResponse:
-        """Never raises."""
+    async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
+        """Route and authenticate a request before its body is read. Never raises."""
         if self._assets.knows(request.path):
-            return self._assets.answer(request)
+            return Prepared(self.identity.principal_of_session(request), self._assets.answer(request))
+        prepared = await self._guarded(request, self._prepare(request, caller))
+        return prepared if isinstance(prepared, Prepared) else Prepared(None, prepared)
+
+    async def _guarded(self, request: HttpRequest, answering: Awaitable[T]) -> T | HttpResponse:
+        """Return what is awaited, or the response to a request that fails."""
         try:
-            return await self._answer(request, body, caller)
+            return await answering
         except WrongMethod as error:
             return refused(error, ("Allow", error.allowed))
         except Refusal as error:
@@ -105,26 +115,48 @@ class RestApplication:
             told = "this operation is broken; the node's log says why"
             return refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, told))
 
-    async def _answer(self, request: HttpRequest, body: bytes, caller: Caller) -> HttpResponse:
+    async def _prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
+        """Raises Refusal."""
         if not request.target.startswith(f"{BASE}/"):
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such page; there are / and {BASE}/openapi.json")
         _check_origin(request)
         operation, path = find(request.method, request.target)
-        who = None if operation.is_open else await self.identity.who(request, caller)
-        if who is None and not operation.is_open:
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "log in first")
+        if operation.is_open:
+            who = self.identity.principal_of_session(request)
+        else:
+            who = await self.identity.who(request, caller)
+            if who is None:
+                raise Refusal(HTTPStatus.UNAUTHORIZED, "log in first")
         _check_content(operation, request)
         asked = read_query(operation, request.query)
+        principal = ANONYMOUS if operation.is_open or who is None else who
+
+        async def answer(body: bytes) -> HttpResponse:
+            found = await self._guarded(request, self._answer(request, caller, operation, path, asked, principal, body))
+            assert isinstance(found, HttpResponse)
+            return found
+
+        return Prepared(who, answer=answer)
+
+    async def _answer(
+        self,
+        request: HttpRequest,
+        caller: Caller,
+        operation: Operation,
+        path: dict[str, Any],
+        asked: msgspec.Struct,
+        principal: Principal,
+        body: bytes,
+    ) -> HttpResponse:
         given = read_body(operation, body)
+        what = given if given is not None else asked
         function = await _function(operation)
-        principal = who or ANONYMOUS
         if inspect.iscoroutinefunction(function):
             call = AsyncCall(self.side, self.loop, principal, caller.host, path, changes=operation.changes)
             call.application, call.request, call.caller = self, request, caller
-            found = await function(call, given if given is not None else asked)
+            found = await function(call, what)
             return found if isinstance(found, HttpResponse) else encoded(operation, found)
         plain = Call(self.side, self.loop, principal, caller.host, path, changes=operation.changes)
-        what = given if given is not None else asked
         if operation.events is not None:
             self.streams.check_room()
             made = await self.in_thread(function, plain, what)

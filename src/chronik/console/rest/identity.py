@@ -59,9 +59,13 @@ class Identity:
         """What is kept of the passwords of a user: none, once they have none."""
         return None if principal == ANONYMOUS else dict(self._side.services.image.users.of(principal.name))
 
+    def principal_of_session(self, request: HttpRequest) -> Principal | None:
+        """Return the principal of the request's session cookie, or None if it has no valid one."""
+        return self.sessions.find(token_in(request.header(b"cookie")))
+
     async def who(self, request: HttpRequest, caller: Caller) -> Principal | None:
         """Returns None for somebody who has not said so, and would have to. Raises Refusal for a wrong password."""
-        known = self.sessions.find(token_in(request.header(b"cookie")))
+        known = self.principal_of_session(request)
         if known is not None:
             return known
         if self._side.asks_who:
