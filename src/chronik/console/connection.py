@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast, runtime_checkable
 import msgspec
 
 from chronik.addresses import network_of, normalized
+from chronik.console.accounts import Account, account_of
 from chronik.console.body_budget import BodyBudget, OverBudget
 from chronik.console.door import OPEN_TO_ALL, Door
 from chronik.console.http import (
@@ -40,9 +41,6 @@ logger = logging.getLogger("chronik.console")
 
 CONNECTIONS_SHARE_OF_ACCOUNT: Final = 4
 """An account may have a quarter of the connections."""
-
-Account = Principal | str
-"""The principal of an authenticated request; the client's network (see `addresses`) if it has no name."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
@@ -336,7 +334,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _identify(self, principal: Principal | None) -> None:
         """Record whose request it is: the only place where the account of a request is decided."""
-        self.account = self.network if principal == ANONYMOUS else principal
+        self.account = None if principal is None else account_of(principal, self._caller.host)
         self._listener.identified(self)
 
     def _answer(self, request: HttpRequest, body: bytes, prepared: Prepared | None) -> None:

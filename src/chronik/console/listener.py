@@ -51,7 +51,7 @@ class HttpListener:
         is_shut = bool(token) or asks_who or (tls is not None and tls.knows_certificates)
         self.door = Door(token, is_open=self.local_only and not is_shut)
         self.application = application
-        self.bodies: Final[BodyBudget[HttpConnection]] = BodyBudget(self.limits.bodies_bytes)
+        self.bodies: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.scheme: Final = "http" if tls is None else "https"
         self._tls = tls

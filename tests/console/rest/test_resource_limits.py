@@ -176,7 +176,7 @@ def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -
         each.start()
     try:
         node.until(lambda: sent > 600)
-        statuses = []
+        statuses: list[int] = []
         began = time.monotonic()
         while time.monotonic() - began < 5.0 or len(statuses) < 5:
             statuses.append(log_in_from(node, "127.0.0.9", user="mallory").status)

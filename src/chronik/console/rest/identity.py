@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Final
 
 from chronik.console.connection import Caller
 from chronik.console.door import Door
 from chronik.console.http import BadRequest, HttpRequest
+from chronik.console.rest.access import (
+    SESSION_ENDED,
+    Access,
+    AccessWatches,
+    Authentication,
+    Right,
+    permission_lost,
+)
 from chronik.console.rest.login_attempts import LoginAttempts, TooManyAttempts
 from chronik.console.rest.node_side import NodeSide
 from chronik.console.rest.refusals import Refusal
@@ -26,6 +35,9 @@ from chronik.security.sasl.users import KnownUsers
 BASIC: Final = "basic "
 CHALLENGE: Final = ("WWW-Authenticate", "Chronik-Session")
 """Not Basic, which would make browsers ask for a password in a window of their own."""
+
+EXPIRY_SECONDS_AFTER: Final = 0.1
+"""How long after a session's expiry a stream of it is checked: the loop's timers may be a little early."""
 
 TOKEN_USER: Final = ""
 """The user name under which attempts to guess the node's http_token are counted."""
@@ -44,7 +56,10 @@ class Identity:
             lambda: configs.broker_int("connection.failed.authentication.delay.ms"),
         )
         self._attempts = LoginAttempts(self._now)
-        self.sessions: Final = Sessions(self._now, self._proof)
+        self._watches = AccessWatches()
+        self.sessions: Final = Sessions(self._now, self._proof, self._watches.recheck)
+        self.when_acls_change: Final = self._watches.when_acls_change
+        side.services.store.subscribe(self._watches.follow)
 
     def close(self) -> None:
         self._authenticator.close()
@@ -59,18 +74,43 @@ class Identity:
         """What is kept of the passwords of a user: none, once they have none."""
         return None if principal == ANONYMOUS else dict(self._side.services.image.users.of(principal.name))
 
+    @contextmanager
+    def watch(self, authentication: Authentication, host: str, right: Right | None) -> Iterator[Access]:
+        """Watch the access of a response in progress: its authentication, and the right that it needs, if any."""
+        session = authentication.session
+        seconds_max = self.sessions.seconds_left(session) + EXPIRY_SECONDS_AFTER if session else None
+        with self._watches.watch(lambda: self._why_ended(authentication, host, right), seconds_max) as access:
+            yield access
+
+    def _why_ended(self, authentication: Authentication, host: str, right: Right | None) -> Refusal | None:
+        principal = authentication.principal
+        if authentication.session:
+            is_valid = self.sessions.find(authentication.session) == principal
+        else:
+            is_valid = authentication.credentials == self._proof(principal)
+        if not is_valid:
+            return Refusal(HTTPStatus.UNAUTHORIZED, SESSION_ENDED)
+        authorizer = self._side.services.authorizer
+        if right is not None and authorizer is not None and not authorizer.allows(principal, host, *right):
+            return permission_lost(principal, right)
+        return None
+
     def principal_of_session(self, request: HttpRequest) -> Principal | None:
         """Return the principal of the request's session cookie, or None if it has no valid one."""
         return self.sessions.find(token_in(request.header(b"cookie")))
 
-    async def who(self, request: HttpRequest, caller: Caller) -> Principal | None:
-        """Returns None for somebody who has not said so, and would have to. Raises Refusal for a wrong password."""
+    async def authenticate(self, request: HttpRequest, caller: Caller) -> Authentication | None:
+        """Return how the request is authenticated, or None if it brings nothing that could authenticate it. Raises
+        Refusal for a wrong password."""
         known = self.principal_of_session(request)
         if known is not None:
-            return known
+            return Authentication(known, session=token_in(request.header(b"cookie")))
         if self._side.asks_who:
             if request.authorization.lower().startswith(BASIC):
-                return await self._by_password(*_name_and_password(request.authorization[len(BASIC) :]), caller)
+                name, password = _name_and_password(request.authorization[len(BASIC) :])
+                credentials = self._proof(Principal(USER, name))  # before the check, which takes time
+                principal = await self._by_password(name, password, caller)
+                return Authentication(principal, credentials=credentials)
             return None
         try:
             self._door.check("", request.authorization, has_certificate=caller.has_certificate)
@@ -79,7 +119,7 @@ class Identity:
                 await self._attempts.delay_failure(caller.host, TOKEN_USER)
                 self._log_failure(caller, TOKEN_USER)
             return None
-        return ANONYMOUS
+        return Authentication(ANONYMOUS, credentials=self._proof(ANONYMOUS))
 
     async def log_in(self, name: str, password: str, caller: Caller) -> Principal:
         """Raises Refusal."""

@@ -95,7 +95,7 @@ class LoginAttempts:
     def _delay(self, failures: _Failures | None) -> float:
         if failures is None or not failures.count or self._now() - failures.last > REMEMBERED_SECONDS:
             return 0.0
-        return min(DELAY_SECONDS_MAX, DELAY_SECONDS_FIRST * 2 ** min(failures.count - 1, 10))
+        return min(DELAY_SECONDS_MAX, DELAY_SECONDS_FIRST * 2.0 ** min(failures.count - 1, 10))
 
     def _pair(self, network: str, user: str) -> _Pair:
         key = network, _short(user)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
+from chronik.addresses import network_of
 from chronik.clock import Clock
 from chronik.exchange import Peer
 from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeysUnavailable
@@ -113,7 +114,7 @@ class Authenticator:
         if isinstance(asked, Derive):
             assert isinstance(machine, PlainServer)
             made = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
-            return machine.derived(await self._work.do(host, made))
+            return machine.derived(await self._work.do(network_of(host), made))
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
             return Failure("no keys of tokens are set up")
@@ -122,11 +123,11 @@ class Authenticator:
     async def _token(self, host: str, validate: Callable[[], ValidToken | TokenRefused]) -> ValidToken | TokenRefused:
         """Waits for keys here, if it has to, and not in one of the few threads: others come through meanwhile."""
         try:
-            return await self._token_work.do(host, validate)
+            return await self._token_work.do(network_of(host), validate)
         except KeysAwaited as awaited:
             await _done(awaited.reading)
         try:
-            return await self._token_work.do(host, validate)
+            return await self._token_work.do(network_of(host), validate)
         except KeysAwaited as awaited:
             return TokenRefused(str(awaited))
 
