@@ -82,14 +82,29 @@ def test_networks_with_one_connection_each_lose_the_least_recently_active() -> N
 
 
 def test_unauthenticated_newcomer_never_evicts_an_authenticated_stream() -> None:
-    slots: Slots[Holder] = Slots(4, 4)
-    streams = [opened(slots, "good", is_busy=True)[0] for _ in range(4)]
+    slots: Slots[Holder] = Slots(3, 3)
+    streams = [opened(slots, "good", is_busy=True)[0] for _ in range(3)]
     for stream in streams:
         assert slots.identify(stream, "User:alice") is None
     newcomer, victim = opened(slots, "other")
     assert victim is newcomer
-    streams[2].is_busy = False
-    assert opened(slots, "other")[1] is streams[2]
+    streams[1].is_busy = False
+    assert opened(slots, "other")[1] is streams[1]
+
+
+def test_streams_of_many_accounts_leave_slots_to_logins() -> None:
+    slots: Slots[Holder] = Slots(16, 4)
+    closed = []
+    for number in range(16):
+        stream, _ = opened(slots, f"network-{number}", is_busy=True)
+        victim = slots.identify(stream, f"User:{number % 4}")
+        if victim is not None:
+            slots.close(victim)
+            closed.append(victim)
+    assert len(slots) == 12
+    assert len(closed) == 4
+    logins = [opened(slots, "home", is_busy=True)[0] for _ in range(4)]
+    assert all(login in slots for login in logins)
 
 
 def test_account_with_too_many_connections_loses_one_of_its_own() -> None:

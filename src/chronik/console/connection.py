@@ -93,13 +93,21 @@ class Prepared(msgspec.Struct, frozen=True):
     """Returns the response to a request with this body, if `response` is None. Never raises."""
 
 
+class Viewer(msgspec.Struct, frozen=True):
+    """A client that may look at a page."""
+
+    principal: Principal
+    is_allowed: Callable[[], bool]
+    """Says whether it still may, while the page is being sent."""
+
+
 class Application(Protocol):
     """What is behind all paths but those of `Pages`: see `chronik.console.rest.application`."""
 
     async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
         """Route and authenticate a request before its body is read. Never raises."""
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> Principal:
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
         """Authenticate a client that asks for a page with neither token nor certificate. Raises BadRequest."""
 
 
@@ -153,6 +161,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """The account of the latest request; None until one is authenticated."""
         self._pieces: Iterator[bytes] | None = None
         """What is left of the page under way."""
+        self._viewer: Viewer | None = None
+        """Who has logged in to look at that page."""
         self._task: asyncio.Task[None] | None = None
         """The answer under way, if it takes time."""
         self._keeps_alive = True
@@ -340,6 +350,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _answer(self, request: HttpRequest, body: bytes, prepared: Prepared | None) -> None:
         """Raises BadRequest."""
         listener = self._listener
+        self._viewer = None
         listener.heard_of(self)
         self._abort_after(listener.limits.silence_seconds)
         application = listener.application
@@ -375,7 +386,8 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     async def _show_to_logged_in(self, application: Application, request: HttpRequest) -> None:
         try:
-            self._identify(await application.check_looking(request, self._caller))
+            self._viewer = await application.check_looking(request, self._caller)
+            self._identify(self._viewer.principal)
         except BadRequest:
             self._identify(None)
             raise
@@ -436,6 +448,10 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _send_piece(self) -> bool:
         assert self._pieces is not None
+        if self._viewer is not None and not self._viewer.is_allowed():
+            logger.debug("a page broke off: %s is no longer allowed to see it", self._viewer.principal)
+            self.abort()
+            return False
         try:
             piece = next(self._pieces, b"")
         except Exception:  # a line in the log, not the end of a node; without its end the peer knows it is not whole

@@ -2,12 +2,13 @@
 
 Unauthenticated connections are counted by client network, authenticated ones by account. A client with many connections
 loses one of its own; an authenticated connection that is serving a request is never closed for an unauthenticated one.
+A part of the slots is left to unauthenticated connections, since every login starts with one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +22,10 @@ class SlotHolder(Hashable, Protocol):
 T = TypeVar("T", bound=SlotHolder)
 
 
+UNAUTHENTICATED_SHARE: Final = 4
+"""A quarter of the slots is left to unauthenticated connections."""
+
+
 class _Slot(msgspec.Struct, eq=False):
     network: str
     account: Hashable | None = None
@@ -30,6 +35,7 @@ class _Slot(msgspec.Struct, eq=False):
 class Slots(Generic[T]):
     def __init__(self, slots_max: int, per_account_max: int) -> None:
         self._max = slots_max
+        self._authenticated_max = max(1, slots_max - slots_max // UNAUTHENTICATED_SHARE)
         self._per_account_max = per_account_max
         self._slots: dict[T, _Slot] = {}
         """All connections, the least recently active first; so are the groups."""
@@ -53,7 +59,7 @@ class Slots(Generic[T]):
 
     def identify(self, connection: T, account: Hashable | None) -> T | None:
         """Record which account the connection's latest request belongs to; None if it is unauthenticated. Return the
-        connection to close if the account has too many."""
+        connection to close if the account, or all accounts together, have too many."""
         slot = self._slots.get(connection)
         if slot is None:
             return None
@@ -63,9 +69,13 @@ class Slots(Generic[T]):
         group = self._group(slot)
         group.pop(connection, None)
         group[connection] = None
-        if account is None or len(group) <= self._per_account_max:
+        if account is None:
             return None
-        others = [each for each in group if each is not connection]
+        if len(group) <= self._per_account_max:
+            if sum(map(len, self._authenticated.values())) <= self._authenticated_max:
+                return None
+            group = max(self._authenticated.values(), key=len)
+        others = [each for each in group if each is not connection] or [connection]
         return next((each for each in others if not each.is_busy), others[0])
 
     def use(self, connection: T) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chronik.console.connection import Caller, Prepared
+from chronik.console.connection import Caller, Prepared, Viewer
 from chronik.console.door import Door
 from chronik.console.http import BadRequest, HttpRequest, HttpResponse
 from chronik.console.rest.access import Authentication, events_while_allowed, result_while_allowed
@@ -36,7 +36,7 @@ from chronik.console.rest.streams import Streams, error_event
 from chronik.console.web.assets import Assets
 from chronik.errors import ChronikError
 from chronik.exchange import Disconnect
-from chronik.principals import ANONYMOUS, Principal
+from chronik.principals import ANONYMOUS
 from chronik.protocol.permissions import CLUSTER_NAME, ResourceType
 from chronik.protocol.permissions import Operation as Right
 from chronik.security.sasl.work import Work
@@ -89,25 +89,21 @@ class RestApplication:
         self.identity.close()
         self._work.close()
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> Principal:
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
         """Authenticate a client that asks for a page with neither token nor certificate. Raises BadRequest."""
         try:
             found = await self.identity.authenticate(request, caller)
         except Refusal as error:
             raise BadRequest(error.status, str(error)) from None
-        who = None if found is None else found.principal
-        if not self.side.asks_who:
-            if who is None:
-                raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected Authorization: Bearer, and this node's http_token")
-            return who
-        if who is None:
-            raise BadRequest(HTTPStatus.UNAUTHORIZED, "expected a login, a token or a certificate")
-        authorizer = self.side.services.authorizer
-        if authorizer is not None:
-            allows = authorizer.allows(who, caller.host, Right.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-            if not allows:
-                raise BadRequest(HTTPStatus.FORBIDDEN, f"{who} may not describe the cluster")
-        return who
+        if found is None:
+            expected = "expected Authorization: Bearer, and this node's http_token"
+            if self.side.asks_who:
+                expected = "expected a login, a token or a certificate"
+            raise BadRequest(HTTPStatus.UNAUTHORIZED, expected)
+        right = (Right.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME) if self.side.asks_who else None
+        if self.identity.why_ended(found, caller.host, right) is not None:
+            raise BadRequest(HTTPStatus.FORBIDDEN, f"{found.principal} may not describe the cluster")
+        return Viewer(found.principal, lambda: self.identity.why_ended(found, caller.host, right) is None)
 
     async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
         """Route and authenticate a request before its body is read. Never raises."""

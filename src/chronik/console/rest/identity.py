@@ -79,10 +79,11 @@ class Identity:
         """Watch the access of a response in progress: its authentication, and the right that it needs, if any."""
         session = authentication.session
         seconds_max = self.sessions.seconds_left(session) + EXPIRY_SECONDS_AFTER if session else None
-        with self._watches.watch(lambda: self._why_ended(authentication, host, right), seconds_max) as access:
+        with self._watches.watch(lambda: self.why_ended(authentication, host, right), seconds_max) as access:
             yield access
 
-    def _why_ended(self, authentication: Authentication, host: str, right: Right | None) -> Refusal | None:
+    def why_ended(self, authentication: Authentication, host: str, right: Right | None) -> Refusal | None:
+        """Return why a request may not go on: its authentication has ended, or it lacks the right, if one is needed."""
         principal = authentication.principal
         if authentication.session:
             is_valid = self.sessions.find(authentication.session) == principal

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.config import Address
-from chronik.console.connection import Application, Caller, HttpLimits, Prepared
+from chronik.console.connection import Application, Caller, HttpLimits, Prepared, Viewer
 from chronik.console.http import HttpRequest
 from chronik.console.listener import HttpListener
 from chronik.listeners import WITH_SASL
 from chronik.node.descriptors import http_connections
 from chronik.node.standing import Job, Standing
 from chronik.node.status import NodeStatus
-from chronik.principals import Principal
 
 if TYPE_CHECKING:
     from chronik.console.rest.application import RestApplication
@@ -119,7 +118,7 @@ class _LoadedLater:
     async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
         return await (await self._application()).prepare(request, caller)
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> Principal:
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
         return await (await self._application()).check_looking(request, caller)
 
 
