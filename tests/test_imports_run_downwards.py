@@ -32,8 +32,9 @@ FLOORS = (
     {"protocol"},
     {"files", "tls"},
     {"config", "exchange", "limits", "logs", "patterns"},
-    {"listeners"},
+    {"listeners", "scheduler"},
     {
+        "addresses",
         "clock",
         "crc",
         "errors",
@@ -43,7 +44,6 @@ FLOORS = (
         "meters",
         "news",
         "principals",
-        "scheduler",
         "shown",
     },
 )

@@ -19,7 +19,6 @@ from chronik.scheduler import (
     Scheduler,
     TooMuchToExamine,
     Work,
-    address_key,
 )
 
 MILLISECOND = 0.001
@@ -392,17 +391,3 @@ def test_steps_that_yield_a_function_get_its_result_from_the_thread() -> None:
         simulation.iterate()
     assert outcomes == [42]
     assert account.started == 0
-
-
-@pytest.mark.parametrize(
-    ("host", "key"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::1%eth0", "2001:db8:1:2::/64"),
-        ("not an address:", "not an address:"),
-    ],
-)
-def test_addresses_of_one_network_share_an_account(host: str, key: str) -> None:
-    assert address_key(host) == key

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from chronik.addresses import network_of
 from chronik.listeners import PLAINTEXT
 from chronik.principals import ANONYMOUS, Principal
 from chronik.scheduler import Account, Steps, run_in_slices
@@ -22,6 +23,11 @@ Response = Sequence[Buffer] | None
 
 class Disconnect(Exception):
     """The connection cannot go on; the message is its one log line."""
+
+
+def account_key(principal: Principal, host: str) -> str:
+    """Return what a client's use of shared resources is charged to: its principal, or its network if it has no name."""
+    return network_of(host) if principal == ANONYMOUS else str(principal)
 
 
 class Peer(msgspec.Struct, eq=False):

@@ -279,3 +279,6 @@ SAMPLE_BYTES_MAX = 64 * KIB
 
 SAMPLES_ASKED_MAX = 64
 """Questions for rows that wait for drivers at one node, each of which may keep an answer of the above for a moment."""
+
+SAMPLES_ASKED_PER_ACCOUNT_MAX = 16
+"""Questions for rows of one principal, or of one client network without a name: each may wait for 30 seconds."""

@@ -656,21 +656,6 @@ class AccountShare:
         self._scheduler.charge(self._account(), seconds)
 
 
-def address_key(host: str) -> str:
-    """Return the account key of an address: all of an IPv6 /64 share one, since one client usually has a whole /64."""
-    if ":" not in host:
-        return host
-    import ipaddress  # most nodes never need it
-
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{ipaddress.IPv6Address(int(address) >> 64 << 64)}/64"
-
-
 @contextmanager
 def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
     """Attribute the tasks that are created in this context to the account."""

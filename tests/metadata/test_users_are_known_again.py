@@ -6,7 +6,9 @@ import pytest
 
 from chronik.metadata import levels
 from chronik.metadata.commands.users import AlterScramUser, ScramKeys
+from chronik.metadata.delta import difference
 from chronik.metadata.handlers import users as handler
+from chronik.metadata.image import Image
 from chronik.metadata.records import SaltSecret, ScramCredential
 from chronik.metadata.security.users import Shape
 from chronik.metadata.snapshot import decode_snapshot
@@ -94,20 +96,35 @@ def test_users_wait_for_their_level() -> None:
     levels.refuse_above(AlterScramUser("a"), levels.SECURITY)
 
 
-def test_strangers_are_taken_for_the_commonest_of_users() -> None:
+def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> None:
     world = World()
     table = world.image.users
-    assert table.commonest_shape(SHA_256) is None
+    assert table.shape_at(SHA_256, 0.5) is None
     assert table.commonest_mechanism() is None
+    common, rare = Shape(8192, 4, True), Shape(4096, 8, False)
     world.accept(AlterScramUser("a", (keys(iterations=8192, salt=b"abc1"),)))
     world.accept(AlterScramUser("b", (keys(iterations=8192, salt=b"abc2"),)))
     world.accept(AlterScramUser("c", (keys(salt=bytes(8)), keys(SHA_512))))
-    assert table.commonest_shape(SHA_256) == Shape(8192, 4, True)
+    assert [table.shape_at(SHA_256, position) for position in (0.0, 0.33, 0.34, 0.999)] == [rare, rare, common, common]
     assert table.commonest_mechanism() == SHA_256
     world.accept(AlterScramUser("a", remove=(SHA_256,)))
     world.accept(AlterScramUser("b", remove=(SHA_256,)))
-    assert table.commonest_shape(SHA_256) == Shape(4096, 8, False)
+    assert {table.shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
     assert table.commonest_mechanism() == SHA_512
+
+
+def test_delta_names_users_whose_credentials_changed() -> None:
+    world = World()
+    world.accept(AlterScramUser("a", (keys(), keys(SHA_512))))
+    assert world.delta.users == ("a",)
+    assert world.delta
+    before = world.replayed()
+    world.accept(AlterScramUser("b", (keys(),)))
+    world.accept(AlterScramUser("a", remove=(SHA_256,)))
+    assert world.delta.users == ("a",)
+    assert difference(before, world.image).users == ("a", "b")
+    assert difference(world.image, Image()).users == ("a", "b")
+    assert not difference(world.replayed(), world.image)
 
 
 def test_nothing_of_a_key_is_shown() -> None:

@@ -214,3 +214,27 @@ def test_an_authorizer_is_made_of_a_brokers_configs() -> None:
     everyone = authorizer_of(configs.__getitem__)
     assert everyone is not None
     assert may(everyone, Operation.READ, who=BOB)
+
+
+@pytest.mark.parametrize(
+    ("acl_host", "client_host", "expected"),
+    [
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:a00:1", "::ffff:10.0.0.1", True),
+        ("2001:0db8:0:0:0:0:0:1", "2001:db8::1", True),
+        ("10.0.0.1", "::ffff:10.0.0.2", False),
+        ("::1", "::ffff:0.0.0.1", False),
+    ],
+)
+@pytest.mark.parametrize("permission", [ALLOW, DENY])
+def test_acl_hosts_match_ipv4_mapped_addresses(
+    acl_host: str, client_host: str, expected: bool, permission: int
+) -> None:
+    authorizer = with_acls(topic_acl(host=acl_host, permission=permission))
+    if permission == DENY:  # without it, all others would be denied, too
+        add(authorizer, topic_acl(who="User:*"))
+    is_allowed = authorizer.allows(ALICE, client_host, Operation.READ, ResourceType.TOPIC, "t")
+    assert is_allowed == (expected == (permission == ALLOW))
+    if permission == ALLOW:
+        assert authorizer.allows_one(ALICE, client_host, Operation.READ, ResourceType.TOPIC) == expected

@@ -27,7 +27,7 @@ from chronik.api.shared.leaders import places
 from chronik.api.shared.rights import Judge, may_do
 from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.requests.purgatory import RecordsArrived
-from chronik.exchange import Disconnect, Outbox, Reply
+from chronik.exchange import Disconnect, Outbox, Peer, Reply
 from chronik.limits import (
     FETCH_PARTITIONS_MAX,
     FETCH_RESPONSE_BYTES_MAX,
@@ -47,6 +47,7 @@ from chronik.protocol.messages.fetch import (
 )
 from chronik.protocol.permissions import Operation, ResourceType
 from chronik.scheduler import Work, yield_loop
+from chronik.security.sasl.session import Session
 
 FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_SESSIONS = 7
@@ -145,6 +146,14 @@ def patience_seconds(max_wait_ms: int) -> float:
     return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
 
 
+def _session_expiry(peer: Peer) -> float:
+    """Return when the client's SASL session expires, by the node's monotonic clock. A fetch waits no longer than that:
+    the client has to re-authenticate before its next request."""
+    session = peer.session
+    expires_at = session.expires_at if isinstance(session, Session) else None
+    return float("inf") if expires_at is None else expires_at
+
+
 class _Fetching(Work):
     """A fetch request until it is answered. It is work for the scheduler when new records may complete it."""
 
@@ -168,7 +177,9 @@ class _Fetching(Work):
         self._listener = context.listener
         self._wanted = wanted
         self._session = session
-        self._deadline = services.clock.monotonic() + patience_seconds(request.max_wait_ms)
+        self._deadline = min(
+            services.clock.monotonic() + patience_seconds(request.max_wait_ms), _session_expiry(context.peer)
+        )
         self._usage = context.usage
         self._bytes_asked_for = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
         self._max_bytes = 0

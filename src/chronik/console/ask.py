@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from base64 import b64encode
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -27,9 +28,19 @@ class NodeSilent(ChronikError):
     """Nobody answers at the address, or not as a node of Chronik does."""
 
 
-def ask_status(address: Address, timeout_s: float, token: str | None = None, tls: Tls = None) -> dict[str, Any]:
+class NotAuthorized(NodeSilent):
+    """The node answers, but rejects the credentials, or asks for some."""
+
+
+Login = tuple[str, str]
+"""A user's name and password."""
+
+
+def ask_status(
+    address: Address, timeout_s: float, token: str | None = None, tls: Tls = None, login: Login | None = None
+) -> dict[str, Any]:
     """Raises NodeSilent."""
-    status, body = ask(address, "/status", timeout_s, token, tls)
+    status, body = ask(address, "/status", timeout_s, token, tls, login)
     return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
 
 
@@ -43,15 +54,34 @@ def ask_group(
     return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
 
 
-def ask_ready(address: Address, timeout_s: float, token: str | None = None, tls: Tls = None) -> str | None:
-    """Returns None when the node is ready, else why not. Raises NodeSilent."""
-    status, body = ask(address, "/readyz", timeout_s, token, tls)
+def ask_ready(
+    address: Address, timeout_s: float, token: str | None = None, tls: Tls = None, login: Login | None = None
+) -> str | None:
+    """Return None when the node is ready, else why not.
+
+    Raises:
+        NotAuthorized: the node does not say whether it is ready without other credentials.
+        NodeSilent: the node does not answer.
+    """
+    status, body = ask(address, "/readyz", timeout_s, token, tls, login)
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        raise NotAuthorized(f"{address} answered with HTTP status {status}")
     return None if status == http.client.OK else body.decode(errors="replace").strip()
 
 
-def ask(address: Address, path: str, timeout_s: float, token: str | None = None, tls: Tls = None) -> tuple[int, bytes]:
-    """Returns the status and the body. Raises NodeSilent."""
+def ask(
+    address: Address,
+    path: str,
+    timeout_s: float,
+    token: str | None = None,
+    tls: Tls = None,
+    login: Login | None = None,
+) -> tuple[int, bytes]:
+    """Return the status and the body; without a token, authenticate by name and password, if they are given. Raises
+    NodeSilent."""
     bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if token is None and login is not None:
+        bearer = {"Authorization": f"Basic {b64encode(':'.join(login).encode()).decode()}"}
     connection = _connection(address, timeout_s, tls)
     try:
         connection.request("GET", path, headers={"Connection": "close"} | bearer)

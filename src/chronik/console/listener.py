@@ -7,20 +7,25 @@ read. So a connection holds at most what one read brought and what its peer has 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address
+from chronik.console.body_budget import BodyBudget
 from chronik.console.connection import Application, HttpConnection, HttpLimits
 from chronik.console.door import Door
 from chronik.console.http import names_this_machine
 from chronik.console.pages import Pages
+from chronik.console.slots import Slots
 from chronik.console.source import StatusSource
 from chronik.limits import KIB
 from chronik.listeners import naming
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpAcceptor, HttpTls
+
+logger = logging.getLogger("chronik.console")
 
 SCRATCH_BYTES: Final = 16 * KIB
 """Twice what the headers of a request may have."""
@@ -46,14 +51,13 @@ class HttpListener:
         is_shut = bool(token) or asks_who or (tls is not None and tls.knows_certificates)
         self.door = Door(token, is_open=self.local_only and not is_shut)
         self.application = application
-        self.bodies_bytes = 0
+        self.bodies: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.scheme: Final = "http" if tls is None else "https"
         self._tls = tls
         self._acceptor: HttpAcceptor | None = None
         self._server: asyncio.Server | None = None
-        self._connections: dict[HttpConnection, None] = {}
-        """In the order in which they were last heard from."""
+        self._slots: Slots[HttpConnection] = Slots(self.limits.connections, self.limits.connections_per_account)
         self._all_closed = asyncio.Event()
 
     async def bind(self, listening: socket.socket | None = None) -> Address:
@@ -61,7 +65,9 @@ class HttpListener:
         one). Raises OSError."""
         loop = asyncio.get_running_loop()
         if self._tls is not None:
-            self._acceptor = self._tls.acceptor(self.limits.connections, self._new_connection)
+            self._acceptor = self._tls.acceptor(
+                min(self.limits.connections, self.limits.handshakes), self._new_connection
+            )
         accept = self._new_connection if self._acceptor is None else self._acceptor.accept
         host, port = self._address
         with naming(f"{self.scheme}://{self._address}"):
@@ -87,15 +93,15 @@ class HttpListener:
         self._server = None
         if self._acceptor is not None:
             self._acceptor.stop()
-        for connection in list(self._connections):
+        for connection in self._slots.all():
             connection.close()
         if not await self._closed_in_time():
-            for connection in list(self._connections):
+            for connection in self._slots.all():
                 connection.abort()
             await self._closed_in_time()
 
     async def _closed_in_time(self) -> bool:
-        if self._connections:
+        if len(self._slots):
             self._all_closed.clear()
             try:
                 await asyncio.wait_for(self._all_closed.wait(), self.limits.linger_seconds)
@@ -105,23 +111,28 @@ class HttpListener:
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        return len(self._slots)
 
     # What connections ask for
 
     def opened(self, connection: HttpConnection) -> None:
-        if len(self._connections) >= self.limits.connections:
-            next(iter(self._connections)).abort()
-        self._connections[connection] = None
+        self._close(self._slots.open(connection, connection.network))
         if self._server is None:
             connection.abort()
 
+    def identified(self, connection: HttpConnection) -> None:
+        """Count a connection for the account of its latest request."""
+        self._close(self._slots.identify(connection, connection.account))
+
     def heard_of(self, connection: HttpConnection) -> None:
-        if connection in self._connections:
-            del self._connections[connection]
-            self._connections[connection] = None
+        self._slots.use(connection)
 
     def closed(self, connection: HttpConnection) -> None:
-        self._connections.pop(connection, None)
-        if not self._connections:
+        self._slots.close(connection)
+        if not len(self._slots):
             self._all_closed.set()
+
+    def _close(self, connection: HttpConnection | None) -> None:
+        if connection is not None:
+            logger.debug("connection from %s closed: all HTTP connections are in use", connection.network)
+            connection.abort()

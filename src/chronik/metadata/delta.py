@@ -58,6 +58,8 @@ class Delta(msgspec.Struct, frozen=True):
     transactions: tuple[Change[Transaction], ...] = ()
     acls: tuple[Change[Acl], ...] = ()
     quotas: tuple[Entity, ...] = ()
+    users: tuple[str, ...] = ()
+    """Names of users whose credentials changed."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -73,6 +75,7 @@ class Delta(msgspec.Struct, frozen=True):
             or self.transactions
             or self.acls
             or self.quotas
+            or self.users
         )
 
 
@@ -107,6 +110,7 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
         transactions=tuple(transactions),
         acls=(yield from _changed_acls(old, new)),
         quotas=(yield from _changed_keys(old.quotas, new.quotas)),
+        users=(yield from _changed_keys(old.users.by_name, new.users.by_name)),
     )
 
 

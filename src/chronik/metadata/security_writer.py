@@ -16,16 +16,19 @@ class SecurityWriter:
         self._hash_change = 0
         self._old_acls: dict[Acl, Acl | None] = {}
         self._quotas: dict[Entity, None] = {}
+        self._users: dict[str, None] = {}
 
     # --- users ---
 
     def put_credential(self, credential: ScramCredential) -> None:
+        self._users[credential.name] = None
         old = self.image._users.put(credential)
         self._hash_change += record_hash(hashing.USER, credential)
         if old is not None:
             self._hash_change -= record_hash(hashing.USER, old)
 
     def remove_credential(self, name: str, mechanism: int) -> None:
+        self._users[name] = None
         self._hash_change -= record_hash(hashing.USER, self.image._users.remove(name, mechanism))
 
     def set_salt_secret(self, secret: bytes) -> None:

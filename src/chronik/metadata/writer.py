@@ -358,6 +358,7 @@ class ImageWriter(SecurityWriter):
             ),
             acls=tuple(Change(old, acl if acl in image._acls else None) for acl, old in self._old_acls.items()),
             quotas=tuple(self._quotas),
+            users=tuple(self._users),
         )
 
 

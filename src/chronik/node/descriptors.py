@@ -19,6 +19,12 @@ FILES_SHARE: Final = 4
 FOR_OTHER_THINGS: Final = 160
 """Peers, the metadata log, snapshots, compaction, HTTP, those that are held back, the loop and its pipes."""
 
+HTTP_CONNECTIONS_MIN: Final = 64
+"""Part of FOR_OTHER_THINGS."""
+HTTP_CONNECTIONS_MAX: Final = 512
+HTTP_SHARE: Final = 16
+"""The HTTP port may use a sixteenth of the descriptors, within the limits above."""
+
 CONNECTIONS_LEAST: Final = 16
 """However few there are, an operator can connect."""
 
@@ -32,7 +38,12 @@ class Descriptors(NamedTuple):
 
 def shared_out(limit: int) -> Descriptors:
     open_files = min(OPEN_FILES_MAX, limit // FILES_SHARE)
-    return Descriptors(open_files, max(limit - open_files - FOR_OTHER_THINGS, CONNECTIONS_LEAST))
+    others = FOR_OTHER_THINGS + _http_connections(limit) - HTTP_CONNECTIONS_MIN
+    return Descriptors(open_files, max(limit - open_files - others, CONNECTIONS_LEAST))
+
+
+def _http_connections(limit: int) -> int:
+    return min(max(limit // HTTP_SHARE, HTTP_CONNECTIONS_MIN), HTTP_CONNECTIONS_MAX)
 
 
 if sys.platform == "win32":
@@ -40,6 +51,10 @@ if sys.platform == "win32":
     def claim_descriptors() -> int:
         """Windows does not count sockets and files together."""
         return DESCRIPTORS_WANTED
+
+    def http_connections() -> int:
+        """Return how many connections the HTTP port may have."""
+        return HTTP_CONNECTIONS_MAX
 
 else:
     import resource
@@ -56,3 +71,8 @@ else:
             logger.warning("the limit of %d open files could not be raised to %d: %s", soft, wanted, error)
             return soft
         return wanted
+
+    def http_connections() -> int:
+        """Return how many connections the HTTP port may have."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return _http_connections(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft)

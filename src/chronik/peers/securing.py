@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
+from chronik.addresses import network_of
 from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
-from chronik.scheduler import Account, AccountShare, LoopShare, Scheduler, Work, address_key
+from chronik.scheduler import Account, AccountShare, LoopShare, Scheduler, Work
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.settings import REQUIRED, Source, TlsSettings
 from chronik.tls.transport import TlsTransport
@@ -109,7 +110,7 @@ class _Shaking:
         self._connection.arrived(transport.host, transport.port, transport.abort)
         share: LoopShare = _PeerShare()
         if self._scheduler is not None:
-            account = self._account = self._scheduler.open_account(address_key(transport.host), is_authenticated=False)
+            account = self._account = self._scheduler.open_account(network_of(transport.host), is_authenticated=False)
             share = AccountShare(self._scheduler, lambda: account)
         transport.share = share
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from chronik.addresses import normalized
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
@@ -44,24 +45,13 @@ ALLOWING: Final[dict[int, frozenset[int]]] = {
 
 
 def verdict(acl: Acl, host: str, operation: int) -> int | None:
-    """Returns what an ACL that is about the resource and the principal says; None when it says nothing."""
-    if acl.host != WILDCARD and shortened(acl.host) != host:
+    """Return the permission that an ACL about the resource and the principal gives a client at a normalized address, or
+    None if the ACL is about other hosts or operations."""
+    if acl.host != WILDCARD and normalized(acl.host) != host:
         return None
     if acl.permission == Permission.DENY:
         return acl.permission if acl.operation in (Operation.ALL, operation) else None
     return acl.permission if acl.operation in ALLOWING[operation] else None
-
-
-def shortened(host: str) -> str:
-    """Returns an address of IPv6 as connections have it: Java writes all of its digits."""
-    if ":" not in host:
-        return host
-    from ipaddress import ip_address  # a node starts without
-
-    try:
-        return str(ip_address(host))
-    except ValueError:
-        return host
 
 
 class Filter(NamedTuple):

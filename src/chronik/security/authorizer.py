@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from chronik.addresses import normalized
 from chronik.limits import DECISION_NAME_CHARACTERS_MAX, DECISIONS_KEPT_MAX
 from chronik.metadata.delta import Delta
 from chronik.principals import Principal
@@ -59,7 +60,7 @@ class Authorizer:
         known = self._decisions.get(key)
         if known is None:
             known = self._decide(principal, host, operation, resource_type, _SOME_NAME) or self._index.allows_one(
-                str(principal), host, operation, resource_type
+                str(principal), normalized(host), operation, resource_type
             )
             self._keep(key, known)
         return known
@@ -77,7 +78,7 @@ class Authorizer:
     ) -> bool:
         if principal in self._super_users:
             return True
-        said = self._index.decide(str(principal), host, operation, resource_type, name)
+        said = self._index.decide(str(principal), normalized(host), operation, resource_type, name)
         return self._everyone_if_no_acl if said is None else said is Permission.ALLOW
 
     def _keep(self, key: _Question, decision: bool) -> None:

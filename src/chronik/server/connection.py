@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol, cast
 
-from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Reply, Response
+from chronik.addresses import network_of
+from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Reply, Response, account_key
 from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
-from chronik.principals import ANONYMOUS
-from chronik.scheduler import Account, Scheduler, Work, address_key
+from chronik.scheduler import Account, Scheduler, Work
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Place
@@ -115,9 +115,8 @@ class Connection(asyncio.BufferedProtocol, Work):
     def _open_account(self) -> Account:
         peer = self.peer
         if not peer.is_let_in:
-            return self._scheduler.open_account(address_key(peer.host), is_authenticated=False)
-        is_anonymous = peer.principal == ANONYMOUS
-        return self._scheduler.open_account(address_key(peer.host) if is_anonymous else str(peer.principal))
+            return self._scheduler.open_account(network_of(peer.host), is_authenticated=False)
+        return self._scheduler.open_account(account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
         """Charge the principal from now on, and no longer the address."""

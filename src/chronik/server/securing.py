@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
+from chronik.addresses import network_of
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
 from chronik.principals import ANONYMOUS, USER, Principal
-from chronik.scheduler import Account, AccountShare, address_key
+from chronik.scheduler import Account, AccountShare
 from chronik.security.principal_rules import NoRuleApplies, PrincipalRules
 from chronik.security.subjects import BadSubject, subject_of
 from chronik.server.connection import Connection
@@ -96,7 +97,7 @@ class _Acceptor:
             return False
         self._places[transport] = place
         scheduler = self._listener.scheduler
-        account = scheduler.open_account(address_key(transport.host), is_authenticated=False)
+        account = scheduler.open_account(network_of(transport.host), is_authenticated=False)
         self._accounts[transport] = account
         transport.share = AccountShare(scheduler, lambda: account)
         leaves = self._handshakes.begin(transport)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from chronik.broker.requests.samples import Question, Samples
-from chronik.limits import SAMPLE_BYTES_MAX, SAMPLES_ASKED_MAX
+from chronik.limits import SAMPLE_BYTES_MAX, SAMPLES_ASKED_MAX, SAMPLES_ASKED_PER_ACCOUNT_MAX
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 LONG_SECONDS = 60.0
@@ -28,8 +28,8 @@ async def taken(samples: Samples, pipeline: str = "p") -> Question:
     return question
 
 
-def asking(samples: Samples, topic: str, pipeline: str = "p") -> asyncio.Task[bytes]:
-    return asyncio.create_task(samples.ask(pipeline, topic, 20, LONG_SECONDS))
+def asking(samples: Samples, topic: str, pipeline: str = "p", account: object = None) -> asyncio.Task[bytes]:
+    return asyncio.create_task(samples.ask(pipeline, topic, 20, LONG_SECONDS, account))
 
 
 def test_answers_come_back_to_those_who_asked_whoever_is_answered_first() -> None:
@@ -139,12 +139,28 @@ def test_an_answer_that_is_too_long_is_refused(size: int) -> None:
     run(scenario)
 
 
-def test_no_more_than_so_many_may_wait() -> None:
+def test_account_that_asks_most_leaves_questions_to_others() -> None:
     async def scenario(samples: Samples) -> None:
-        waiting = [asking(samples, "orders") for _ in range(SAMPLES_ASKED_MAX)]
+        waiting = [asking(samples, "orders", account="mallory") for _ in range(SAMPLES_ASKED_PER_ACCOUNT_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(KafkaError) as failed:
-            await samples.ask("p", "orders", 20, LONG_SECONDS)
+            await samples.ask("p", "orders", 20, LONG_SECONDS, "mallory")
+        assert failed.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        other = asking(samples, "orders", account="alice")
+        await asyncio.sleep(0)
+        assert not other.done()
+        for each in (*waiting, other):
+            each.cancel()
+
+    run(scenario)
+
+
+def test_no_more_than_so_many_may_wait() -> None:
+    async def scenario(samples: Samples) -> None:
+        waiting = [asking(samples, "orders", account=number) for number in range(SAMPLES_ASKED_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(KafkaError) as failed:
+            await samples.ask("p", "orders", 20, LONG_SECONDS, "one more")
         assert failed.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
         question = await taken(samples)
         samples.answer("p", question.id, b"rows")

@@ -70,6 +70,28 @@ def test_a_cluster_of_one_is_a_cluster(local: Local) -> None:
     assert local.status()["leader"] == 1
 
 
+@pytest.mark.parametrize("has_user", [False, True])
+def test_cluster_with_an_authorizer_and_without_a_token_goes_up(local: Local, has_user: bool) -> None:
+    local.lay_out(1)
+    file = local.folder / "node1.toml"
+    broker = '\n[broker]\n"authorizer.class.name" = "standard"\n"super.users" = "User:admin;User:ANONYMOUS"\n'
+    file.write_text(file.read_text() + broker)
+    lines = local.up().lines
+    assert lines[-2].startswith("every node lists brokers 1 ")
+    assert lines[-3].startswith(
+        "the HTTP ports of nodes 1 ask for a login: readiness was checked over Kafka's protocol"
+    )
+    if has_user:
+        bootstrap = f"{HOST}:{local.kafka}"
+        password = local.folder / "password"
+        password.write_text("correct horse")
+        assert chronik("users", "add", "admin", "--password-file", str(password), bootstrap=bootstrap).lines
+        settings = local.folder / "client.properties"
+        settings.write_text("security.protocol=PLAINTEXT\nsasl.username=admin\nsasl.password=correct horse\n")
+        again = local.up("--client-config", str(settings)).lines
+        assert not [line for line in again if "ask for a login" in line]
+
+
 def test_configs_hold_a_secret_that_only_their_owner_can_read(local: Local) -> None:
     local.lay_out(3)
     files = sorted(local.folder.iterdir())

@@ -12,7 +12,16 @@ NEW = {"name": "by-another-site", "partitions": 1}
 
 @pytest.mark.parametrize(
     "origin",
-    ["https://evil.example", "null", "http://127.0.0.1", "http://127.0.0.1:1", "http://localhost.evil.example", "x"],
+    [
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1",
+        "http://127.0.0.1:1",
+        "http://localhost.evil.example",
+        "x",
+        "http://[",
+        "http://[::1",
+    ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_foreign_origin_is_refused(node: GuardedNode, root: Browser, origin: str, method: str) -> None:

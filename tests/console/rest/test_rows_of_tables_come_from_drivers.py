@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from chronik.console.rest.doing import pipelines
 from chronik.console.rest.doing.pipelines import (
     ASKED_AT_ONCE_MAX,
+    ASKED_PER_ACCOUNT_MAX,
     SILENT_SECONDS,
     Journal,
     Place,
@@ -26,6 +27,7 @@ from chronik.pipeline.journal.answering import SampleAnswerer
 from chronik.pipeline.journal.journal import Place as JournalPlace
 from chronik.pipeline.journal.journal import Schema, schema_record
 from chronik.pipeline.journal.reporting import Column
+from chronik.principals import Principal
 from chronik.protocol.permissions import Operation, ResourceType
 from tests.api.guarded import GuardedNode
 from tests.console.rest.asking import Answer, Browser
@@ -173,13 +175,23 @@ def test_a_driver_that_was_not_heard_for_long_is_not_asked() -> None:
 
 def test_questions_leave_threads_to_others(node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline(node, root)
-    full = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
-    for _ in range(ASKED_AT_ONCE_MAX):
-        full.acquire()
+    full = Counter({Principal("User", name): ASKED_PER_ACCOUNT_MAX for name in ("alice", "mallory")})
+    assert full.total() == ASKED_AT_ONCE_MAX
     monkeypatch.setattr(pipelines, "_asking", full)
     assert error_of(root.get(PATH), 429) == "too many ask drivers for rows: try again"
-    full.release()
+    full[Principal("User", "alice")] -= 1
     with answered(node, b"{}"):
         assert root.get(PATH).status == 200
         assert root.get(PATH.replace(TOPIC, "another")).status == 404
-    assert full.acquire(blocking=False), "given back"
+    assert full.total() == ASKED_AT_ONCE_MAX - 1, "given back"
+
+
+def test_account_that_asks_drivers_for_rows_leaves_requests_to_others(
+    node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline(node, root)
+    monkeypatch.setattr(pipelines, "_asking", Counter({Principal("User", "root"): ASKED_PER_ACCOUNT_MAX}))
+    assert root.get(PATH).status == 429
+    monkeypatch.setattr(pipelines, "_asking", Counter({Principal("User", "mallory"): ASKED_PER_ACCOUNT_MAX}))
+    with answered(node, b"{}"):
+        assert root.get(PATH).status == 200

@@ -17,7 +17,7 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.console.rest.application import RestApplication
 from chronik.console.rest.doing.searching import TAIL_MESSAGES_MAX
-from chronik.console.rest.streams import STREAMS_MAX
+from chronik.console.rest.streams import STREAMS_MAX, STREAMS_PER_ACCOUNT_MAX
 from tests.api.guarded import GuardedNode
 from tests.console.rest.asking import Browser
 from tests.console.rest.conftest import PASSWORD, logged_in
@@ -65,11 +65,21 @@ def test_a_tail_tells_of_messages_as_they_come_and_ends_with_its_listener(
     wait_until(lambda: not application_of(node).streams._calls)
 
 
-def test_there_are_so_many_streams_and_no_more(node: GuardedNode, root: Browser, topic: str) -> None:
-    open_ones = [listening(root, f"/topics/{topic}/tail") for _ in range(STREAMS_MAX)]
+def test_account_may_have_so_many_streams_and_leaves_the_rest_to_others(
+    node: GuardedNode, root: Browser, mallory: Browser, topic: str
+) -> None:
+    streams = application_of(node).streams
+    open_ones = [listening(root, f"/topics/{topic}/tail") for _ in range(STREAMS_PER_ACCOUNT_MAX)]
     try:
         assert root.get(f"/topics/{topic}/tail").status == 429
         assert root.get("/topics").status == 200
+        assert mallory.get(f"/topics/{topic}/tail").status == 403, "not 429"
+        assert len(streams._calls) == STREAMS_PER_ACCOUNT_MAX
+        others: dict[Any, Any] = {object(): number for number in range(STREAMS_MAX - STREAMS_PER_ACCOUNT_MAX)}
+        streams._calls |= others
+        assert mallory.get(f"/topics/{topic}/tail").status == 429
+        for each in others:
+            del streams._calls[each]
     finally:
         for connection, response in open_ones:
             response.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -54,6 +55,21 @@ def test_few_run_at_once_and_addresses_take_turns() -> None:
     asyncio.run(story())
 
 
+def test_client_with_slow_functions_leaves_threads_to_others() -> None:
+    async def story() -> None:
+        work, slow = Work(ThreadPoolExecutor(4), running_max=4, running_per_client_max=2), Slow()
+        tasks = await started(work, slow, [("evil", f"evil{number}") for number in range(6)])
+        assert await asyncio.wait_for(work.do("good", lambda: "good"), 20) == "good"
+        assert slow.most == 2
+        slow.go.set()
+        assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
+        assert slow.most == 2
+        assert not work._running
+        work.close()
+
+    asyncio.run(story())
+
+
 def test_so_many_wait_and_no_more() -> None:
     async def story() -> None:
         work, slow = Work(), Slow()
@@ -66,7 +82,7 @@ def test_so_many_wait_and_no_more() -> None:
         slow.go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert await asyncio.wait_for(work.do("host", lambda: "y"), 20) == "y"
-        assert work._running == work._waiting_count == 0 or not work._waiting
+        assert not work._running or not work._waiting
         work.close()
 
     asyncio.run(story())

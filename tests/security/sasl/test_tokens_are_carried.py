@@ -30,7 +30,7 @@ def test_a_token_that_is_refused_is_told_of_and_acknowledged() -> None:
     machine, client = OAuthBearerServer(), OAuthBearerClient("a.b.c")
     machine.step(client.first())
     refused = machine.validated(TokenRefused("it has expired"))
-    assert refused == Challenge(REFUSED.encode())
+    assert refused == Challenge(REFUSED.encode(), "its token is refused: it has expired")
     acknowledged = client.step(REFUSED.encode())
     assert acknowledged == Challenge(b"\x01")
     assert machine.step(b"\x01") == Failure("its token is refused: it has expired", REFUSED)

@@ -7,11 +7,17 @@ A question is given to one driver, once, and only its answer counts; one that is
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 import msgspec
 
 from chronik.ids import new_id
-from chronik.limits import PIPELINE_NAME_CHARACTERS_MAX, SAMPLE_BYTES_MAX, SAMPLES_ASKED_MAX
+from chronik.limits import (
+    PIPELINE_NAME_CHARACTERS_MAX,
+    SAMPLE_BYTES_MAX,
+    SAMPLES_ASKED_MAX,
+    SAMPLES_ASKED_PER_ACCOUNT_MAX,
+)
 from chronik.metadata.names import name_fault
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -24,6 +30,7 @@ class Question(msgspec.Struct, eq=False):
     id: bytes = msgspec.field(default_factory=new_id)
     """Cannot be guessed, and is never used again, by no node: an answer reaches the one who asked, or nobody."""
     is_taken: bool = False
+    account: Hashable = None
 
 
 class Samples:
@@ -44,7 +51,7 @@ class Samples:
             if not driver.done():
                 driver.set_exception(_stopped())
 
-    async def ask(self, pipeline: str, topic: str, rows: int, wait_s: float) -> bytes:
+    async def ask(self, pipeline: str, topic: str, rows: int, wait_s: float, account: Hashable = None) -> bytes:
         """Returns the driver's answer. Raises REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE, and
         NOT_LEADER_OR_FOLLOWER when this node stops, as `take` does."""
         _check_pipeline(pipeline)
@@ -53,9 +60,10 @@ class Samples:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if self._has_stopped:
             raise _stopped()
-        if len(self._questions) >= SAMPLES_ASKED_MAX:
+        of_account = sum(each.account == account for each in self._questions.values())
+        if len(self._questions) >= SAMPLES_ASKED_MAX or of_account >= SAMPLES_ASKED_PER_ACCOUNT_MAX:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many ask for rows of tables: try again")
-        question = Question(pipeline, topic, rows, asyncio.get_running_loop().create_future())
+        question = Question(pipeline, topic, rows, asyncio.get_running_loop().create_future(), account=account)
         self._questions[question.id] = question
         self._wake(pipeline)
         try:

@@ -9,7 +9,8 @@ from chronik.cli.cluster.local_nodes import LocalNode
 from chronik.client.access.settings import ClientSecurity
 from chronik.client.access.tls import context_of
 from chronik.config import Address
-from chronik.console.ask import ask_ready, ask_status
+from chronik.console.ask import Login, ask_ready, ask_status
+from chronik.console.http import names_this_machine
 from chronik.console.trusting import context_of_own
 
 
@@ -22,14 +23,26 @@ def http_way(node: LocalNode, security: ClientSecurity) -> tuple[Address, str | 
 
 def status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
     """Returns None for a node without an HTTP port. Raises NodeSilent, ConfigError, ClientError."""
-    config = node.config
-    return None if config.http is None else ask_status(config.http, timeout_s, config.http_token, _tls(node, security))
+    config, tls = node.config, _tls(node, security)
+    if config.http is None:
+        return None
+    return ask_status(config.http, timeout_s, config.http_token, tls, _login(config.http, tls, security))
 
 
 def why_not_ready(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
-    """Returns None when it is, or has no HTTP port. Raises NodeSilent, ConfigError, ClientError."""
-    config = node.config
-    return None if config.http is None else ask_ready(config.http, timeout_s, config.http_token, _tls(node, security))
+    """Return None when the node is ready or has no HTTP port. Raises NodeSilent, ConfigError, ClientError; and
+    NotAuthorized when the node asks for a login that neither its file nor the client's settings have."""
+    config, tls = node.config, _tls(node, security)
+    if config.http is None:
+        return None
+    return ask_ready(config.http, timeout_s, config.http_token, tls, _login(config.http, tls, security))
+
+
+def _login(address: Address, tls: ssl.SSLContext | None, security: ClientSecurity) -> Login | None:
+    """Return the client's name and password, if they may be sent to that address: not in plain text over a network."""
+    if not security.username or (tls is None and not names_this_machine(str(address))):
+        return None
+    return security.username, security.password
 
 
 def _tls(node: LocalNode, security: ClientSecurity) -> ssl.SSLContext | None:

@@ -36,8 +36,9 @@ from chronik.client.access.settings import ClientSecurity
 from chronik.client.cluster import listed_brokers
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
-from chronik.config import Address
-from chronik.console.ask import NodeSilent
+from chronik.client.quorum import cluster_told_by
+from chronik.console.ask import NodeSilent, NotAuthorized
+from chronik.protocol.errors import KafkaError
 
 NODES: Final = 3
 NODES_MAX: Final = 64
@@ -95,7 +96,12 @@ def run_up(arguments: argparse.Namespace) -> int:
             print(f"node {node.id} started: {_description(node, processes[node.id].pid)}", flush=True)
         else:
             print(f"node {node.id} is running already: {_description(node, pid)}")
-    _wait_until_all_are_listed(nodes, processes, began + arguments.timeout, security_of(arguments))
+    locked = _wait_until_all_are_listed(nodes, processes, began + arguments.timeout, security_of(arguments))
+    if locked:
+        print(
+            f"the HTTP ports of nodes {numbers(locked)} ask for a login: readiness was checked over Kafka's protocol; "
+            "to check it over HTTP, set http_token in the nodes' files or name a user in --client-config"
+        )
     took = f" after {time.monotonic() - began:.1f} s" if processes else ""
     print(f"every node lists brokers {numbers(node.id for node in nodes)}{took}")
     print(f"bootstrap servers: {','.join(str(node.config.kafka) for node in nodes)}")
@@ -150,11 +156,12 @@ def _wait_until_all_are_listed(
     processes: Mapping[int, subprocess.Popen[bytes]],
     deadline: float,
     security: ClientSecurity,
-) -> None:
-    """Asks each node directly. Raises ClusterNotUp."""
-    expected = [node.id for node in nodes]
+) -> list[int]:
+    """Ask each node directly. Return the nodes whose HTTP ports ask for a login that is not known here. Raises
+    ClusterNotUp."""
+    expected, locked = [node.id for node in nodes], set[int]()
     for node in nodes:
-        while (missing := _missing(node, expected, security)) is not None:
+        while (missing := _missing(node, expected, security, locked)) is not None:
             process = processes.get(node.id)
             if process is not None and (code := process.poll()) is not None:
                 node.forget_process()
@@ -162,22 +169,27 @@ def _wait_until_all_are_listed(
             if time.monotonic() > deadline:
                 raise ClusterNotUp(f"node {node.id}: {missing}; see {node.log_file}")
             time.sleep(POLL_SECONDS)
+    return sorted(locked)
 
 
-def _missing(node: LocalNode, expected: list[int], security: ClientSecurity) -> str | None:
-    """Says what this node still lacks. One that has just come back may still be listed, and must be ready, too."""
+def _missing(node: LocalNode, expected: list[int], security: ClientSecurity, locked: set[int]) -> str | None:
+    """Return what this node still lacks, or None. A node that has just restarted may still be listed by others, so it
+    must be ready, too.
+
+    Where the HTTP port asks for a login, the node is added to `locked`, and readiness is what it says of itself over
+    Kafka's protocol."""
     try:
-        listed = _listed_brokers(node.config.kafka, security)
-        if listed != expected:
-            return f"it lists brokers {numbers(listed) or 'none'}"
-        return why_not_ready(node, ASK_SECONDS, security)
-    except (ClientError, NodeSilent) as error:
+        with Connection(node.config.kafka, client_id=CLIENT_ID, timeout_s=ASK_SECONDS, security=security) as connection:
+            listed = listed_brokers(connection)
+            if listed != expected:
+                return f"it lists brokers {numbers(listed) or 'none'}"
+            try:
+                return why_not_ready(node, ASK_SECONDS, security)
+            except NotAuthorized:
+                locked.add(node.id)
+                return cluster_told_by(connection).error_message
+    except (ClientError, KafkaError, NodeSilent) as error:
         return str(error)
-
-
-def _listed_brokers(address: Address, security: ClientSecurity) -> list[int]:
-    with Connection(address, client_id=CLIENT_ID, timeout_s=ASK_SECONDS, security=security) as connection:
-        return listed_brokers(connection)
 
 
 # Down

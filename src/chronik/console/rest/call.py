@@ -10,6 +10,7 @@ from typing import Any, Final
 from chronik.console.rest.inside import InsideCluster, Loop
 from chronik.console.rest.node_side import NodeSide
 from chronik.console.rest.refusals import Refusal
+from chronik.exchange import account_key
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
@@ -23,7 +24,7 @@ class Call:
         self, side: NodeSide, loop: Loop, principal: Principal, host: str, path: dict[str, Any], *, changes: bool
     ) -> None:
         self.side = side
-        self.loop = loop
+        self.loop = loop.child()
         self.principal = principal
         self.host = host
         self.path = path
@@ -32,6 +33,16 @@ class Call:
         """Whether nobody listens any more, of an operation that goes on until then."""
         self._timeout_s = CHANGE_SECONDS_MAX if changes else READ_SECONDS_MAX
         self._cluster: InsideCluster | None = None
+
+    def abandon(self) -> None:
+        """Stop an operation that only reads, because its response is no longer wanted."""
+        self.has_gone.set()
+        self.loop.close(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the operation was abandoned"))
+
+    @property
+    def account(self) -> str:
+        """The account that the operation's resources are charged to."""
+        return account_key(self.principal, self.host)
 
     @property
     def cluster(self) -> InsideCluster:

@@ -3,15 +3,25 @@ to say so."""
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Final
 
 from chronik.console.connection import Caller
 from chronik.console.door import Door
 from chronik.console.http import BadRequest, HttpRequest
+from chronik.console.rest.access import (
+    SESSION_ENDED,
+    Access,
+    AccessWatches,
+    Authentication,
+    Right,
+    permission_lost,
+)
+from chronik.console.rest.login_attempts import LoginAttempts, TooManyAttempts
 from chronik.console.rest.node_side import NodeSide
 from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.sessions import Sessions, token_in
@@ -26,10 +36,12 @@ BASIC: Final = "basic "
 CHALLENGE: Final = ("WWW-Authenticate", "Chronik-Session")
 """Not Basic, which would make browsers ask for a password in a window of their own."""
 
-FAILURES_REMEMBERED_SECONDS: Final = 300.0
-ADDRESSES_MAX: Final = 1000
-DELAY_SECONDS_MAX: Final = 5.0
-"""Who has failed often waits so long before the next try is looked at."""
+EXPIRY_SECONDS_AFTER: Final = 0.1
+"""How long after a session's expiry a stream of it is checked: the loop's timers may be a little early."""
+
+TOKEN_USER: Final = ""
+"""The user name under which attempts to guess the node's http_token are counted."""
+TOO_MANY: Final = "too many login attempts are waiting: try again later"
 
 
 class Identity:
@@ -43,10 +55,11 @@ class Identity:
             clock,
             lambda: configs.broker_int("connection.failed.authentication.delay.ms"),
         )
-        self._known: dict[tuple[str, str], tuple[Principal, object]] = {}
-        self._failures: dict[str, tuple[int, float]] = {}
-        """By address: how many, and when the last was."""
-        self.sessions: Final = Sessions(self._now, self._proof)
+        self._attempts = LoginAttempts(self._now)
+        self._watches = AccessWatches()
+        self.sessions: Final = Sessions(self._now, self._proof, self._watches.recheck)
+        self.when_acls_change: Final = self._watches.when_acls_change
+        side.services.store.subscribe(self._watches.follow)
 
     def close(self) -> None:
         self._authenticator.close()
@@ -61,20 +74,53 @@ class Identity:
         """What is kept of the passwords of a user: none, once they have none."""
         return None if principal == ANONYMOUS else dict(self._side.services.image.users.of(principal.name))
 
-    async def who(self, request: HttpRequest, caller: Caller) -> Principal | None:
-        """Returns None for somebody who has not said so, and would have to. Raises Refusal for a wrong password."""
-        known = self.sessions.find(token_in(request.header(b"cookie")))
+    @contextmanager
+    def watch(self, authentication: Authentication, host: str, right: Right | None) -> Iterator[Access]:
+        """Watch the access of a response in progress: its authentication, and the right that it needs, if any."""
+        session = authentication.session
+        seconds_max = self.sessions.seconds_left(session) + EXPIRY_SECONDS_AFTER if session else None
+        with self._watches.watch(lambda: self.why_ended(authentication, host, right), seconds_max) as access:
+            yield access
+
+    def why_ended(self, authentication: Authentication, host: str, right: Right | None) -> Refusal | None:
+        """Return why a request may not go on: its authentication has ended, or it lacks the right, if one is needed."""
+        principal = authentication.principal
+        if authentication.session:
+            is_valid = self.sessions.find(authentication.session) == principal
+        else:
+            is_valid = authentication.credentials == self._proof(principal)
+        if not is_valid:
+            return Refusal(HTTPStatus.UNAUTHORIZED, SESSION_ENDED)
+        authorizer = self._side.services.authorizer
+        if right is not None and authorizer is not None and not authorizer.allows(principal, host, *right):
+            return permission_lost(principal, right)
+        return None
+
+    def principal_of_session(self, request: HttpRequest) -> Principal | None:
+        """Return the principal of the request's session cookie, or None if it has no valid one."""
+        return self.sessions.find(token_in(request.header(b"cookie")))
+
+    async def authenticate(self, request: HttpRequest, caller: Caller) -> Authentication | None:
+        """Return how the request is authenticated, or None if it brings nothing that could authenticate it. Raises
+        Refusal for a wrong password."""
+        known = self.principal_of_session(request)
         if known is not None:
-            return known
+            return Authentication(known, session=token_in(request.header(b"cookie")))
         if self._side.asks_who:
             if request.authorization.lower().startswith(BASIC):
-                return await self._by_password(*_name_and_password(request.authorization[len(BASIC) :]), caller)
+                name, password = _name_and_password(request.authorization[len(BASIC) :])
+                credentials = self._proof(Principal(USER, name))  # before the check, which takes time
+                principal = await self._by_password(name, password, caller)
+                return Authentication(principal, credentials=credentials)
             return None
         try:
             self._door.check("", request.authorization, has_certificate=caller.has_certificate)
         except BadRequest:
+            if request.authorization:
+                await self._attempts.delay_failure(caller.host, TOKEN_USER)
+                self._log_failure(caller, TOKEN_USER)
             return None
-        return ANONYMOUS
+        return Authentication(ANONYMOUS, credentials=self._proof(ANONYMOUS))
 
     async def log_in(self, name: str, password: str, caller: Caller) -> Principal:
         """Raises Refusal."""
@@ -82,42 +128,42 @@ class Identity:
             return await self._by_password(name, password, caller)
         if self._door.is_open or caller.has_certificate:
             return ANONYMOUS
-        await self._wait_after_failures(caller.host)
-        try:
-            self._door.check("", f"Bearer {password}")
-        except BadRequest:
-            self._failed(caller, name)
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "the token is wrong") from None
+
+        async def is_right() -> bool:
+            try:
+                self._door.check("", f"Bearer {password}")
+            except BadRequest:
+                return False
+            return True
+
+        if not await self._attempt(caller, TOKEN_USER, is_right):
+            self._log_failure(caller, name)
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "the token is wrong")
         return ANONYMOUS
+
+    async def _attempt(self, caller: Caller, name: str, is_right: Callable[[], Awaitable[bool]]) -> bool:
+        """Raises Refusal."""
+        try:
+            return await self._attempts.run(caller.host, name, is_right)
+        except (Disconnect, TooManyAttempts):
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, TOO_MANY) from None
 
     async def _by_password(self, name: str, password: str, caller: Caller) -> Principal:
         """Raises Refusal: the same for a user that does not exist, and after the same time."""
-        await self._wait_after_failures(caller.host)
         session = self._authenticator.session(lambda: (PLAIN,), lambda mechanism: 0)
         session.handshake(PLAIN, 1, self._now())
         message = b"\0".join((b"", name.encode("utf-8", "replace"), password.encode("utf-8", "replace")))
-        try:
+
+        async def is_right() -> bool:
             answer = await self._authenticator.answer(session, Peer(caller.host, 0, 0), message)
-        except Disconnect:
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many others log in at the moment") from None
-        if answer.error is not None or session.principal is None:
-            self._failed(caller, name)
+            return answer.error is None and session.principal is not None
+
+        if not await self._attempt(caller, name, is_right) or session.principal is None:
+            self._log_failure(caller, name)
             raise Refusal(HTTPStatus.UNAUTHORIZED, "the name or the password is wrong")
-        self._failures.pop(caller.host, None)
         return session.principal
 
-    async def _wait_after_failures(self, host: str) -> None:
-        count, last = self._failures.get(host, (0, 0.0))
-        if count and self._now() - last < FAILURES_REMEMBERED_SECONDS:
-            await asyncio.sleep(min(DELAY_SECONDS_MAX, 0.05 * 2 ** min(count - 1, 10)))
-
-    def _failed(self, caller: Caller, name: str) -> None:
-        count, last = self._failures.pop(caller.host, (0, 0.0))
-        if self._now() - last > FAILURES_REMEMBERED_SECONDS:
-            count = 0
-        if len(self._failures) >= ADDRESSES_MAX:
-            del self._failures[next(iter(self._failures))]
-        self._failures[caller.host] = count + 1, self._now()
+    def _log_failure(self, caller: Caller, name: str) -> None:
         audit.login_refused(Peer(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as WaitedTooLong
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
@@ -27,6 +28,7 @@ from chronik.protocol.schema import Request
 
 T = TypeVar("T")
 
+STOPS: Final = "this node stops"
 CLIENT_ID: Final = "chronik-console"
 NODE: Final = "node"
 """Stands in place of a host: where a node is reached is known to the nodes, and its id is enough."""
@@ -35,34 +37,48 @@ _SIZE_BYTES: Final = struct.calcsize(">i")
 
 
 class Loop:
-    """The node's loop, for threads: what they wait for ends when the API does."""
+    """The node's loop, for threads: what they wait for ends when the API does, or the operation that they work for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._under_way: set[Future[Any]] = set()
-        self._is_closed = False
+        self._children: WeakSet[Loop] = WeakSet()
+        self._closed_with: Exception | None = None
+
+    def child(self) -> Loop:
+        """Return the loop for one operation, which can be closed on its own."""
+        child = Loop(self._loop)
+        child._closed_with = self._closed_with
+        self._children.add(child)
+        return child
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Raises TimeoutError, or ConnectionLost when the node stops."""
-        if self._is_closed:
+        """Return the result of a coroutine that runs on the loop. Raises TimeoutError, or what the loop was closed
+        with: ConnectionLost when the node stops."""
+        if self._closed_with is not None:
             work.close()
-            raise ConnectionLost("this node stops")
+            raise self._closed_with
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._under_way.add(future)
+        if self._closed_with is not None:  # since it was looked at
+            future.cancel()
         try:
             return future.result(timeout_s)
         except CancelledError:
-            raise ConnectionLost("this node stops") from None
+            raise (self._closed_with or ConnectionLost(STOPS)) from None
         except WaitedTooLong:
             future.cancel()
             raise TimeoutError from None
         finally:
             self._under_way.discard(future)
 
-    def close(self) -> None:
-        self._is_closed = True
+    def close(self, error: Exception | None = None) -> None:
+        """Cancel what threads wait for. They get this error, or by default that the node stops."""
+        self._closed_with = error or ConnectionLost(STOPS)
         for future in list(self._under_way):
             future.cancel()
+        for child in list(self._children):
+            child.close(self._closed_with)
 
 
 class InsideCluster(Cluster):

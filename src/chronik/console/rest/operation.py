@@ -37,6 +37,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None
     events: dict[str, Any] | None = None
     """Of a stream of server-sent events: what comes with each."""
+    reads_topic: str = ""
+    """The path or query parameter that names the topic whose records it returns. The permission to read the topic is
+    checked again before each part of the response."""
     status: HTTPStatus = HTTPStatus.OK
     is_open: bool = False
     """Whether it is answered without a login."""

@@ -28,7 +28,14 @@ class LoggedIn(msgspec.Struct):
 
 
 class Sessions:
-    def __init__(self, now: Callable[[], float], proof_of: Callable[[Principal], object]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        proof_of: Callable[[Principal], object],
+        when_ended: Callable[[], None] | None = None,
+    ) -> None:
+        """`when_ended` is called after sessions have been removed, other than by their expiry."""
+        self._when_ended = when_ended or (lambda: None)
         self._now = now
         self._proof_of = proof_of
         self._by_token: dict[str, LoggedIn] = {}
@@ -44,6 +51,7 @@ class Sessions:
             del self._by_token[next(iter(self._by_token))]
         token = secrets.token_urlsafe(TOKEN_BYTES)
         self._by_token[token] = LoggedIn(principal, self._proof_of(principal), now, now)
+        self._when_ended()
         return token
 
     def find(self, token: str) -> Principal | None:
@@ -57,8 +65,14 @@ class Sessions:
         self._by_token[token] = session
         return session.principal
 
+    def seconds_left(self, token: str) -> float:
+        """Return how long the session may last, if it is used."""
+        session = self._by_token.get(token)
+        return 0.0 if session is None else session.began + SECONDS_MAX - self._now()
+
     def end(self, token: str) -> None:
-        self._by_token.pop(token, None)
+        if self._by_token.pop(token, None) is not None:
+            self._when_ended()
 
 
 def token_in(cookies: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Iterator
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,9 @@ logger = logging.getLogger("chronik.console")
 
 CONTENT_TYPE: Final = "text/event-stream"
 STREAMS_MAX: Final = 16
-"""Searches and tails under way: each has a thread."""
+"""Searches and tails in progress: each has a thread."""
+STREAMS_PER_ACCOUNT_MAX: Final = 6
+"""Those of one account."""
 EVENTS_AHEAD_MAX: Final = 64
 """Events that wait until the browser has read those before."""
 KEEP_ALIVE_SECONDS: Final = 15.0
@@ -39,25 +42,38 @@ def encoded_event(event: Event) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
 
 
+def error_event(error: Refusal) -> bytes:
+    return encoded_event(Event("error", Error(str(error), error.code)))
+
+
 class Streams:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._calls: set[Call] = set()
+        self._calls: dict[Call, str] = {}
 
     def close(self) -> None:
         for call in self._calls:
             call.has_gone.set()
 
-    def check_room(self) -> None:
-        """Raises Refusal when too many are under way."""
-        if len(self._calls) >= STREAMS_MAX:
+    def reserve(self, call: Call) -> None:
+        """Count a stream from before it starts. Raises Refusal when too many are in progress."""
+        of_account = sum(account == call.account for account in self._calls.values())
+        if len(self._calls) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are under way")
+        self._calls[call] = call.account
 
-    async def events(self, call: Call, made: Iterator[Event]) -> AsyncGenerator[bytes, None]:
-        """Encodes what is made, for as long as anybody listens."""
+    def release(self, call: Call) -> None:
+        self._calls.pop(call, None)
+
+    def events(self, call: Call, made: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+        """Return the encoded events of a stream that was reserved. It is released when they end, or are dropped."""
+        events = self._events(call, made)
+        weakref.finalize(events, self._calls.pop, call, None)  # a generator that never starts has no end either
+        return events
+
+    async def _events(self, call: Call, made: Iterator[Event]) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_AHEAD_MAX)
-        self._calls.add(call)
 
         def put(piece: bytes | None) -> None:
             asyncio.run_coroutine_threadsafe(queue.put(piece), loop).result()
@@ -85,7 +101,7 @@ class Streams:
                 yield piece
         finally:
             call.has_gone.set()
-            self._calls.discard(call)
+            self.release(call)
             while not queue.empty():  # whoever waits for room finds it, and then sees that nobody listens
                 queue.get_nowait()
 
@@ -95,10 +111,9 @@ def _pieces(made: Iterator[Event]) -> Iterator[bytes]:
         for event in made:
             yield encoded_event(event)
     except Refusal as error:
-        yield encoded_event(Event("error", Error(str(error), error.code)))
+        yield error_event(error)
     except ChronikError as error:
-        refusal = refusal_of(error)
-        yield encoded_event(Event("error", Error(str(refusal), refusal.code)))
+        yield error_event(refusal_of(error))
     except Exception:
         logger.exception("a stream of events failed")
         yield encoded_event(Event("error", Error("this operation is broken; the node's log says why")))

@@ -102,13 +102,14 @@ OPERATIONS: Final = (
        "Delete Topic", body=RecordsToDelete, answer=LowWatermarks),
     # Messages
     _o("GET", "/topics/{topic}/messages", "messages:read", "Reads messages.", "Read Topic", query=ReadMessages,
-       answer=Messages),
+       answer=Messages, reads_topic="topic"),
     _o("POST", "/topics/{topic}/messages", "messages:produce", "Produces a message.", "Write Topic", body=NewMessage,
        answer=Produced, status=CREATED),
     _o("GET", "/topics/{topic}/search", "searching:search", "Looks for a text in messages, within a budget.",
-       "Read Topic", query=SearchMessages, events={"match": Message, "progress": Progress, "end": SearchEnd}),
+       "Read Topic", query=SearchMessages, events={"match": Message, "progress": Progress, "end": SearchEnd},
+       reads_topic="topic"),
     _o("GET", "/topics/{topic}/tail", "searching:tail", "Tells of messages as they come.", "Read Topic",
-       query=TailMessages, events={"message": Message, "skipped": Skipped}),
+       query=TailMessages, events={"message": Message, "skipped": Skipped}, reads_topic="topic"),
     # Groups
     _o("GET", "/groups", "groups:list_all", "Lists consumer groups, by name.", "Describe Group; others are left out",
        query=Searching, answer=Page[Group]),
@@ -150,5 +151,6 @@ OPERATIONS: Final = (
     _o("GET", "/pipelines/{pipeline}", "pipelines:show", "Shows a pipeline.", "Read Topic __chronik_pipelines",
        answer=PipelineDetails),
     _o("GET", "/pipelines/{pipeline}/sample", "pipelines:sample", "Has a driver show some rows of a topic's table.",
-       "Read Topic, and Read Topic __chronik_pipelines", query=SampleRows, answer=Sample),
+       "Read Topic, and Read Topic __chronik_pipelines", query=SampleRows, answer=Sample,
+       reads_topic="topic"),
 )  # fmt: skip

@@ -54,10 +54,18 @@ class UserTable:
         for credentials in self.by_name.values():
             yield from credentials.values()
 
-    def commonest_shape(self, mechanism: int) -> Shape | None:
-        """Returns that of most credentials of the mechanism, the same on every node; None when there are none."""
+    def shape_at(self, mechanism: int, position: float) -> Shape | None:
+        """Return the shape at a position from 0 to 1 of the mechanism's credentials, ordered by shape; None if the
+        mechanism has no credentials. A uniform position returns each shape as often as it is in use."""
         shapes = self._shapes.get(mechanism)
-        return max(shapes, key=lambda shape: (shapes[shape], shape)) if shapes else None
+        if not shapes:
+            return None
+        left = int(position * shapes.total())
+        for shape in sorted(shapes):
+            left -= shapes[shape]
+            if left < 0:
+                return shape
+        return max(shapes)
 
     def commonest_mechanism(self) -> int | None:
         """Returns the one that most users have; None when there are no users."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.config import Address
-from chronik.console.connection import Application, Caller
-from chronik.console.http import HttpRequest, HttpResponse
+from chronik.console.connection import Application, Caller, HttpLimits, Prepared, Viewer
+from chronik.console.http import HttpRequest
 from chronik.console.listener import HttpListener
 from chronik.listeners import WITH_SASL
+from chronik.node.descriptors import http_connections
 from chronik.node.standing import Job, Standing
 from chronik.node.status import NodeStatus
 
@@ -49,6 +50,7 @@ class HttpSide:
         self._listener = HttpListener(
             address,
             self._source,
+            HttpLimits(connections=http_connections()),
             token=config.http_token,
             tls=self._tls,
             application=self._application,
@@ -113,11 +115,11 @@ class _LoadedLater:
                     self._loaded.close()
         return self._loaded
 
-    async def answer(self, request: HttpRequest, body: bytes, caller: Caller) -> HttpResponse:
-        return await (await self._application()).answer(request, body, caller)
+    async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
+        return await (await self._application()).prepare(request, caller)
 
-    async def check_looking(self, request: HttpRequest, caller: Caller) -> None:
-        await (await self._application()).check_looking(request, caller)
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
+        return await (await self._application()).check_looking(request, caller)
 
 
 _: type[Application] = _LoadedLater

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from chronik.addresses import normalized
 from chronik.security.quotas.buckets import Bucket, Buckets
 from chronik.security.quotas.entities import INT_MAX
 from chronik.security.quotas.policy import Policy
@@ -25,7 +26,6 @@ PER_ADDRESS: Final = "max.connections.per.ip"
 OVERRIDES: Final = "max.connections.per.ip.overrides"
 CREATION_RATE: Final = "max.connection.creation.rate"
 
-MAPPED: Final = "::ffff:"
 ALL: Final = ""
 
 
@@ -51,14 +51,14 @@ class ConnectionLimits:
 
     def come(self, host: str, now: float) -> Verdict:
         """Counts a connection, unless it is refused."""
-        address = host.removeprefix(MAPPED)
+        address = normalized(host)
         verdict = self._verdict(address, now)
         if not verdict.refusal:
             self._counts[address] = self._counts.get(address, 0) + 1
         return verdict
 
     def left(self, host: str) -> None:
-        address = host.removeprefix(MAPPED)
+        address = normalized(host)
         count = self._counts.pop(address) - 1
         if count:
             self._counts[address] = count
@@ -99,5 +99,5 @@ def _parsed(overrides: str) -> Mapping[str, int]:
     found = {}
     for part in overrides.split(","):
         address, _, count = part.strip().rpartition(":")
-        found[address.strip("[]").removeprefix(MAPPED)] = int(count)
+        found[normalized(address.strip("[]"))] = int(count)
     return found

@@ -4,12 +4,14 @@ wait who were refused."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
+from chronik.addresses import network_of
 from chronik.clock import Clock
 from chronik.exchange import Peer
 from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeysUnavailable
@@ -31,6 +33,8 @@ from chronik.security.sasl.session import Answer, ServerMachine, Session
 from chronik.security.sasl.tokens import TokenValidator
 from chronik.security.sasl.users import KnownUsers
 from chronik.security.sasl.work import Work
+
+logger = logging.getLogger("chronik.security")
 
 NONCE_BYTES: Final = 24
 
@@ -83,19 +87,22 @@ class Authenticator:
         if isinstance(outcome, Derive | Validate):
             return self._answer_worked_out(session, peer, outcome, began)
         answer = self._settled(session, outcome)
-        return answer if answer.error is None else self._delayed(answer, began)
+        return self._refused(answer, peer, began) if answer.is_refusal else answer
 
     async def _answer_worked_out(self, session: Session, peer: Peer, asked: Derive | Validate, began: float) -> Answer:
         outcome: Outcome = asked
         while isinstance(outcome, Derive | Validate):
             outcome = await self._worked_out(session.machine, outcome, peer.host)
         answer = self._settled(session, outcome)
-        return answer if answer.error is None else await self._delayed(answer, began)
+        return await self._refused(answer, peer, began) if answer.is_refusal else answer
 
     def _settled(self, session: Session, outcome: Outcome) -> Answer:
         return session.settle(outcome, self._clock.monotonic(), self._clock.now_ms())
 
-    async def _delayed(self, answer: Answer, began: float) -> Answer:
+    async def _refused(self, answer: Answer, peer: Peer, began: float) -> Answer:
+        """Delay a rejection, and log it if the connection does not end with it."""
+        if answer.error is None:
+            logger.info("%s:%d: %s", peer.host, peer.port, answer.why)
         await self.delay(began)
         return answer
 
@@ -107,7 +114,7 @@ class Authenticator:
         if isinstance(asked, Derive):
             assert isinstance(machine, PlainServer)
             made = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
-            return machine.derived(await self._work.do(host, made))
+            return machine.derived(await self._work.do(network_of(host), made))
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
             return Failure("no keys of tokens are set up")
@@ -116,11 +123,11 @@ class Authenticator:
     async def _token(self, host: str, validate: Callable[[], ValidToken | TokenRefused]) -> ValidToken | TokenRefused:
         """Waits for keys here, if it has to, and not in one of the few threads: others come through meanwhile."""
         try:
-            return await self._token_work.do(host, validate)
+            return await self._token_work.do(network_of(host), validate)
         except KeysAwaited as awaited:
             await _done(awaited.reading)
         try:
-            return await self._token_work.do(host, validate)
+            return await self._token_work.do(network_of(host), validate)
         except KeysAwaited as awaited:
             return TokenRefused(str(awaited))
 

@@ -48,7 +48,7 @@ class OAuthBearerServer:
     def validated(self, token: ValidToken | TokenRefused) -> Outcome:
         if isinstance(token, TokenRefused):
             self._refused = f"its token is refused: {token}"
-            return Challenge(REFUSED.encode())
+            return Challenge(REFUSED.encode(), self._refused)
         if self._other not in ("", token.user):
             told = (
                 f"Authentication failed: Client requested an authorization id ({self._other}) that is different from "

@@ -14,9 +14,12 @@ MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """Send this; an answer follows."""
+    """A message to send; the other side answers it."""
 
     data: bytes
+    refusal: str = ""
+    """Why the message rejects the client's credentials, for the log; empty if it does not. RFC 7628 has the server
+    reject a token with a challenge, which the client may never acknowledge."""
 
     def __repr__(self) -> str:
         return f"Challenge({len(self.data)} bytes)"

@@ -84,6 +84,12 @@ def new_salt(choose: Callable[[bytes], int]) -> bytes:
     return bytes(choose(SALT_CHARACTERS) for _ in range(SALT_BYTES))
 
 
+def derived_position(secret: bytes, mechanism: str, user: str) -> float:
+    """Return a number from 0 to 1 (exclusive) that is keyed by the user's name and uniform over names."""
+    seed = b"\0".join([b"shape", mechanism.encode(), user.encode(errors="surrogatepass")])
+    return int.from_bytes(hmac.digest(secret, seed, "sha256")[:6], "big") / 2**48
+
+
 def derived_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
     """Returns the salt of a user that does not exist: always the same, and like any other."""
     stream = hashlib.shake_256(b"\0".join([secret, mechanism.encode(), user.encode(errors="surrogatepass")]))

@@ -45,7 +45,12 @@ class Answer(msgspec.Struct, frozen=True):
     """With one its connection ends."""
     lifetime_ms: int = 0
     why: str = ""
-    """What the log says of an error."""
+    """Why the credentials were rejected, for the log; empty if they were not."""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it rejects the client's credentials, with an error or with a challenge."""
+        return self.error is not None or bool(self.why)
 
 
 class Session:
@@ -122,7 +127,7 @@ class Session:
     def settle(self, outcome: Outcome, now: float, now_ms: int) -> Answer:
         """Takes what came of a message, with the time on the node's clock and on the wall."""
         if isinstance(outcome, Challenge):
-            return Answer(outcome.data)
+            return Answer(outcome.data, why=self._why(outcome.refusal) if outcome.refusal else "")
         if isinstance(outcome, Success):
             return self._let_in(outcome, now, now_ms)
         assert isinstance(outcome, Failure)
@@ -146,9 +151,16 @@ class Session:
         return Answer(success.data, lifetime_ms=lifetime_ms)
 
     def _refused(self, failure: Failure) -> Answer:
-        again = "re-authentication" if self.is_let_in else "authentication"
         told = failure.told or (
-            f"Authentication failed during {again} due to invalid credentials with SASL mechanism {self._mechanism}"
+            f"Authentication failed during {self._phase} due to invalid credentials "
+            f"with SASL mechanism {self._mechanism}"
         )
-        who = f" as {shortened(repr(failure.user), USER_CHARACTERS_SHOWN_MAX)}" if failure.user else ""
-        return Answer(error=told, why=f"{again} by {self._mechanism or 'SASL'}{who} failed: {failure.why}")
+        return Answer(error=told, why=self._why(failure.why, failure.user))
+
+    @property
+    def _phase(self) -> str:
+        return "re-authentication" if self.is_let_in else "authentication"
+
+    def _why(self, why: str, user: str = "") -> str:
+        who = f" as {shortened(repr(user), USER_CHARACTERS_SHOWN_MAX)}" if user else ""
+        return f"{self._phase} by {self._mechanism or 'SASL'}{who} failed: {why}"

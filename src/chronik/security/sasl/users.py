@@ -8,7 +8,15 @@ from typing import Final
 from chronik.metadata.image import Image
 from chronik.metadata.records import ScramCredential
 from chronik.metadata.security.users import Shape
-from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MIN, SALT_BYTES, Keys, Scram, derived_salt
+from chronik.security.sasl.scram_keys import (
+    BY_NUMBER,
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    Keys,
+    Scram,
+    derived_position,
+    derived_salt,
+)
 
 _USUAL: Final = Shape(ITERATIONS_MIN, SALT_BYTES, True)
 """What Kafka's tools and ours make of a password unless they are told otherwise."""
@@ -19,14 +27,19 @@ class KnownUsers:
         self._image = image
 
     def keys(self, scram: Scram, user: str) -> tuple[Keys, bool]:
-        """Returns keys, and whether they are those of a user that exists."""
+        """Return the user's keys, and whether the user exists.
+
+        The iteration count and salt format of an unknown user follow the distribution among existing users, keyed by
+        name, so an iteration count in use says nothing about whether a user exists. All nodes return the same keys, and
+        they stay the same unless the distribution changes.
+        """
         image = self._image()
         credential = image.users.of(user).get(scram.number)
         if credential is not None:
             return _keys(credential), True
         # Without a secret there was never a user, and nothing to hide but that.
         secret = image.salt_secret or image.cluster_id.encode()
-        shape = image.users.commonest_shape(scram.number) or _USUAL
+        shape = image.users.shape_at(scram.number, derived_position(secret, scram.name, user)) or _USUAL
         salt = derived_salt(
             secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric
         )

@@ -1,14 +1,15 @@
-"""Threads for what takes milliseconds, such as salting a password: few run at once, and addresses take turns.
+"""A thread pool that is divided between clients: few functions run at once, and clients take turns.
 
-So whoever tries passwords at full speed keeps a processor busy, and waits for himself; the loop and others go on.
+A client that asks for more than the pool can do, such as one that tries passwords at full speed, waits for itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from chronik.exchange import Disconnect
@@ -20,65 +21,89 @@ TOO_MANY: Final = "too many others wait to be authenticated"
 
 
 class Work:
-    def __init__(self, executor: Executor | None = None) -> None:
-        self._executor = executor or ThreadPoolExecutor(AUTHENTICATIONS_AT_WORK_MAX, "authentication")
-        self._running = 0
+    def __init__(
+        self,
+        executor: Executor | None = None,
+        *,
+        running_max: int = AUTHENTICATIONS_AT_WORK_MAX,
+        running_per_client_max: int | None = None,
+        waiting_max: int = AUTHENTICATIONS_WAITING_MAX,
+    ) -> None:
+        """Run up to `running_max` functions at once, `running_per_client_max` of one client."""
+        self._executor = executor or ThreadPoolExecutor(running_max, "authentication")
+        self._max = running_max
+        self._per_client_max = running_per_client_max or running_max
+        self._waiting_max = waiting_max
+        self._running: Counter[Hashable] = Counter()
+        """By client."""
         self._waiting_count = 0
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By address; the first is next."""
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        """By client; the first is next."""
 
-    async def do(self, host: str, function: Callable[[], T]) -> T:
-        """Returns its result, when it was the host's turn. Raises Disconnect when too many wait."""
-        if self._running >= AUTHENTICATIONS_AT_WORK_MAX:
-            await self._wait_for_turn(host)
+    async def do(self, client: Hashable, function: Callable[[], T]) -> T:
+        """Return the function's result, when it was the client's turn. Raises Disconnect when too many wait."""
+        if self._running.total() < self._max and self._running[client] < self._per_client_max:
+            self._running[client] += 1
         else:
-            self._running += 1
+            await self._wait_for_turn(client)
         done: asyncio.Future[Any] = asyncio.get_running_loop().run_in_executor(self._executor, function)
-        done.add_done_callback(self._finished)  # not before the thread is free, also if nobody waits for it any more
+        # Not before the thread is free, also if the caller does not wait for it any more.
+        done.add_done_callback(partial(self._finished, client))
         found: T = await asyncio.shield(done)
         return found
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _wait_for_turn(self, host: str) -> None:
-        if self._waiting_count >= AUTHENTICATIONS_WAITING_MAX:
-            self._make_room(host)
+    async def _wait_for_turn(self, client: Hashable) -> None:
+        """Wait until the client's next function may run; it counts as running then."""
+        if self._waiting_count >= self._waiting_max:
+            self._make_room(client)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(host, deque()).append(turn)
+        self._waiting.setdefault(client, deque()).append(turn)
         self._waiting_count += 1
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._hand_on()  # it was this one's turn, and it has gone
+                self._release(client)  # it was this one's turn, and its caller has gone
             raise
 
-    def _make_room(self, host: str) -> None:
-        """Sends away who came last of the address that has most. Raises Disconnect if the newcomer's is that."""
-        fullest = max(self._waiting, key=lambda each: len(self._waiting[each]))
-        if len(self._waiting[fullest]) <= len(self._waiting.get(host, ())) + 1:
+    def _make_room(self, client: Hashable) -> None:
+        """Reject the function that came last of the client that has most. Raises Disconnect if that is the newcomer."""
+        if not self._waiting:
             raise Disconnect(TOO_MANY)
-        turn = self._waiting[fullest].pop()
+        fullest = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        if len(self._waiting[fullest]) <= len(self._waiting.get(client, ())) + 1:
+            raise Disconnect(TOO_MANY)
+        turns = self._waiting[fullest]
+        turn = turns.pop()
+        if not turns:
+            del self._waiting[fullest]
         self._waiting_count -= 1
         if not turn.done():
             turn.set_exception(Disconnect(TOO_MANY))
 
-    def _finished(self, done: asyncio.Future[Any]) -> None:
+    def _finished(self, client: Hashable, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            done.exception()  # whoever waits for it has it, and if nobody does it is not missed
-        self._hand_on()
+            done.exception()  # the caller has it; if there is none any more, it is not missed
+        self._release(client)
 
-    def _hand_on(self) -> None:
-        """Gives the place to the next address; it stands last in line for its next turn."""
-        while self._waiting:
-            host = next(iter(self._waiting))
-            turns = self._waiting.pop(host)
+    def _release(self, client: Hashable) -> None:
+        """Let the next client run a function; it is the last one in line for its next turn."""
+        self._running[client] -= 1
+        if not self._running[client]:
+            del self._running[client]
+        while (following := self._next()) is not None:
+            turns = self._waiting.pop(following)
             turn = turns.popleft()
             self._waiting_count -= 1
             if turns:
-                self._waiting[host] = turns
+                self._waiting[following] = turns
             if not turn.done():
+                self._running[following] += 1
                 turn.set_result(None)
                 return
-        self._running -= 1
+
+    def _next(self) -> Hashable | None:
+        return next((each for each in self._waiting if self._running[each] < self._per_client_max), None)

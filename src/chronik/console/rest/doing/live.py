@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -16,6 +17,7 @@ from chronik.console.rest.call import Call
 from chronik.console.rest.doing.cluster import cluster_view
 from chronik.console.rest.doing.groups import ends_of, lag_of, listed
 from chronik.console.rest.doing.shared import unless_refused
+from chronik.console.rest.refusals import Refusal
 from chronik.console.rest.shapes.common import Error, NoQuestion
 from chronik.console.rest.shapes.live import GroupLag, Latency, LiveCluster, Overview, Percentiles, Rates
 from chronik.console.rest.streams import CONTENT_TYPE, Event, encoded_event
@@ -24,6 +26,7 @@ from chronik.console.vitals import Vitals
 from chronik.errors import ChronikError
 from chronik.principals import Principal
 from chronik.protocol.errors import KafkaError
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
 SECONDS: Final = 2.0
 GROUPS_SHOWN_MAX: Final = 10
@@ -37,6 +40,10 @@ EVENTS_AHEAD_MAX: Final = 4
 
 async def stream(call: AsyncCall, asked: NoQuestion) -> HttpResponse:
     tickers: dict[tuple[Principal, str], Ticker] = call.application.kept.setdefault("tickers", {})
+    if call.side.services.authorizer is not None:
+        right = Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+        if call.side.services.authorizer.allows(call.principal, call.host, *right):
+            call.right = right  # without it, the client connects again and sees less
     key = call.principal, call.host
     ticker = tickers.get(key)
     if ticker is None:
@@ -69,6 +76,8 @@ class Ticker:
         self._before: tuple[float, Vitals] | None = None
         self._lag: list[GroupLag] = []
         self._lag_at = float("-inf")
+        self._acl_changes = 0
+        self._is_outdated = asyncio.Event()
 
     def join(self, queue: asyncio.Queue[bytes]) -> None:
         self._listeners.add(queue)
@@ -76,6 +85,16 @@ class Ticker:
             queue.put_nowait(self._last)
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
+            self._application.identity.when_acls_change.add(self._acls_changed)
+
+    def _acls_changed(self) -> None:
+        """Drop what was made before: the principal may no longer be allowed to see all of it."""
+        self._acl_changes += 1
+        self._last, self._lag, self._lag_at = b"", [], float("-inf")
+        for queue in self._listeners:
+            while not queue.empty():
+                queue.get_nowait()
+        self._is_outdated.set()
 
     def leave(self, queue: asyncio.Queue[bytes]) -> bool:
         """Says whether nobody is left."""
@@ -83,22 +102,28 @@ class Ticker:
         if not self._listeners and self._task is not None:
             self._task.cancel()
             self._task = None
+            self._application.identity.when_acls_change.discard(self._acls_changed)
         return not self._listeners
 
     async def _run(self) -> None:
         while True:
-            began = time.monotonic()
-            self._last = await self._made()
+            began, acl_changes = time.monotonic(), self._acl_changes
+            self._is_outdated.clear()
+            made = await self._made()
+            if acl_changes != self._acl_changes:
+                continue
+            self._last = made
             for queue in self._listeners:
                 if not queue.full():
-                    queue.put_nowait(self._last)
-            await asyncio.sleep(max(0.0, SECONDS - (time.monotonic() - began)))
+                    queue.put_nowait(made)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_outdated.wait(), max(0.0, SECONDS - (time.monotonic() - began)))
 
     async def _made(self) -> bytes:
         vitals = self._application.side.source.vitals()
         try:
             overview = await self._application.in_thread(self._overview, self._call, vitals)
-        except ChronikError as error:
+        except (ChronikError, Refusal) as error:
             return encoded_event(Event("error", Error(str(error))))
         return encoded_event(Event("overview", overview))
 
@@ -139,9 +164,11 @@ class Ticker:
     def _lag_of_groups(self, call: Call) -> list[GroupLag]:
         now = time.monotonic()
         if now - self._lag_at >= LAG_SECONDS:
+            acl_changes = self._acl_changes
             try:
                 self._lag = _furthest_behind(call)
-                self._lag_at = time.monotonic()
+                if acl_changes == self._acl_changes:
+                    self._lag_at = time.monotonic()
             except (KafkaError, ClientError):
                 pass  # what was known before is shown until it is known again
         return self._lag

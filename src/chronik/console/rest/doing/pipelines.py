@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -42,8 +45,27 @@ SILENT_SECONDS: Final = 30.0
 
 ASKED_AT_ONCE_MAX: Final = 4
 """Half of the threads that operations have: drivers that do not answer hold up nothing else."""
+ASKED_PER_ACCOUNT_MAX: Final = 2
+"""Those of one account."""
 
-_asking: Final = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
+_asking: Final[Counter[str]] = Counter()
+_asking_lock: Final = threading.Lock()
+
+
+@contextmanager
+def _asking_driver(account: str) -> Iterator[None]:
+    """Count a request to a driver. Raises Refusal when too many are waiting."""
+    with _asking_lock:
+        if _asking.total() >= ASKED_AT_ONCE_MAX or _asking[account] >= ASKED_PER_ACCOUNT_MAX:
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many ask drivers for rows: try again")
+        _asking[account] += 1
+    try:
+        yield
+    finally:
+        with _asking_lock:
+            _asking[account] -= 1
+            if not _asking[account]:
+                del _asking[account]
 
 
 class Progress(msgspec.Struct):
@@ -222,12 +244,8 @@ class Told(msgspec.Struct):
 def sample(call: Call, asked: SampleRows) -> Sample:
     place = Place(call.path["pipeline"], asked.topic)
     check_driver(_read(call), place, time.time())
-    if not _asking.acquire(blocking=False):
-        raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many ask drivers for rows: try again")
-    try:
+    with _asking_driver(call.account):
         told = _ask(call, place, asked.rows)
-    finally:
-        _asking.release()
     try:
         found = msgspec.json.decode(told, type=Told)
     except msgspec.DecodeError as error:

@@ -21,10 +21,10 @@ _documents: list[bytes] = []
 
 async def show(call: AsyncCall, asked: NoQuestion) -> Session:
     try:
-        who = await call.application.identity.who(call.request, call.caller)
+        found = await call.application.identity.authenticate(call.request, call.caller)
     except Refusal:
-        who = None
-    return _session(call, who)
+        found = None
+    return _session(call, None if found is None else found.principal)
 
 
 async def login(call: AsyncCall, asked: Login) -> HttpResponse:

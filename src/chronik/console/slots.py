@@ -1,0 +1,123 @@
+"""Connection slots of the HTTP port: which connection is closed when all slots are taken. Pure.
+
+Unauthenticated connections are counted by client network, authenticated ones by account. A client with many connections
+loses one of its own; an authenticated connection that is serving a request is never closed for an unauthenticated one.
+A part of the slots is left to unauthenticated connections, since every login starts with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+
+class SlotHolder(Hashable, Protocol):
+    @property
+    def is_busy(self) -> bool:
+        """Whether the connection is serving a request."""
+
+
+T = TypeVar("T", bound=SlotHolder)
+
+
+UNAUTHENTICATED_SHARE: Final = 4
+"""A quarter of the slots is left to unauthenticated connections."""
+
+
+class _Slot(msgspec.Struct, eq=False):
+    network: str
+    account: Hashable | None = None
+    """None for an unauthenticated connection."""
+
+
+class Slots(Generic[T]):
+    def __init__(self, slots_max: int, per_account_max: int) -> None:
+        self._max = slots_max
+        self._authenticated_max = max(1, slots_max - slots_max // UNAUTHENTICATED_SHARE)
+        self._per_account_max = per_account_max
+        self._slots: dict[T, _Slot] = {}
+        """All connections, the least recently active first; so are the groups."""
+        self._unauthenticated: dict[Hashable, dict[T, None]] = {}
+        self._authenticated: dict[Hashable, dict[T, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, connection: T) -> bool:
+        return connection in self._slots
+
+    def all(self) -> list[T]:
+        return list(self._slots)
+
+    def open(self, connection: T, network: str) -> T | None:
+        """Take a slot for a new connection. Return the connection to close for it, which may be the new one."""
+        self._slots[connection] = _Slot(network)
+        self._unauthenticated.setdefault(network, {})[connection] = None
+        return self._victim(connection) if len(self._slots) > self._max else None
+
+    def identify(self, connection: T, account: Hashable | None) -> T | None:
+        """Record which account the connection's latest request belongs to; None if it is unauthenticated. Return the
+        connection to close if the account, or all accounts together, have too many."""
+        slot = self._slots.get(connection)
+        if slot is None:
+            return None
+        if slot.account != account:
+            self._leave(connection, slot)
+            slot.account = account
+        group = self._group(slot)
+        group.pop(connection, None)
+        group[connection] = None
+        if account is None:
+            return None
+        if len(group) <= self._per_account_max:
+            if sum(map(len, self._authenticated.values())) <= self._authenticated_max:
+                return None
+            group = max(self._authenticated.values(), key=len)
+        others = [each for each in group if each is not connection] or [connection]
+        return next((each for each in others if not each.is_busy), others[0])
+
+    def use(self, connection: T) -> None:
+        """Record activity of a connection."""
+        slot = self._slots.pop(connection, None)
+        if slot is not None:
+            self._slots[connection] = slot
+            group = self._group(slot)
+            del group[connection]
+            group[connection] = None
+
+    def close(self, connection: T) -> None:
+        """Release a connection's slot; do nothing if it has none."""
+        slot = self._slots.pop(connection, None)
+        if slot is not None:
+            self._leave(connection, slot)
+
+    def _victim(self, newcomer: T) -> T:
+        crowd = max(self._unauthenticated.values(), key=len)
+        if len(crowd) == 1:  # every network has one: the least recently active of all
+            crowd = {each: None for each, slot in self._slots.items() if slot.account is None}
+        idle = next((each for each in crowd if each is not newcomer and not each.is_busy), None)
+        if idle is not None:
+            return idle
+        if len(crowd) > 1:
+            return newcomer if newcomer in crowd else next(iter(crowd))
+        for account in sorted(self._authenticated.values(), key=len, reverse=True):
+            idle = next((each for each in account if not each.is_busy), None)
+            if idle is not None:
+                return idle
+        return newcomer
+
+    def _group(self, slot: _Slot) -> dict[T, None]:
+        if slot.account is None:
+            return self._unauthenticated.setdefault(slot.network, {})
+        return self._authenticated.setdefault(slot.account, {})
+
+    def _leave(self, connection: T, slot: _Slot) -> None:
+        groups, key = (
+            (self._unauthenticated, slot.network) if slot.account is None else (self._authenticated, slot.account)
+        )
+        group = groups[key]
+        del group[connection]
+        if not group:
+            del groups[key]

@@ -1,0 +1,244 @@
+"""Responses in progress end when their session, their user's credentials or their permission ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from chronik.console.rest import sessions
+from chronik.console.rest.application import RestApplication
+from tests.api.guarded import GuardedNode
+from tests.console.rest.asking import Browser, basic
+from tests.console.rest.cases import PIPELINE, TOPIC, pipeline
+from tests.console.rest.conftest import PASSWORD, logged_in
+
+DEADLINE_SECONDS = 30.0
+ENDS_WITHIN_SECONDS = 1.0
+WATCHED = "watched"
+READ: dict[str, Any] = {"resource": "topic", "name": WATCHED, "principal": "User:watcher", "operation": "read"}
+
+
+def application_of(node: GuardedNode) -> RestApplication:
+    assert node._node.http is not None
+    assert node._node.http._side is not None
+    assert node._node.http._side._application is not None
+    found = node._node.http._side._application._loaded
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def watcher(node: GuardedNode, root: Browser) -> Iterator[Browser]:
+    """A user who may read a topic, and nothing else."""
+    root.post("/topics", {"name": WATCHED, "partitions": 1})
+    assert root.post("/users", {"name": "watcher", "password": PASSWORD, "iterations": 4096}).status == 201
+    assert root.post("/acls", {"acls": [READ]}).status == 201
+    yield logged_in(node, "watcher")
+    root.ask("DELETE", "/users/watcher")
+    root.post("/acls/delete", {"acls": [READ, READ | {"permission": "deny"}]})
+    node.until(lambda: not len(application_of(node).identity._watches))
+
+
+class Stream:
+    """A stream of events that is read in a thread."""
+
+    def __init__(self, browser: Browser, path: str) -> None:
+        self._connection, self._response = browser._begin("GET", path, None, {})
+        assert self._response.status == 200, self._response.read()
+        self.events: list[tuple[str, Any]] = []
+        self.ended_at: float | None = None
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        name = ""
+        while line := self._response.readline():
+            if line.startswith(b"event: "):
+                name = line[7:].strip().decode()
+            elif line.startswith(b"data: "):
+                self.events.append((name, json.loads(line[6:])))
+        self.ended_at = time.monotonic()
+
+    def wait_for(self, count: int) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(self.events) < count:
+            assert time.monotonic() < deadline, self.events
+            time.sleep(0.005)
+
+    def end(self) -> float:
+        """Wait until the node ends the stream, and return when that was."""
+        self._thread.join(DEADLINE_SECONDS)
+        assert self.ended_at is not None, f"still open after {DEADLINE_SECONDS} s: {self.events}"
+        return self.ended_at
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(DEADLINE_SECONDS)
+        self._response.close()
+        self._connection.close()
+
+
+@contextmanager
+def stream(browser: Browser, path: str) -> Iterator[Stream]:
+    opened = Stream(browser, path)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def log_out(root: Browser, watcher: Browser) -> None:
+    cookie = watcher.cookie
+    assert watcher.post("/logout").status == 200
+    watcher.cookie = cookie
+
+
+def change_password(root: Browser, watcher: Browser) -> None:
+    assert root.post("/users", {"name": "watcher", "password": "another", "iterations": 4096}).status == 201
+
+
+def delete_user(root: Browser, watcher: Browser) -> None:
+    assert root.ask("DELETE", "/users/watcher").status == 200
+
+
+def revoke_permission(root: Browser, watcher: Browser) -> None:
+    assert root.post("/acls/delete", {"acls": [READ]}).status == 200
+
+
+def deny_permission(root: Browser, watcher: Browser) -> None:
+    assert root.post("/acls", {"acls": [READ | {"permission": "deny"}]}).status == 201
+
+
+END_OF_SESSION = [log_out, change_password, delete_user]
+Ends = Callable[[Browser, Browser], None]
+
+
+@pytest.mark.parametrize("end_access", [*END_OF_SESSION, revoke_permission, deny_permission])
+def test_tail_ends_within_a_second_of_its_access(root: Browser, watcher: Browser, end_access: Ends) -> None:
+    with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
+        assert root.post(f"/topics/{WATCHED}/messages", {"value": "before"}).status == 201
+        tail.wait_for(1)
+        end_access(root, watcher)
+        ended = time.monotonic()
+        assert root.post(f"/topics/{WATCHED}/messages", {"value": "after"}).status == 201
+        assert tail.end() - ended < ENDS_WITHIN_SECONDS
+        assert [name for name, _ in tail.events] == ["message", "error"]
+        assert tail.events[0][1]["value"]["text"] == "before"
+
+
+@pytest.mark.parametrize("end_access", [change_password, delete_user, revoke_permission])
+def test_tail_of_a_script_ends_with_the_credentials_that_it_showed(
+    node: GuardedNode, root: Browser, watcher: Browser, end_access: Ends
+) -> None:
+    script = Browser(node.http, authorization=basic("watcher", PASSWORD))
+    with stream(script, f"/topics/{WATCHED}/tail") as tail:
+        end_access(root, watcher)
+        ended = time.monotonic()
+        assert tail.end() - ended < ENDS_WITHIN_SECONDS
+        assert [name for name, _ in tail.events] == ["error"]
+
+
+@pytest.mark.parametrize("end_access", END_OF_SESSION)
+def test_overview_ends_within_a_second_of_its_session(root: Browser, watcher: Browser, end_access: Ends) -> None:
+    with stream(watcher, "/stream") as overview:
+        overview.wait_for(1)
+        end_access(root, watcher)
+        ended = time.monotonic()
+        assert overview.end() - ended < ENDS_WITHIN_SECONDS
+        assert overview.events[-1][0] == "error"
+
+
+def test_overview_ends_when_the_cluster_may_no_longer_be_described(root: Browser, watcher: Browser) -> None:
+    describe = {"resource": "cluster", "name": "kafka-cluster", "principal": "User:watcher", "operation": "describe"}
+    assert root.post("/acls", {"acls": [describe]}).status == 201
+    with stream(watcher, "/stream") as overview:
+        overview.wait_for(1)
+        assert overview.events[0][1]["cluster"] is not None
+        root.post("/acls/delete", {"acls": [describe]})
+        ended = time.monotonic()
+        assert overview.end() - ended < ENDS_WITHIN_SECONDS
+    with stream(watcher, "/stream") as overview:
+        overview.wait_for(1)
+        assert overview.events[0][1]["cluster"] is None
+        log_out(root, watcher)
+        overview.end()
+
+
+def test_search_ends_with_its_session(root: Browser, watcher: Browser) -> None:
+    for number in range(50):
+        root.post(f"/topics/{WATCHED}/messages", {"value": f"message {number}"})
+    with stream(watcher, f"/topics/{WATCHED}/search?text=nothing&max_seconds=60&from=start&until=end") as search:
+        search.end()
+        assert search.events[-1][0] == "end", "one that has ended before is not disturbed"
+    log_out(root, watcher)
+    assert watcher.get(f"/topics/{WATCHED}/search?text=x").status == 401
+
+
+def test_tail_ends_when_its_session_expires(
+    node: GuardedNode, root: Browser, watcher: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SECONDS_MAX", 2.0)
+    began = time.monotonic()
+    late = logged_in(node, "watcher")
+    with stream(late, f"/topics/{WATCHED}/tail") as tail:
+        ended = tail.end()
+        assert 1.5 < ended - began < 2.0 + ENDS_WITHIN_SECONDS + 1.0
+        assert [name for name, _ in tail.events] == ["error"]
+
+
+def test_stream_keeps_its_session_from_becoming_idle(
+    node: GuardedNode, root: Browser, watcher: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
+        monkeypatch.setattr(sessions, "IDLE_SECONDS_MAX", 1.0)
+        began = time.monotonic()
+        while time.monotonic() - began < 2.5:
+            count = len(tail.events)
+            root.post(f"/topics/{WATCHED}/messages", {"value": "x"})
+            tail.wait_for(count + 1)
+        assert {name for name, _ in tail.events} == {"message"}
+        log_out(root, watcher)
+        tail.end()
+
+
+@pytest.mark.parametrize("end_access", END_OF_SESSION)
+def test_request_that_waits_for_a_driver_ends_with_its_session(
+    node: GuardedNode, root: Browser, watcher: Browser, end_access: Ends
+) -> None:
+    pipeline(node, root)
+    rights = [READ | {"name": name} for name in (TOPIC, "__chronik_pipelines")]
+    assert root.post("/acls", {"acls": rights}).status == 201
+    answers: list[int] = []
+    asker = Browser(node.http)
+    asker.cookie = watcher.cookie
+    asking = threading.Thread(
+        target=lambda: answers.append(asker.get(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}").status)
+    )
+    asking.start()
+    node.until(lambda: bool(node.services.samples._questions))
+    end_access(root, watcher)
+    ended = time.monotonic()
+    asking.join(DEADLINE_SECONDS)
+    assert answers == [401]
+    assert time.monotonic() - ended < ENDS_WITHIN_SECONDS
+    root.post("/acls/delete", {"acls": rights})
+
+
+def test_other_users_streams_go_on(node: GuardedNode, root: Browser, watcher: Browser) -> None:
+    other = logged_in(node, "root")
+    with stream(other, f"/topics/{WATCHED}/tail") as tail:
+        for end_access in (revoke_permission, log_out, delete_user):
+            end_access(root, watcher)
+        root.post(f"/topics/{WATCHED}/messages", {"value": "x"})
+        tail.wait_for(1)
+        assert [name for name, _ in tail.events] == ["message"]
+        log_out(root, other)
+        tail.end()

@@ -1,0 +1,61 @@
+"""A long page is cut off when the client that has logged in to see it is no longer allowed to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.config import Address
+from chronik.console.connection import Caller, Prepared, Viewer
+from chronik.console.http import HttpRequest
+from chronik.console.listener import HttpListener
+from chronik.console.pages import ROWS_PER_PIECE
+from chronik.principals import Principal
+from tests.console.serving import DEADLINE_SECONDS, FakeSource, Peer, request
+
+
+class LoggedIn:
+    """An application in which every client is logged in, until it is not."""
+
+    is_allowed = True
+
+    async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
+        raise NotImplementedError
+
+    async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
+        return Viewer(Principal("User", "alice"), lambda: self.is_allowed)
+
+
+@pytest.mark.parametrize("loses_access", [False, True])
+def test_long_page_is_cut_off_when_its_viewer_loses_access(loses_access: bool) -> None:
+    application, made = LoggedIn(), 0
+
+    def rows() -> Iterator[dict[str, object]]:
+        nonlocal made
+        for made in range(20 * ROWS_PER_PIECE):
+            yield {"topic": "t", "partition": made, "metadata": "x" * 4096}
+
+    async def scenario() -> None:
+        source = FakeSource()
+        source.groups["g"] = {"group": "g", "offsets": rows()}
+        listener = HttpListener(Address("127.0.0.1", 0), source, application=application, asks_who=True)
+        address = await listener.bind()
+        await listener.serve()
+        peer = Peer(*await asyncio.open_connection(*address))
+        peer.send(request("/status/groups/g"))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while made < ROWS_PER_PIECE:
+                await asyncio.sleep(0)
+            if loses_access:
+                application.is_allowed = False
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError, ValueError)):
+                    await peer.answer()
+                assert made < 20 * ROWS_PER_PIECE - 1
+            else:
+                assert len((await peer.answer()).json["offsets"]) == 20 * ROWS_PER_PIECE
+        peer.writer.close()
+        await listener.stop()
+
+    asyncio.run(scenario())

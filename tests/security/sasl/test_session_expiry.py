@@ -1,0 +1,45 @@
+"""A Kafka client's SASL session expires while one of its fetches waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from chronik.protocol.messages.metadata import MetadataRequest
+from tests.raw import RawClient
+from tests.security.sasl.asking import AskingBroker, authenticate
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "correct horse battery staple"
+SESSION_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[AskingBroker]:
+    with AskingBroker(**{"connections.max.reauth.ms": int(1000 * SESSION_SECONDS)}) as running:
+        assert isinstance(running, AskingBroker)
+        running.add_user("alice", PASSWORD)
+        yield running
+
+
+def test_waiting_fetch_ends_when_the_session_expires(broker: AskingBroker) -> None:
+    with RawClient(broker.open_bootstrap) as admin:
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5, CreateTopicsResponse)
+    with RawClient(broker.bootstrap) as client:
+        began = time.monotonic()
+        assert authenticate(client, "SCRAM-SHA-256", "alice", PASSWORD).session_lifetime_ms > 0
+        partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        request = FetchRequest(
+            max_wait_ms=20_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])], session_epoch=-1
+        )
+        answer = client.ask(request, 11, FetchResponse)
+        assert SESSION_SECONDS - 0.5 < time.monotonic() - began < SESSION_SECONDS + 1.0
+        assert not answer.responses[0].partitions[0].records
+        client.send(MetadataRequest(topics=[]), 1)
+        assert client.is_closed_by_broker(), "it did not re-authenticate"
