@@ -120,7 +120,9 @@ def test_a_run_with_a_row_over_its_budget_fails_and_says_so(monkeypatch: pytest.
     attack = Attack("strict", "nothing at all", lambda target: None, against=(NODE,), budget=strict)
     row = Row(attack, NODE, WELL)
     assert "**over**" in "\n".join(report([row], 1))
-    monkeypatch.setattr(runner, "measured", lambda *_: iter([row]))
+    monkeypatch.setattr(runner, "measured", lambda *_, **__: iter([row]))
     assert runner.main(["--attacks", "frame-lengths"]) == 1
-    monkeypatch.setattr(runner, "measured", lambda *_: iter([row._replace(attack=replace(attack, budget=Budget()))]))
+    monkeypatch.setattr(
+        runner, "measured", lambda *_, **__: iter([row._replace(attack=replace(attack, budget=Budget()))])
+    )
     assert runner.main(["--attacks", "frame-lengths"]) == 0
