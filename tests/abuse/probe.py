@@ -166,7 +166,7 @@ def checked(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
     """Read a response. Raises HttpRejected for an unexpected status."""
     body = response.read()
     if response.status != HTTPStatus.OK:
-        raise HttpRejected(f"HTTP status {response.status}: {body[:200].decode(errors='replace')}")
+        raise HttpRejected(f"HTTP status {response.status}: {body[:200].decode(errors='replace').strip()}")
     return response
 
 

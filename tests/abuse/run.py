@@ -41,10 +41,11 @@ the login and the first answer.
 A flood runs in a process of its own and repeats expensive requests on many connections, from one address
 (127.0.1.1) or 120. The probe connects from 127.0.0.1, produces with acks=all, and fetches the latest record every
 50 ms. In the floods of the HTTP port, the probe also logs in, sends one request every 200 ms, and holds a `/stream`.
-Budgets of a flood: each kind of honest request p99 250 ms and at most 1 s, 200 MB of memory above idle on every node, no
-honest request rejected, no stream cut, and in a cluster no new Raft term and no fenced broker.
+Budgets of a flood: each kind of honest request p99 250 ms and at most 1 s, 200 MB of memory above idle on every node,
+no honest request rejected, no stream cut, and in a cluster no new Raft term and no fenced broker.
 
-Budgets of the other attacks: loop held 100 ms, memory 100 MB + 3 × the largest request, probe p99 250 ms, arrivals p99 250 ms, 64 kB of log.
+Budgets of the other attacks: loop held 100 ms, memory 100 MB + 3 × the largest request, probe p99 250 ms, arrivals p99
+250 ms, 64 kB of log.
 Afterwards the same process must answer, without an error in its log, and every record that the probe was told is
 written must be read back. A row that is only slow is measured again, up to three times.
 """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -35,6 +37,7 @@ WATCH_SECONDS_MIN: Final = 5.0
 
 QUICK_SECONDS: Final = 1.0
 AFTERWARDS_SECONDS_MAX: Final = 60.0
+KINDS_OF_LOSSES_MAX: Final = 3
 
 
 def run(attack: Attack, kind: str, seed: int, *, few: bool = False) -> Figures:
@@ -104,7 +107,7 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
     seen = Seen.between(watch.trips(), began, ended)
     processes = [process for process in processes if process.node.node_id not in target.restarted]
     excused = {entrance(node).port for node in target.nodes if node.node_id in target.restarted}
-    ailments += [f"lost {why}" for why in seen.losses(excused)[:3]]
+    ailments += _grouped(seen.losses(excused))
     for process in processes:
         ailments += process.ailments()
     ailments += _unwell(target)
@@ -135,6 +138,17 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         responses=target.responses,
         ailments=ailments,
     )
+
+
+def _grouped(losses: list[str]) -> list[str]:
+    """Count the losses that differ in numbers only, and describe each kind by its first."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for why in losses:
+        kind = re.sub(r"\d+", "N", why)
+        first.setdefault(kind, why)
+        counts[kind] += 1
+    return [f"lost {first[kind]} ({count} times)" for kind, count in counts.most_common(KINDS_OF_LOSSES_MAX)]
 
 
 def _honest_kinds(attack: Attack) -> list[str]:

@@ -40,8 +40,11 @@ SILENT: Final = "silent"
 FAILED_LOGINS: Final = "failed-logins"
 
 HEAD: Final = (
-    "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    f"POST {BASE}/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    "Content-Length: {size}\r\n\r\n"
 )
+Visit = Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]]
+"""Open a connection and use it until it is closed; return whether to open another."""
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -169,16 +172,17 @@ class Flood:
             if spec.kinds == [SILENT]:
                 yield self._open_silently(address)
                 continue
-            frames = None if spec.kinds[0] in HTTP else self._frames()
+            visit: Visit
+            if spec.kinds == [DECLARED_BODIES]:
+                visit = self._declare_body
+            elif spec.kinds == [FAILED_LOGINS]:
+                visit = self._fail_to_log_in
+            else:
+                visit = self._kafka_visit(self._frames())
             for number in range(spec.connections):
-                yield self._reopen(self._http_visit if frames is None else self._kafka_visit(frames), address, number)
+                yield self._reopen(visit, address, number)
 
-    async def _reopen(
-        self,
-        visit: Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]],
-        address: tuple[str, int],
-        number: int,
-    ) -> None:
+    async def _reopen(self, visit: Visit, address: tuple[str, int], number: int) -> None:
         """Repeat a connection until its visit reports that there is nothing left to send."""
         while True:
             try:
@@ -203,9 +207,7 @@ class Flood:
 
         return next_frame
 
-    def _kafka_visit(
-        self, next_frame: Callable[[], bytes | None]
-    ) -> Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]]:
+    def _kafka_visit(self, next_frame: Callable[[], bytes | None]) -> Visit:
         first = login(self._spec.user, self._spec.password) if self._spec.user else []
         is_over = False
 
@@ -230,27 +232,39 @@ class Flood:
 
     # HTTP
 
-    async def _http_visit(self, address: tuple[str, int], number: int) -> bool:
-        """Declare a body and send none, or fail to log in."""
-        path = f"{BASE}/login"
+    async def _fail_to_log_in(self, address: tuple[str, int], number: int) -> bool:
         body = json.dumps({"username": f"nobody-{number}", "password": "wrong"}).encode()
-        declares = self._spec.kinds == [DECLARED_BODIES]
-        data = HEAD.format(path=path, size=DECLARED_BYTES if declares else len(body)).encode()
-        data += b"" if declares else body
-        reader, writer = await asyncio.open_connection(*address, local_addr=source_of(self._spec, number))
-        self.done.opened += 1
+        reader, writer = await self._send(address, number, HEAD.format(size=len(body)).encode() + body)
         try:
-            writer.write(data)
-            self.done.count_sent(len(data))
-            if declares:
-                while await reader.read(READ_BYTES):
-                    pass
-            else:
-                self.done.response_bytes += len(await reader.readuntil(b"\r\n\r\n"))
-                self.done.responses += 1
+            self.done.response_bytes += len(await reader.readuntil(b"\r\n\r\n"))
+            self.done.responses += 1
         finally:
             writer.transport.abort()
         return True
+
+    async def _declare_body(self, address: tuple[str, int], number: int) -> bool:
+        """Declare a body and send none. When the server rejects its size, declare half of it, to fill what is left."""
+        size = DECLARED_BYTES
+        while size:
+            reader, writer = await self._send(address, number, HEAD.format(size=size).encode())
+            try:
+                is_rejected = bool(await reader.read(READ_BYTES))
+                self.done.responses += is_rejected
+            finally:
+                writer.transport.abort()
+            if not is_rejected:
+                break
+            size //= 2
+        return True
+
+    async def _send(
+        self, address: tuple[str, int], number: int, data: bytes
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*address, local_addr=source_of(self._spec, number))
+        self.done.opened += 1
+        writer.write(data)
+        self.done.count_sent(len(data))
+        return reader, writer
 
     async def _open_silently(self, address: tuple[str, int]) -> None:
         """Open connections at a fixed rate, and keep the latest of them open without sending anything."""
@@ -271,9 +285,6 @@ class Flood:
         finally:
             for writer in held:
                 writer.transport.abort()
-
-
-HTTP: Final = (DECLARED_BODIES, SILENT, FAILED_LOGINS)
 
 
 def main() -> None:

@@ -28,7 +28,11 @@ def flood(kind: str, sources: int, connections: int) -> Strike:
 def _attacks() -> Iterator[Attack]:
     for sources, origin in ((1, "one address"), (launch.MANY_SOURCES, f"{launch.MANY_SOURCES} addresses")):
         kinds = (
-            (DECLARED_BODIES, f"HTTP connections from {origin} declare 3 MiB bodies and send none", max(11, sources)),
+            (
+                DECLARED_BODIES,
+                f"HTTP connections from {origin} declare bodies of up to 3 MiB and send none",
+                max(30, sources),
+            ),
             (SILENT, f"100 silent HTTP connections/s from {origin}", 0),
             (FAILED_LOGINS, f"120 HTTP connections from {origin} fail to log in again and again", 120),
         )
