@@ -107,7 +107,7 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
     seen = Seen.between(watch.trips(), began, ended)
     processes = [process for process in processes if process.node.node_id not in target.restarted]
     excused = {entrance(node).port for node in target.nodes if node.node_id in target.restarted}
-    ailments += _grouped(seen.losses(excused))
+    ailments += grouped_losses(seen.losses(excused))
     for process in processes:
         ailments += process.ailments()
     ailments += _unwell(target)
@@ -140,7 +140,7 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
     )
 
 
-def _grouped(losses: list[str]) -> list[str]:
+def grouped_losses(losses: list[str]) -> list[str]:
     """Count the losses that differ in numbers only, and describe each kind by its first."""
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()

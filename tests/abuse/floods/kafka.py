@@ -135,7 +135,14 @@ Kind = tuple[str, str, Strike, int, int, int]
 
 KINDS: Final[tuple[Kind, ...]] = (
     ("list-transactions-pattern", "ListTransactions with the pattern (x*)*(x*)*y", transactional_ids, 200, 0, 0),
-    ("list-transactions", "ListTransactions of 20,000 ids", transactional_ids, 200, 0, 0),
+    (
+        "list-transactions",
+        "ListTransactions of 20,000 ids (a third of them on each node of a cluster)",
+        transactional_ids,
+        200,
+        0,
+        0,
+    ),
     ("metadata-unknown", "Metadata of 20,000 unknown topics", nothing, 100, 2_000, 20_000),
     ("metadata-all", "Metadata of all of 3,000 topics", topics, 200, 0, 0),
     ("describe-configs", "DescribeConfigs of 3,000 topics", topics, 200, TOPICS_FEW, TOPICS),
