@@ -82,6 +82,7 @@ REQUEST_SECONDS_MAX: Final = 120.0
 READY_SECONDS_MAX: Final = 120.0
 CALM_SECONDS: Final = 0.05
 CALM_ANSWERS: Final = 10
+CALM_SECONDS_MAX: Final = 600.0
 BURN_PERIOD_SECONDS: Final = 0.01
 
 SHARE_LEAST: Final = 0.4
@@ -192,9 +193,12 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -245,6 +249,8 @@ class Subject:
     """Cores that the attacker used, by round."""
     responses: list[float] = field(default_factory=list)
     """Responses per second that the attacker received, by round."""
+    calm_after: list[float] = field(default_factory=list)
+    """Seconds from the end of the attack until small requests are answered quickly, by round."""
 
     def totals(self, phase: str) -> list[float]:
         return [sum(each.rates) for each in self.phases[phase]]
@@ -263,11 +269,10 @@ class Subject:
         return Latency.of(seconds for each in self.phases[phase] for seconds in each.latencies)
 
 
-def subjects(*, with_kafka: bool) -> list[Subject]:
-    chronik = [
-        Subject("Chronik, os", one_node(CHRONIK_OS)),
-        Subject("Chronik, group", one_node(CHRONIK_GROUP)),
-    ]
+def subjects(*, with_group: bool, with_kafka: bool) -> list[Subject]:
+    chronik = [Subject("Chronik, os", one_node(CHRONIK_OS))]
+    if with_group:
+        chronik.append(Subject("Chronik, group", one_node(CHRONIK_GROUP)))
     return [*chronik, *([Subject("Apache Kafka", kafka(1), is_kafka=True)] if with_kafka else ())]
 
 
@@ -287,17 +292,19 @@ def populate(server: Running) -> None:
         raise BenchFailed(f"{server.bootstrap}: {done.responses} of {IDS} transactional ids were answered")
 
 
-def wait_until_calm(server: Running) -> None:
-    """Wait until the server answers small requests quickly again. Raises BenchFailed."""
-    deadline = time.monotonic() + READY_SECONDS_MAX
+def wait_until_calm(server: Running) -> float:
+    """Wait until the server answers small requests quickly again; return the seconds. Raises BenchFailed."""
+    started = time.monotonic()
+    deadline = started + CALM_SECONDS_MAX
     quick = 0
     while quick < CALM_ANSWERS:
         began = time.monotonic()
         is_answered = answers_api_versions(port_of(server))
         quick = quick + 1 if is_answered and time.monotonic() - began < CALM_SECONDS else 0
         if time.monotonic() > deadline:
-            raise BenchFailed(f"{server.bootstrap} is still slow {READY_SECONDS_MAX:g} s after the attack")
+            raise BenchFailed(f"{server.bootstrap} is still slow {CALM_SECONDS_MAX:g} s after the attack")
         time.sleep(CALM_SECONDS)
+    return time.monotonic() - started
 
 
 @contextmanager
@@ -320,7 +327,6 @@ def attacking(server: Running, options: argparse.Namespace, totals: list[Done]) 
 
 
 def measure_phase(subject: Subject, server: Running, phase: str, options: argparse.Namespace) -> None:
-    wait_until_calm(server)
     clients = CLIENTS if phase == ATTACKED_TEN else 1
     topics = [unique_name(f"fairness-{index}") for index in range(clients + 1)]
     totals: list[Done] = []
@@ -340,10 +346,15 @@ def measure_phase(subject: Subject, server: Running, phase: str, options: argpar
             producers.start(options.seconds)
             probe.start(options.seconds)
             measured = Measured(producers.result(), probe.result())
+        producers.stop()
+        probe.stop()
+        # Requests that the attacker left behind may keep the server busy.
+        seconds = wait_until_calm(server)
     subject.phases.setdefault(phase, []).append(measured)
     if phase == ATTACKED:
         subject.attacker_cpu.append(totals[0].cpu_seconds / totals[0].seconds)
         subject.responses.append(totals[0].responses / totals[0].seconds)
+        subject.calm_after.append(seconds)
 
 
 def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
@@ -366,7 +377,7 @@ def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
 
 def throughput_table(measured: Sequence[Subject]) -> str:
     headings = ["", "attacked, MB/s", "burner, MB/s", "share kept", "ten producers, MB/s", "slowest / fastest"]
-    headings += ["attacker's cores", "attacker's responses/s"]
+    headings += ["attacker's cores", "attacker's responses/s", "calm after s"]
     rows = []
     for subject in measured:
         rates = [median(subject.totals(phase)) * RECORD_BYTES / MEGABYTE for phase in (ATTACKED, BURNED, ATTACKED_TEN)]
@@ -380,6 +391,7 @@ def throughput_table(measured: Sequence[Subject]) -> str:
                 f"{subject.equality:.2f}",
                 f"{median(subject.attacker_cpu):.2f}",
                 number(median(subject.responses)),
+                f"{median(subject.calm_after):.1f}",
             ]
         )
     return markdown_table(headings, rows)
@@ -423,13 +435,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="of a phase (default: %(default)s)")
     parser.add_argument("--connections", type=int, default=CONNECTIONS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--sources", type=int, default=SOURCES, metavar="N", help="addresses (default: %(default)s)")
+    parser.add_argument("--with-group", action="store_true", help='measure flush = "group", too')
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
     options = parser.parse_args(argv)
     options.folder.mkdir(parents=True, exist_ok=True)
     missing = "as requested" if options.without_kafka else why_missing()
     load_before = os.getloadavg()[0]
-    measured = subjects(with_kafka=missing is None)
+    measured = subjects(with_group=options.with_group, with_kafka=missing is None)
     try:
         measure(measured, options)
     except ChronikError as error:

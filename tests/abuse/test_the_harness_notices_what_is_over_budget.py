@@ -173,7 +173,7 @@ def depose_the_leader(target: Target) -> None:
     leader.pause()
     try:
         target.cluster.wait_until(
-            lambda: None if others[0].status()["leader"] not in (None, leader.node_id) else "no new leader",
+            lambda: None if others[0].status()["leader"] in (node.node_id for node in others) else "no new leader",
             "another leader",
         )
     finally:
