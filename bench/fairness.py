@@ -12,8 +12,9 @@ attacker takes from the machine. Exit code 1 when Chronik's share is below 40 %,
 the probe's p99 alongside the attacker is longer than Kafka's, or when the slowest of ten producers writes less than
 half of what the fastest does.
 
-All figures are medians over the rounds, and latencies are those of all rounds together. A request of the probe that is
-still unanswered when a measurement ends counts with the time it has taken so far.
+Before the first round, each server is attacked once without being measured: Java compiles what is run often. All
+figures are medians over the rounds, and latencies are those of all rounds together. A request of the probe that is
+still unanswered when a measurement ends counts with the time that it has taken so far.
 """
 
 from __future__ import annotations
@@ -247,8 +248,8 @@ class Subject:
     phases: dict[str, list[Measured]] = field(default_factory=dict)
     attacker_cpu: list[float] = field(default_factory=list)
     """Cores that the attacker used, by round."""
-    responses: list[float] = field(default_factory=list)
-    """Responses per second that the attacker received, by round."""
+    responses: dict[str, list[float]] = field(default_factory=dict)
+    """Responses per second that the attacker received, by phase and round."""
     calm_after: list[float] = field(default_factory=list)
     """Seconds from the end of the attack until small requests are answered quickly, by round."""
 
@@ -354,10 +355,11 @@ def measure_phase(subject: Subject, server: Running, phase: str, options: argpar
         # Requests that the attacker left behind may keep the server busy.
         seconds = wait_until_calm(server)
     subject.phases.setdefault(phase, []).append(measured)
-    if phase == ATTACKED:
-        subject.attacker_cpu.append(totals[0].cpu_seconds / totals[0].seconds)
-        subject.responses.append(totals[0].responses / totals[0].seconds)
-        subject.calm_after.append(seconds)
+    for done in totals:
+        subject.responses.setdefault(phase, []).append(done.responses / done.seconds)
+        if phase == ATTACKED:
+            subject.attacker_cpu.append(done.cpu_seconds / done.seconds)
+            subject.calm_after.append(seconds)
 
 
 def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
@@ -367,6 +369,9 @@ def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
             say(f"starting {subject.name}")
             running[subject.name] = stack.enter_context(subject.start(options.folder.resolve()))
             populate(running[subject.name])
+        for subject in measured:
+            say(f"warming up {subject.name}")
+            measure_phase(Subject(subject.name, subject.start), running[subject.name], ATTACKED, options)
         by_name = {subject.name: subject for subject in measured}
         for turn in range(options.rounds):
             for phase in (ATTACKED, BURNED, ATTACKED_TEN):
@@ -380,7 +385,7 @@ def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
 
 def throughput_table(measured: Sequence[Subject]) -> str:
     headings = ["", "attacked, MB/s", "burner, MB/s", "share kept", "ten producers, MB/s", "slowest / fastest"]
-    headings += ["attacker's cores", "attacker's responses/s", "calm after s"]
+    headings += ["attacker's cores", "its responses/s", "with ten producers", "calm after s"]
     rows = []
     for subject in measured:
         rates = [median(subject.totals(phase)) * RECORD_BYTES / MEGABYTE for phase in (ATTACKED, BURNED, ATTACKED_TEN)]
@@ -393,7 +398,7 @@ def throughput_table(measured: Sequence[Subject]) -> str:
                 f"{rates[2]:.2f}",
                 f"{subject.equality:.2f}",
                 f"{median(subject.attacker_cpu):.2f}",
-                number(median(subject.responses)),
+                *(number(median(subject.responses[phase])) for phase in (ATTACKED, ATTACKED_TEN)),
                 f"{median(subject.calm_after):.1f}",
             ]
         )
