@@ -81,6 +81,7 @@ def groups(target: Target) -> None:
     with Cluster(target.victim.bootstrap, client_id="stage") as client:
         create_topics(client, [NewTopic(LARGE_TOPIC, 1, 1)])
         client.retrying(lambda: client.leader_id(TopicPartition(LARGE_TOPIC, 0)))
+        client.retrying(lambda: client.coordinator("stage"))
     launch.prepare(target, "groups", target.count(GROUPS_FEW, GROUPS))
 
 
