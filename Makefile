@@ -180,6 +180,11 @@ bench-security: $(READY)
 	@tools/clients/setup apache-kafka kafka-tools
 	@$(BIN)/python -m bench.security
 
+.PHONY: bench-fairness
+bench-fairness: $(READY)
+	@tools/clients/setup apache-kafka
+	@$(BIN)/python -m bench.fairness
+
 BASE ?= HEAD
 ROUNDS ?= 15
 compare: $(READY)

@@ -26,6 +26,7 @@ WHOLE = {
 }
 HELPERS = {
     "abuse/doors": "attacks on listeners with TLS and logins",
+    "abuse/floods": "many connections that repeat expensive requests, in a process of their own",
     "bench/pipeline": "benchmarks of tables, as in bench/pipeline",
     "clients/drivers": "programs that drive other clients",
     "groups/failover": "a simulation of coordinators that fail",

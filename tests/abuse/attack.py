@@ -52,6 +52,16 @@ class MeteredClient(RawClient):
         self._meter.sent(len(data))
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """The honest requests that run alongside an attack, in addition to the pulses."""
+
+    acks: int = 1
+    fetches: bool = False
+    http: bool = False
+    """Whether to log in over HTTP repeatedly and to hold a `/stream`; needs a listener with passwords."""
+
+
 @dataclass(slots=True)
 class Target:
     """Who is attacked: `victim` leads the probe's partition, and is the only node when there is no cluster."""
@@ -67,6 +77,8 @@ class Target:
     """What the probe comes in by, if not by the open port; then that is what is attacked, from an address apart."""
     random: random.Random = field(default_factory=random.Random)
     meter: Meter = field(default_factory=Meter)
+    responses: int = 0
+    """Responses that a flood has received."""
     few: bool = False
     """Whether small counts will do: a share of the rows runs in `make test`."""
 
@@ -134,3 +146,4 @@ class Attack:
     """By which it says who it is, if it has to."""
     budget: Budget = BUDGET
     """Another one needs a reason beside it."""
+    probe: ProbeOptions = ProbeOptions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -21,12 +22,41 @@ class Budget:
     """The probe's arrival where it has to say who it is: with TLS, a login and the first answer."""
     log_bytes: int = 64 * 1024
     """A stranger must not fill the disk through the log."""
+    longest_ms: float = math.inf
+    """Maximum latency of an honest request."""
+    disk_bytes: float = math.inf
+    """Growth of a node's data directory."""
 
     def memory_max(self, request_bytes: int) -> float:
         return self.memory_bytes + self.memory_per_request * request_bytes
 
 
 BUDGET: Final = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Latencies of one kind of honest request, less the waits for a core, and `raw` with them."""
+
+    kind: str
+    count: int
+    p99_ms: float
+    longest_ms: float
+    p99_raw_ms: float
+    longest_raw_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """Resident bytes of a node before and after an attack, and at its peak."""
+
+    before: int
+    after: int
+    peak: int
+
+    @property
+    def growth(self) -> int:
+        return max(0, self.peak - self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +82,14 @@ class Figures:
     """None where nobody asks who comes."""
     arrival_p99_raw_ms: float | None = None
     arrivals: int = 0
+    honest: list[Latencies] = field(default_factory=list)
+    """Honest requests of each kind, alongside a flood."""
+    memory: list[NodeMemory] = field(default_factory=list)
+    """Memory of each node."""
+    disk_bytes: int = 0
+    """Growth of the largest data directory."""
+    responses: int = 0
+    """Responses that the attacker received."""
     ailments: list[str] = field(default_factory=list)
     """What is wrong with the node afterwards, or with what it acknowledged."""
 
@@ -68,6 +106,7 @@ def with_waits(figures: Figures) -> Figures:
         held_ms=figures.held_raw_ms,
         probe_p99_ms=figures.probe_p99_raw_ms,
         arrival_p99_ms=figures.arrival_p99_raw_ms,
+        honest=[replace(each, p99_ms=each.p99_raw_ms, longest_ms=each.longest_raw_ms) for each in figures.honest],
     )
 
 
@@ -83,6 +122,11 @@ def _too_slow(figures: Figures, budget: Budget) -> Iterator[str]:
         yield f"probe p99 {figures.probe_p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
     if figures.arrival_p99_ms is not None and figures.arrival_p99_ms > budget.arrival_p99_ms:
         yield f"arrivals p99 {figures.arrival_p99_ms:.0f} ms (at most {budget.arrival_p99_ms:.0f})"
+    for each in figures.honest:
+        if each.p99_ms > budget.probe_p99_ms:
+            yield f"{each.kind} p99 {each.p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
+        if each.longest_ms > budget.longest_ms:
+            yield f"{each.kind} maximum {each.longest_ms:.0f} ms (at most {budget.longest_ms:.0f})"
 
 
 def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
@@ -91,6 +135,11 @@ def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
         yield f"took {figures.memory_bytes / MIB:.0f} MB (at most {memory_max / MIB:.0f})"
     if figures.log_bytes > budget.log_bytes:
         yield f"logged {figures.log_bytes / 1024:.0f} kB (at most {budget.log_bytes / 1024:.0f})"
+    if figures.disk_bytes > budget.disk_bytes:
+        yield f"wrote {figures.disk_bytes / MIB:.0f} MB to disk (at most {budget.disk_bytes / MIB:.0f})"
+    for each in figures.honest:
+        if not each.count:
+            yield f"no honest {each.kind} request was answered"
     if not figures.probe_records:
         yield "the probe was never answered"
     if not figures.pulses:

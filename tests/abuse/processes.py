@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from pathlib import Path
 from typing import Final
 
 from chronik.testing.cluster import ClusterNode
+from tests.abuse.budget import NodeMemory
 
 TROUBLE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^[ |]*Traceback .*", re.MULTILINE)
 """What a node writes when something is wrong with it, and not with those who speak to it."""
 
 RESET_PEAK: Final = "5"
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`."""
 
 
 class Process:
@@ -22,13 +27,26 @@ class Process:
         self.pid = node.pid
         Path(f"/proc/{self.pid}/clear_refs").write_text(RESET_PEAK)
         self._memory_before = self._status_bytes("VmRSS")
+        self._disk_before = self._disk_bytes()
         self._log_before = len(node.log)
 
-    def memory_growth(self) -> int:
-        """At its peak; 0 of one that has ended, which is told apart."""
+    def memory(self) -> NodeMemory:
+        """Return the memory so far; a process that has ended, which is reported separately, has not grown."""
         if not self._is_alive():
-            return 0
-        return max(0, self._status_bytes("VmHWM") - self._memory_before)
+            return NodeMemory(self._memory_before, 0, 0)
+        return NodeMemory(self._memory_before, self._status_bytes("VmRSS"), self._status_bytes("VmHWM"))
+
+    def disk_growth(self) -> int:
+        return max(0, self._disk_bytes() - self._disk_before)
+
+    def _disk_bytes(self) -> int:
+        """Return the allocated size of all data files. Files may vanish meanwhile."""
+        total = 0
+        for folder, _, names in os.walk(self.node.data_dir):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(folder, name)).st_blocks * BLOCK_BYTES
+        return total
 
     def logged(self) -> str:
         return self.node.log[self._log_before :]

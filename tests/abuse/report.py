@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tests.abuse.attack import Attack
-from tests.abuse.budget import MIB, Figures, overruns, with_waits
+from tests.abuse.budget import MIB, Figures, Latencies, overruns, with_waits
+from tests.abuse.probe import FETCH, HTTP, PRODUCE
 
 HEAD = (
     "attack",
@@ -18,6 +19,20 @@ HEAD = (
     "probe p99 ms (with waits; quiet)",
     "longest ms",
     "arrivals p99 ms (with waits)",
+    "verdict",
+)
+
+
+FLOODS_HEAD = (
+    "flood",
+    "against",
+    "sent",
+    "answered",
+    "produce p99 / max ms (with waits)",
+    "fetch p99 / max ms (with waits)",
+    "HTTP p99 / max ms (with waits)",
+    "memory MB: before, peak, after",
+    "disk MB",
     "verdict",
 )
 
@@ -40,8 +55,14 @@ def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
     told = f"{len(rows) - len(failed)} within their budgets, {len(failed)} not"
     yield f"{len(rows)} rows, seed {seed}: {told}; with the waits for a core, too: {len(rows) - len(raw)}."
     yield ""
-    yield from _table(rows)
+    floods = [row for row in rows if row.figures.honest]
+    yield from _table(HEAD, [cells(row) for row in rows if not row.figures.honest])
     yield ""
+    if floods:
+        yield "Floods, with the latencies of the honest requests that ran alongside:"
+        yield ""
+        yield from _table(FLOODS_HEAD, [flood_cells(row) for row in floods])
+        yield ""
     for row in failed:
         yield f"- **{row.attack.name}** against a {row.kind}: {'; '.join(row.overruns)}"
     if failed:
@@ -52,11 +73,34 @@ def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
         yield f"- `{attack}`: {next(row.attack.what for row in rows if row.attack.name == attack)}"
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
-    yield _line(HEAD)
-    yield _line(["---"] * 2 + ["---:"] * (len(HEAD) - 3) + ["---"])
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield _line(head)
+    yield _line(["---"] * 2 + ["---:"] * (len(head) - 3) + ["---"])
     for row in rows:
-        yield _line(cells(row))
+        yield _line(row)
+
+
+def flood_cells(row: Row) -> list[str]:
+    figures = row.figures
+    by_kind = {each.kind: each for each in figures.honest}
+    memory = ("/".join(f"{size / MIB:.0f}" for size in (each.before, each.peak, each.after)) for each in figures.memory)
+    return [
+        row.attack.name,
+        row.kind,
+        size(figures.sent_bytes),
+        str(figures.responses),
+        *(_latencies(by_kind.get(kind)) for kind in (PRODUCE, FETCH, HTTP)),
+        ", ".join(memory),
+        f"{figures.disk_bytes / MIB:.0f}",
+        _verdict(row),
+    ]
+
+
+def _latencies(honest: Latencies | None) -> str:
+    if honest is None:
+        return "–"
+    raw = f"{honest.p99_raw_ms:.0f} / {honest.longest_raw_ms:.0f}"
+    return f"{honest.p99_ms:.0f} / {honest.longest_ms:.0f} ({raw})"
 
 
 def cells(row: Row) -> list[str]:

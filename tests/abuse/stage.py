@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +26,7 @@ from tests.abuse import probe
 from tests.abuse.attack import CLUSTER, NODE, Attack, Target
 from tests.abuse.budget import Figures
 from tests.abuse.doors.door import Door, GuardedNode, StageCluster, as_users_have_it, entrance
+from tests.abuse.fencing import FencingMonitor
 from tests.abuse.processes import Process
 from tests.abuse.watching import Seen, Watch
 
@@ -34,6 +37,7 @@ WATCH_SECONDS_MIN: Final = 5.0
 
 QUICK_SECONDS: Final = 1.0
 AFTERWARDS_SECONDS_MAX: Final = 60.0
+KINDS_OF_LOSSES_MAX: Final = 3
 
 
 def run(attack: Attack, kind: str, seed: int, *, few: bool = False) -> Figures:
@@ -87,7 +91,8 @@ def _probe_leader(bootstrap: str, copies: int) -> int:
 
 def _measured(attack: Attack, target: Target, home: Path) -> Figures:
     target.meter.total = target.meter.largest = 0
-    with Watch(target, home) as watch:
+    term = _term(target)
+    with Watch(target, home, attack.probe) as watch, FencingMonitor(target) as monitor:
         began_quiet = time.monotonic()
         time.sleep(QUICK_SECONDS if target.few else QUIET_SECONDS)
         processes = [Process(node) for node in target.nodes]
@@ -97,21 +102,26 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         time.sleep(max(0.0, remaining))
         ended = time.monotonic()
         target.let_go()
-        growth = max(process.memory_growth() for process in processes)
+        memory = [process.memory() for process in processes]
+        disk = max(process.disk_growth() for process in processes)
     seen = Seen.between(watch.trips(), began, ended)
     processes = [process for process in processes if process.node.node_id not in target.restarted]
     excused = {entrance(node).port for node in target.nodes if node.node_id in target.restarted}
-    ailments += [f"lost {why}" for why in seen.losses(excused)[:3]]
+    ailments += grouped_losses(seen.losses(excused))
     for process in processes:
         ailments += process.ailments()
     ailments += _unwell(target)
+    if target.cluster is not None and not target.restarted:
+        if (now := _term(target)) != term:
+            ailments.append(f"the Raft leader was deposed: the term went from {term} to {now}")
+        ailments += monitor.findings()
     ailments += _lost(watch, target)
     return Figures(
         sent_bytes=target.meter.total,
         request_bytes=target.meter.largest,
         held_ms=seen.held_ms(),
         held_raw_ms=seen.held_raw_ms(),
-        memory_bytes=growth,
+        memory_bytes=max(each.growth for each in memory),
         log_bytes=max(len(process.logged()) for process in processes),
         quiet_p99_ms=Seen.between(watch.trips(), began_quiet, began).p99_raw_ms(),
         probe_p99_ms=seen.p99_ms(),
@@ -122,8 +132,37 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         arrival_p99_ms=seen.p99_ms(probe.ARRIVE) if target.door else None,
         arrival_p99_raw_ms=seen.p99_raw_ms(probe.ARRIVE) if target.door else None,
         arrivals=len(seen.of(probe.ARRIVE)),
+        honest=[seen.latencies(kind) for kind in _honest_kinds(attack)],
+        memory=memory,
+        disk_bytes=disk,
+        responses=target.responses,
         ailments=ailments,
     )
+
+
+def grouped_losses(losses: list[str]) -> list[str]:
+    """Count the losses that differ in numbers only, and describe each kind by its first."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for why in losses:
+        kind = re.sub(r"\d+", "N", why)
+        first.setdefault(kind, why)
+        counts[kind] += 1
+    return [f"lost {first[kind]} ({count} times)" for kind, count in counts.most_common(KINDS_OF_LOSSES_MAX)]
+
+
+def _honest_kinds(attack: Attack) -> list[str]:
+    """Return the kinds of honest requests to report for a flood; other attacks report the probe's only."""
+    if not attack.probe.fetches:
+        return []
+    return [probe.PRODUCE, probe.FETCH, *([probe.HTTP] if attack.probe.http else ())]
+
+
+def _term(target: Target) -> int | None:
+    """Return the highest Raft term of the cluster, or None for a standalone node."""
+    if target.cluster is None:
+        return None
+    return max(int(target.cluster.status(node.node_id)["term"]) for node in target.nodes)
 
 
 def _struck(attack: Attack, target: Target) -> list[str]:

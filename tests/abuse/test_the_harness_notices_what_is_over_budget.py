@@ -10,12 +10,13 @@ import pytest
 
 from tests.abuse import run as runner
 from tests.abuse import stage
-from tests.abuse.attack import NODE, Attack, Target
-from tests.abuse.budget import MIB, Budget, Figures, is_only_slow, overruns, percentile
+from tests.abuse.attack import CLUSTER, NODE, Attack, ProbeOptions, Target
+from tests.abuse.budget import MIB, Budget, Figures, Latencies, is_only_slow, overruns, percentile
 from tests.abuse.catalogue import ATTACKS
+from tests.abuse.floods.kafka import BUDGET as FLOOD
 from tests.abuse.probe import value_of
 from tests.abuse.report import Row, report
-from tests.abuse.stage import missing
+from tests.abuse.stage import grouped_losses, missing
 
 WELL = Figures(
     sent_bytes=10 * MIB,
@@ -54,6 +55,40 @@ def test_a_row_at_its_limits_is_well() -> None:
 def test_a_row_beyond_a_limit_is_over(worse: dict[str, Any], told: str) -> None:
     (overrun,) = overruns(replace(WELL, **worse))
     assert told in overrun
+
+
+HONEST = Latencies("fetch", 100, p99_ms=250.0, longest_ms=1_000.0, p99_raw_ms=900.0, longest_raw_ms=5_000.0)
+FLOODED = replace(WELL, honest=[HONEST], disk_bytes=MIB)
+FLOOD_BUDGET = Budget(longest_ms=1_000.0, disk_bytes=MIB)
+
+
+def test_flood_at_its_limits_is_within_budget() -> None:
+    assert overruns(FLOODED, FLOOD_BUDGET) == []
+
+
+@pytest.mark.parametrize(
+    ("honest", "expected"),
+    [
+        (replace(HONEST, p99_ms=251.0), "fetch p99 251"),
+        (replace(HONEST, longest_ms=1_001.0), "fetch maximum 1001"),
+        (replace(HONEST, count=0), "no honest fetch request"),
+    ],
+)
+def test_flood_with_slow_honest_requests_is_over_budget(honest: Latencies, expected: str) -> None:
+    (overrun,) = overruns(replace(FLOODED, honest=[honest]), FLOOD_BUDGET)
+    assert expected in overrun
+
+
+def test_flood_that_fills_the_disk_is_over_budget() -> None:
+    (overrun,) = overruns(replace(FLOODED, disk_bytes=MIB + 1), FLOOD_BUDGET)
+    assert "to disk" in overrun
+
+
+def test_losses_that_differ_in_numbers_are_counted_together() -> None:
+    assert grouped_losses(["record 1: late", "record 2: late", "a stream: cut"]) == [
+        "lost record 1: late (2 times)",
+        "lost a stream: cut (1 times)",
+    ]
 
 
 def test_only_slowness_is_measured_again() -> None:
@@ -105,6 +140,51 @@ def test_arrivals_that_wait_are_noticed() -> None:
     assert any("arrivals p99" in told for told in overruns(figures))
 
 
+def test_flood_reports_slow_honest_fetches() -> None:
+    attack = Attack("stop", "", stop_the_victim, against=(NODE,), budget=FLOOD, probe=ProbeOptions(-1, fetches=True))
+    figures = stage.run(attack, NODE, 1, few=True)
+    assert {each.kind for each in figures.honest if each.longest_ms >= 400.0} == {"produce", "fetch"}
+
+
+def leave_http_alone(target: Target) -> None:
+    time.sleep(1.0)
+
+
+def test_probe_logs_in_over_http_and_holds_stream() -> None:
+    attack = Attack(
+        "idle",
+        "",
+        leave_http_alone,
+        against=(NODE,),
+        protocol="SASL_PLAINTEXT",
+        mechanism="PLAIN",
+        probe=ProbeOptions(-1, fetches=True, http=True),
+    )
+    figures = stage.run(attack, NODE, 1, few=True)
+    assert figures.ailments == []
+    assert {each.kind for each in figures.honest if each.count} == {"produce", "fetch", "http"}
+
+
+def depose_the_leader(target: Target) -> None:
+    """Stop the Raft leader until the other nodes have elected another."""
+    assert target.cluster is not None
+    leader = target.cluster.leader()
+    others = [node for node in target.nodes if node is not leader]
+    leader.pause()
+    try:
+        target.cluster.wait_until(
+            lambda: None if others[0].status()["leader"] in (node.node_id for node in others) else "no new leader",
+            "another leader",
+        )
+    finally:
+        leader.resume()
+
+
+def test_deposed_raft_leader_is_reported() -> None:
+    figures = stage.run(Attack("depose", "", depose_the_leader, against=(CLUSTER,)), CLUSTER, 1, few=True)
+    assert any("the Raft leader was deposed" in told for told in overruns(figures))
+
+
 def test_a_process_that_ended_is_noticed() -> None:
     figures = stage.run(Attack("kill", "", kill_the_victim, against=(NODE,)), NODE, 1, few=True)
     assert any("is not the process" in told for told in overruns(figures))
@@ -120,7 +200,9 @@ def test_a_run_with_a_row_over_its_budget_fails_and_says_so(monkeypatch: pytest.
     attack = Attack("strict", "nothing at all", lambda target: None, against=(NODE,), budget=strict)
     row = Row(attack, NODE, WELL)
     assert "**over**" in "\n".join(report([row], 1))
-    monkeypatch.setattr(runner, "measured", lambda *_: iter([row]))
+    monkeypatch.setattr(runner, "measured", lambda *_, **__: iter([row]))
     assert runner.main(["--attacks", "frame-lengths"]) == 1
-    monkeypatch.setattr(runner, "measured", lambda *_: iter([row._replace(attack=replace(attack, budget=Budget()))]))
+    monkeypatch.setattr(
+        runner, "measured", lambda *_, **__: iter([row._replace(attack=replace(attack, budget=Budget()))])
+    )
     assert runner.main(["--attacks", "frame-lengths"]) == 0

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from tests.abuse import probe
-from tests.abuse.attack import Target
-from tests.abuse.budget import percentile
+from tests.abuse.attack import ProbeOptions, Target
+from tests.abuse.budget import Latencies, percentile
 from tests.abuse.doors.door import entrance
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ class Trip(NamedTuple):
 class Watch:
     """As a context manager: the probe runs within it, and is judged after it."""
 
-    def __init__(self, target: Target, folder: Path) -> None:
+    def __init__(self, target: Target, folder: Path, options: ProbeOptions) -> None:
         self._path = folder / "trips.jsonl"
         victim_first = sorted(target.nodes, key=lambda node: node is not target.victim)
         nodes = [f"{entrance(node).port}={node.pid}" for node in victim_first]
@@ -47,6 +47,11 @@ class Watch:
         self._command = [sys.executable, "-m", "tests.abuse.probe", bootstrap, target.probe_topic, *nodes]
         if target.door is not None:
             self._command += ["--settings", str(target.door.settings_file)]
+        self._command += ["--acks", str(options.acks)]
+        if options.fetches:
+            self._command += ["--fetches"]
+        if options.http:
+            self._command += ["--http", str(target.http)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Watch:
@@ -99,6 +104,17 @@ class Seen(NamedTuple):
 
     def p99_raw_ms(self, kind: str = probe.PRODUCE) -> float:
         return percentile([trip.ms for trip in self.of(kind)], 0.99)
+
+    def latencies(self, kind: str) -> Latencies:
+        trips = self.of(kind)
+        return Latencies(
+            kind,
+            len(trips),
+            self.p99_ms(kind),
+            max((trip.held_ms for trip in trips), default=0.0),
+            self.p99_raw_ms(kind),
+            max((trip.ms for trip in trips), default=0.0),
+        )
 
     def longest_ms(self) -> float:
         return max((trip.ms for trip in self.of(probe.PRODUCE)), default=0.0)

@@ -1,0 +1,480 @@
+"""`python -m bench.fairness` (`make bench-fairness`): what honest clients keep while 1,000 connections attack a server.
+
+The attacker repeats expensive requests on 1,000 connections from 120 addresses. Each round measures, for Chronik and
+Apache Kafka in turn:
+
+1. one honest producer and a latency probe alongside the attacker;
+2. the same alongside a process that uses as much CPU as the attacker did, and does not connect;
+3. ten honest producers alongside the attacker.
+
+The share that the honest producer keeps is the first throughput divided by the second, so it excludes the CPU that the
+attacker takes from the machine. Exit code 1 when Chronik's share is below 40 %, when it is below Apache Kafka's, when
+the probe's p99 alongside the attacker is longer than Kafka's, or when the slowest of ten producers writes less than
+half of what the fastest does.
+
+Before the first round, each server is attacked once without being measured: Java compiles what is run often. All
+figures are medians over the rounds, and latencies are those of all rounds together. A request of the probe that is
+still unanswered when a measurement ends counts with the time that it has taken so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from bench.apache_kafka import why_missing
+from bench.beside_kafka import Running, Start, kafka, one_node, say
+from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, answers_api_versions
+from bench.tables import machine
+from chronik.bench.clients import client_config, temporary_topics, unique_name
+from chronik.bench.errors import BenchFailed
+from chronik.bench.librdkafka import Producer as LibrdkafkaProducer
+from chronik.bench.measures import MEGABYTE, Latency
+from chronik.bench.report import number
+from chronik.bench.rounds import MISSED, in_turn, markdown_table, median_ratio
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster
+from chronik.client.errors import ClientError
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.errors import ChronikError
+from chronik.protocol.errors import KafkaError
+from tests.abuse.floods import launch
+from tests.abuse.floods.attacker import Done, Spec
+from tests.abuse.floods.requests import topic_name
+
+ROUNDS: Final = 3
+SECONDS: Final = 6.0
+SETTLE_SECONDS: Final = 2.0
+"""From the start of the attacker to the measurement: it connects meanwhile."""
+
+CONNECTIONS: Final = 1_000
+SOURCES: Final = 120
+KINDS: Final = [
+    "list-transactions-pattern",
+    "list-transactions",
+    "metadata-unknown",
+    "metadata-all",
+    "describe-configs",
+    "list-groups",
+    "describe-log-dirs",
+]
+NAMES: Final = 500
+TOPICS: Final = 500
+IDS: Final = 20_000
+CLIENTS: Final = 10
+RECORD_BYTES: Final = 100
+RECORDS_PER_CALL: Final = 1_000
+QUEUED_RECORDS_MAX: Final = 100_000
+POLL_MS: Final = 10
+PROBE_EVERY_SECONDS: Final = 0.02
+REQUEST_SECONDS_MAX: Final = 120.0
+READY_SECONDS_MAX: Final = 120.0
+CALM_SECONDS: Final = 0.05
+CALM_ANSWERS: Final = 10
+CALM_SECONDS_MAX: Final = 600.0
+BURN_PERIOD_SECONDS: Final = 0.01
+
+SHARE_LEAST: Final = 0.4
+EQUALITY_LEAST: Final = 0.5
+ATTACKED, BURNED, ATTACKED_TEN = "attacked", "burner", "attacked, ten producers"
+
+
+# Processes of a measurement: this module with other arguments
+
+
+def produce_forever(bootstrap: str, topics: Sequence[str]) -> None:
+    """Produce to each topic with a client of its own; after a line on stdin, print what each delivered in the time."""
+    counts = [0] * len(topics)
+
+    def run(index: int) -> None:
+        config = client_config(
+            bootstrap,
+            client_id=f"honest-{index}",
+            acks="all",
+            linger_ms="5",
+            queue_buffering_max_messages=str(QUEUED_RECORDS_MAX),
+            enable_idempotence="false",
+        )
+        producer = LibrdkafkaProducer(config, topics[index], b"x" * RECORD_BYTES, RECORDS_PER_CALL)
+        while True:
+            taken = producer.enqueue(RECORDS_PER_CALL)
+            report = producer.poll(0 if taken == RECORDS_PER_CALL else POLL_MS)
+            while report is not None:
+                counts[index] += report.records
+                report = producer.poll(0)
+
+    for index in range(len(topics)):
+        threading.Thread(target=run, args=(index,), daemon=True).start()
+    while not all(counts):
+        time.sleep(0.01)
+    seconds = wait_for_start()
+    before, began = list(counts), time.monotonic()
+    time.sleep(seconds)
+    elapsed = time.monotonic() - began
+    finish([(after - count) / elapsed for after, count in zip(counts, before, strict=True)])
+
+
+def probe_forever(bootstrap: str, topic: str) -> None:
+    """Produce one record at a time; after a line on stdin, print the latencies in the time."""
+    began: float | None = None
+    latencies: list[tuple[float, float]] = []
+
+    def run() -> None:
+        nonlocal began
+        with Cluster(bootstrap, client_id="probe", timeout_s=REQUEST_SECONDS_MAX) as cluster:
+            producer = Producer(cluster, acks=-1)
+            while True:
+                began = time.monotonic()
+                try:
+                    producer.send(topic, [OutgoingRecord(b"x" * RECORD_BYTES)])
+                except (ClientError, KafkaError):
+                    continue  # the time counts until a record is acknowledged
+                latencies.append((began, time.monotonic()))
+                began = None
+                time.sleep(PROBE_EVERY_SECONDS)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not latencies:
+        time.sleep(0.01)
+    seconds = wait_for_start()
+    started = time.monotonic()
+    time.sleep(seconds)
+    now, pending = time.monotonic(), began
+    seen = [end - start for start, end in list(latencies) if end > started]
+    finish([*seen, *([] if pending is None else [now - pending])])
+
+
+def burn(fraction: float) -> None:
+    """Use a fraction of one core until stdin ends."""
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    while True:
+        period_ends = time.monotonic() + BURN_PERIOD_SECONDS
+        used_up = time.thread_time() + fraction * BURN_PERIOD_SECONDS
+        while time.thread_time() < used_up:
+            pass
+        time.sleep(max(0.0, period_ends - time.monotonic()))
+
+
+def wait_for_start() -> float:
+    """Report readiness and wait for the line that gives the seconds to measure."""
+    print("ready", flush=True)
+    return float(sys.stdin.readline())
+
+
+def finish(result: list[float]) -> None:
+    """Print the result and exit without flushing what is queued."""
+    print(json.dumps(result), flush=True)
+    os._exit(0)
+
+
+class Worker:
+    """A process that runs one of these functions."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.fairness", "--worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def wait_until_ready(self) -> None:
+        """Raises BenchFailed."""
+        if self._line() != "ready":
+            raise BenchFailed("an honest client could not produce")
+
+    def start(self, seconds: float) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+
+    def result(self) -> list[float]:
+        """Raises BenchFailed."""
+        line = self._line()
+        if not line:
+            raise BenchFailed("an honest client failed during the measurement")
+        found: list[float] = json.loads(line)
+        return found
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+# Measurements
+
+
+@dataclass(slots=True)
+class Measured:
+    """What honest clients achieved in one phase of one round."""
+
+    rates: list[float]
+    """Records per second of each producer."""
+    latencies: list[float]
+    """Seconds, of the probe."""
+
+
+@dataclass(slots=True)
+class Subject:
+    name: str
+    start: Start
+    is_kafka: bool = False
+    phases: dict[str, list[Measured]] = field(default_factory=dict)
+    attacker_cpu: list[float] = field(default_factory=list)
+    """Cores that the attacker used, by round."""
+    responses: dict[str, list[float]] = field(default_factory=dict)
+    """Responses per second that the attacker received, by phase and round."""
+    calm_after: list[float] = field(default_factory=list)
+    """Seconds from the end of the attack until small requests are answered quickly, by round."""
+
+    def totals(self, phase: str) -> list[float]:
+        return [sum(each.rates) for each in self.phases[phase]]
+
+    @property
+    def share(self) -> float:
+        return median_ratio(self.totals(ATTACKED), self.totals(BURNED))
+
+    @property
+    def equality(self) -> float:
+        """The slowest of ten producers compared with the fastest."""
+        ratios = (min(each.rates) / max(each.rates) if max(each.rates) else 0.0 for each in self.phases[ATTACKED_TEN])
+        return median(ratios)
+
+    def latency(self, phase: str) -> Latency:
+        return Latency.of(seconds for each in self.phases[phase] for seconds in each.latencies)
+
+
+def subjects(*, with_group: bool, with_kafka: bool) -> list[Subject]:
+    chronik = [Subject("Chronik, os", one_node(CHRONIK_OS))]
+    if with_group:
+        chronik.append(Subject("Chronik, group", one_node(CHRONIK_GROUP)))
+    return [*chronik, *([Subject("Apache Kafka", kafka(1), is_kafka=True)] if with_kafka else ())]
+
+
+def port_of(server: Running) -> int:
+    return int(server.bootstrap.rpartition(":")[2])
+
+
+def populate(server: Running) -> None:
+    """Create the topics and transactional ids that the attacker asks for."""
+    with Cluster(server.bootstrap) as cluster:
+        create_topics(cluster, [NewTopic(topic_name(index), 1, 1) for index in range(TOPICS)])
+        cluster.retrying(lambda: cluster.transaction_coordinator("flood"))
+    address = ("127.0.0.1", port_of(server))
+    spec = Spec(["short-ids"], [address], connections=64, seconds=launch.PREPARE_SECONDS_MAX, requests=IDS)
+    done = launch.wait(launch.start(spec), spec.seconds)
+    if done.responses < IDS:
+        raise BenchFailed(f"{server.bootstrap}: {done.responses} of {IDS} transactional ids were answered")
+
+
+def wait_until_calm(server: Running) -> float:
+    """Wait until the server answers small requests quickly again; return the seconds. Raises BenchFailed."""
+    started = time.monotonic()
+    deadline = started + CALM_SECONDS_MAX
+    quick = 0
+    while quick < CALM_ANSWERS:
+        began = time.monotonic()
+        try:
+            is_answered = answers_api_versions(port_of(server))
+        except TimeoutError:
+            is_answered = False
+        quick = quick + 1 if is_answered and time.monotonic() - began < CALM_SECONDS else 0
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"{server.bootstrap} is still slow {CALM_SECONDS_MAX:g} s after the attack")
+        time.sleep(CALM_SECONDS)
+    return time.monotonic() - started
+
+
+@contextmanager
+def attacking(server: Running, options: argparse.Namespace, totals: list[Done]) -> Iterator[None]:
+    spec = Spec(
+        KINDS,
+        [("127.0.0.1", port_of(server))],
+        connections=options.connections,
+        sources=options.sources,
+        seconds=READY_SECONDS_MAX,
+        names=NAMES,
+    )
+    process = launch.start(spec)
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        totals.append(launch.wait(process, spec.seconds))
+
+
+def measure_phase(subject: Subject, server: Running, phase: str, options: argparse.Namespace) -> None:
+    clients = CLIENTS if phase == ATTACKED_TEN else 1
+    topics = [unique_name(f"fairness-{index}") for index in range(clients + 1)]
+    totals: list[Done] = []
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(server.bootstrap, timeout_s=REQUEST_SECONDS_MAX))
+        stack.enter_context(temporary_topics(cluster, topics))
+        producers = stack.enter_context(Worker("produce", server.bootstrap, *topics[1:]))
+        probe = stack.enter_context(Worker("probe", server.bootstrap, topics[0]))
+        producers.wait_until_ready()
+        probe.wait_until_ready()
+        with ExitStack() as hostile:
+            if phase == BURNED:
+                hostile.enter_context(Worker("burn", str(subject.attacker_cpu[-1])))
+            else:
+                hostile.enter_context(attacking(server, options, totals))
+            time.sleep(SETTLE_SECONDS)
+            producers.start(options.seconds)
+            probe.start(options.seconds)
+            measured = Measured(producers.result(), probe.result())
+        producers.stop()
+        probe.stop()
+        # Requests that the attacker left behind may keep the server busy.
+        seconds = wait_until_calm(server)
+    subject.phases.setdefault(phase, []).append(measured)
+    for done in totals:
+        subject.responses.setdefault(phase, []).append(done.responses / done.seconds)
+        if phase == ATTACKED:
+            subject.attacker_cpu.append(done.cpu_seconds / done.seconds)
+            subject.calm_after.append(seconds)
+
+
+def measure(measured: Sequence[Subject], options: argparse.Namespace) -> None:
+    with ExitStack() as stack:
+        running = {}
+        for subject in measured:
+            say(f"starting {subject.name}")
+            running[subject.name] = stack.enter_context(subject.start(options.folder.resolve()))
+            populate(running[subject.name])
+        for subject in measured:
+            say(f"warming up {subject.name}")
+            measure_phase(Subject(subject.name, subject.start), running[subject.name], ATTACKED, options)
+        by_name = {subject.name: subject for subject in measured}
+        for turn in range(options.rounds):
+            for phase in (ATTACKED, BURNED, ATTACKED_TEN):
+                for name in in_turn(list(by_name), turn):
+                    say(f"round {turn + 1} of {options.rounds}, {phase}: {name}")
+                    measure_phase(by_name[name], running[name], phase, options)
+
+
+# Report
+
+
+def throughput_table(measured: Sequence[Subject]) -> str:
+    headings = ["", "attacked, MB/s", "burner, MB/s", "share kept", "ten producers, MB/s", "slowest / fastest"]
+    headings += ["attacker's cores", "its responses/s", "with ten producers", "calm after s"]
+    rows = []
+    for subject in measured:
+        rates = [median(subject.totals(phase)) * RECORD_BYTES / MEGABYTE for phase in (ATTACKED, BURNED, ATTACKED_TEN)]
+        rows.append(
+            [
+                subject.name,
+                f"{rates[0]:.2f}",
+                f"{rates[1]:.2f}",
+                f"{subject.share:.1%}",
+                f"{rates[2]:.2f}",
+                f"{subject.equality:.2f}",
+                f"{median(subject.attacker_cpu):.2f}",
+                *(number(median(subject.responses[phase])) for phase in (ATTACKED, ATTACKED_TEN)),
+                f"{median(subject.calm_after):.1f}",
+            ]
+        )
+    return markdown_table(headings, rows)
+
+
+def latency_table(measured: Sequence[Subject]) -> str:
+    headings = ["honest probe", "alongside", "records", "p50 ms", "p99 ms", "p99.9 ms", "max ms"]
+    rows = []
+    for subject in measured:
+        for phase in (ATTACKED, BURNED, ATTACKED_TEN):
+            latency = subject.latency(phase)
+            records = sum(len(each.latencies) for each in subject.phases[phase])
+            figures = (latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms)
+            rows.append([subject.name, phase, str(records), *map(number, figures)])
+    return markdown_table(headings, rows)
+
+
+def verdicts(measured: Sequence[Subject]) -> list[tuple[str, bool]]:
+    found = []
+    peer = next((subject for subject in measured if subject.is_kafka), None)
+    for subject in measured:
+        if subject.is_kafka:
+            continue
+        share, equality, p99_ms = subject.share, subject.equality, subject.latency(ATTACKED).p99_ms
+        found.append((f"{subject.name}: keeps {share:.1%} (at least {SHARE_LEAST:.0%})", share >= SHARE_LEAST))
+        told = f"{subject.name}: slowest of ten producers {equality:.2f} of the fastest (at least {EQUALITY_LEAST:g})"
+        found.append((told, equality >= EQUALITY_LEAST))
+        if peer is not None:
+            found.append((f"{subject.name}: share {share:.1%}, Kafka's {peer.share:.1%}", share >= peer.share))
+            limit_ms = peer.latency(ATTACKED).p99_ms
+            told = f"{subject.name}: probe p99 {number(p99_ms)} ms, Kafka's {number(limit_ms)} ms"
+            found.append((told, p99_ms <= limit_ms))
+    return found
+
+
+def main(argv: list[str]) -> int:
+    if argv[:1] == ["--worker"]:
+        return run_worker(argv[1], argv[2:])
+    parser = argparse.ArgumentParser(prog="python -m bench.fairness", description="Honest clients under attack.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="of a phase (default: %(default)s)")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--sources", type=int, default=SOURCES, metavar="N", help="addresses (default: %(default)s)")
+    parser.add_argument("--with-group", action="store_true", help='measure flush = "group", too')
+    parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
+    options = parser.parse_args(argv)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    missing = "as requested" if options.without_kafka else why_missing()
+    load_before = os.getloadavg()[0]
+    measured = subjects(with_group=options.with_group, with_kafka=missing is None)
+    try:
+        measure(measured, options)
+    except ChronikError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
+    setting = f"{options.connections:,} hostile connections from {options.sources} addresses, {options.rounds} rounds"
+    print(f"Measured on {machine()}; load before: {load_before:.2f}. {setting}.{left_out}")
+    print(f"\n{throughput_table(measured)}\n\n{latency_table(measured)}\n")
+    found = verdicts(measured)
+    for told, is_met in found:
+        print(f"- {told}: {'met' if is_met else MISSED}")
+    return 0 if all(is_met for _, is_met in found) else 1
+
+
+def run_worker(kind: str, arguments: Sequence[str]) -> int:
+    workers: dict[str, Any] = {
+        "produce": lambda: produce_forever(arguments[0], arguments[1:]),
+        "probe": lambda: probe_forever(arguments[0], arguments[1]),
+        "burn": lambda: burn(float(arguments[0])),
+    }
+    workers[kind]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,226 @@
+"""Many connections that repeat expensive requests, from one address and from 120 (S1), and long names (S3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster
+from chronik.client.groups import commit_offsets
+from chronik.client.records import TopicPartition
+from chronik.client.security.acls import AclBinding, add_acls
+from chronik.client.security.users import set_password
+from chronik.protocol.permissions import Operation, ResourceType
+from chronik.security.sasl.outcomes import PLAIN
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
+from tests.abuse.attack import NODE, Attack, ProbeOptions, Target, nothing
+from tests.abuse.budget import MIB, Budget
+from tests.abuse.doors.door import PROBE_USER, entrance
+from tests.abuse.floods import launch
+from tests.abuse.floods.attacker import Spec
+from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, topic_name
+
+BUDGET: Final = Budget(
+    held_ms=1_000.0,  # the pulse is an honest client like the others: its requests have the same maximum
+    memory_bytes=200 * MIB,
+    memory_per_request=0.0,
+    longest_ms=1_000.0,
+)
+LONG_IDS_BUDGET: Final = Budget(
+    held_ms=BUDGET.held_ms,
+    memory_bytes=BUDGET.memory_bytes,
+    memory_per_request=0.0,
+    longest_ms=BUDGET.longest_ms,
+    disk_bytes=16 * MIB,  # rejected ids leave nothing behind
+)
+HONEST: Final = ProbeOptions(acks=-1, fetches=True)
+
+IDS_FEW, IDS = 2_000, 20_000
+TOPICS_FEW, TOPICS = 200, 3_000
+PARTITIONS_FEW, PARTITIONS = 500, 10_000
+GROUPS_FEW, GROUPS = 200, 3_000
+ACLS_FEW, ACLS = 500, 5_000
+LONG_IDS_SECONDS_MAX: Final = 60.0
+"""For a busy machine: 20,000 ids take 20 s."""
+
+ACLS_PER_REQUEST: Final = 500
+
+INTRUDER: Final = "intruder"
+PASSWORD: Final = "intruder"
+AUTHORIZER: Final = {
+    "authorizer.class.name": "standard",
+    "super.users": f"User:ANONYMOUS;User:{PROBE_USER}",
+}
+LITERAL, ALLOW = 3, 3
+
+Strike = Callable[[Target], None]
+
+
+# Stages
+
+
+def transactional_ids(target: Target) -> None:
+    """Create transactional ids; in a cluster each node coordinates a third of them."""
+    launch.prepare(target, "short-ids", target.count(IDS_FEW, IDS))
+
+
+def topics(target: Target) -> None:
+    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+        names = [topic_name(number) for number in range(target.count(TOPICS_FEW, TOPICS))]
+        for first in range(0, len(names), 500):
+            create_topics(client, [NewTopic(name, 1, 1) for name in names[first : first + 500]])
+
+
+def large_topic(target: Target) -> None:
+    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+        create_topics(client, [NewTopic(LARGE_TOPIC, target.count(PARTITIONS_FEW, PARTITIONS), 1)])
+
+
+def groups(target: Target) -> None:
+    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+        create_topics(client, [NewTopic(LARGE_TOPIC, 1, 1)])
+        client.retrying(lambda: client.leader_id(TopicPartition(LARGE_TOPIC, 0)))
+        client.retrying(lambda: client.coordinator("stage"))
+    launch.prepare(target, "groups", target.count(GROUPS_FEW, GROUPS))
+
+
+def large_group(target: Target) -> None:
+    large_topic(target)
+    count = target.count(PARTITIONS_FEW, PARTITIONS)
+    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+        for first in range(0, count, 1_000):
+            partitions = range(first, min(count, first + 1_000))
+            commit_offsets(client, LARGE_GROUP, {TopicPartition(LARGE_TOPIC, index): 1 for index in partitions})
+
+
+def acls(target: Target) -> None:
+    bindings = [
+        AclBinding(ResourceType.TOPIC, topic_name(number), LITERAL, "User:reader", "*", Operation.READ, ALLOW)
+        for number in range(target.count(ACLS_FEW, ACLS))
+    ]
+    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+        for first in range(0, len(bindings), ACLS_PER_REQUEST):
+            add_acls(client, bindings[first : first + ACLS_PER_REQUEST])
+
+
+def user_without_acls(target: Target) -> None:
+    """Create everything that the requests list, and a user that may see none of it."""
+    for prepare in (transactional_ids, topics, large_group, acls):
+        prepare(target)
+    with Cluster(target.victim.bootstrap, client_id="stage") as client:
+        set_password(client, INTRUDER, PASSWORD, list(BY_NAME), ITERATIONS_MIN)
+
+
+# Floods
+
+
+def flood(kinds: list[str], sources: int, connections: int = 200, few: int = 0, full: int = 0, **more: Any) -> Strike:
+    """Return a strike that floods every node, with `few` or `full` names in a request."""
+
+    def strike(target: Target) -> None:
+        addresses = [(address.host, address.port) for address in map(entrance, target.nodes)]
+        spec = Spec(
+            kinds,
+            addresses,
+            connections=target.count(connections // 5, connections),
+            sources=sources,
+            seconds=target.count(3, 12),
+            names=target.count(few, full),
+            **more,
+        )
+        done = launch.run(target, spec)
+        assert done.opened, "the attacker opened no connection"
+
+    return strike
+
+
+Kind = tuple[str, str, Strike, int, int, int]
+
+KINDS: Final[tuple[Kind, ...]] = (
+    ("list-transactions-pattern", "ListTransactions with the pattern (x*)*(x*)*y", transactional_ids, 200, 0, 0),
+    (
+        "list-transactions",
+        "ListTransactions of 20,000 ids (a third of them on each node of a cluster)",
+        transactional_ids,
+        200,
+        0,
+        0,
+    ),
+    ("metadata-unknown", "Metadata of 20,000 unknown topics", nothing, 100, 20_000, 20_000),
+    ("metadata-all", "Metadata of all of 3,000 topics", topics, 200, 0, 0),
+    ("describe-configs", "DescribeConfigs of 3,000 topics", topics, 200, TOPICS_FEW, TOPICS),
+    ("list-groups", "ListGroups of 3,000 groups", groups, 200, 0, 0),
+    ("describe-groups", "DescribeGroups of 3,000 groups", groups, 200, GROUPS_FEW, GROUPS),
+    ("describe-transactions", "DescribeTransactions of 20,000 ids", transactional_ids, 200, IDS_FEW, IDS),
+    ("describe-log-dirs", "DescribeLogDirs of 10,000 partitions", large_topic, 200, 0, 0),
+    ("list-offsets", "ListOffsets of 10,000 partitions", large_topic, 200, PARTITIONS_FEW, PARTITIONS),
+    ("offset-fetch", "OffsetFetch of a group with 10,000 offsets", large_group, 200, 0, 0),
+)
+"""Name, description, stage, connections to each node, and the names in a request: few and full."""
+
+ALL_KINDS: Final = [kind for kind, *_ in KINDS]
+QUICK: Final = frozenset({("list-transactions-pattern", 120), ("metadata-unknown", 1)})
+
+
+def named(sources: int) -> str:
+    return "1-address" if sources == 1 else f"{sources}-addresses"
+
+
+def _attacks() -> Iterator[Attack]:
+    for sources in (1, launch.MANY_SOURCES):
+        origin = "one address" if sources == 1 else f"{sources} addresses"
+        for kind, what, prepare, connections, few, full in KINDS:
+            yield Attack(
+                f"flood-{kind}-{named(sources)}",
+                f"{connections} connections to each node from {origin} repeat {what}",
+                flood([kind], sources, connections, few, full),
+                prepare,
+                quick=(kind, sources) in QUICK,
+                budget=BUDGET,
+                probe=HONEST,
+            )
+        yield Attack(
+            f"flood-describe-acls-{named(sources)}",
+            f"200 connections to each node from {origin} repeat DescribeAcls of 5,000 ACLs",
+            flood(["describe-acls"], sources),
+            acls,
+            config={"broker": AUTHORIZER},
+            budget=BUDGET,
+            probe=HONEST,
+        )
+        yield Attack(
+            f"flood-without-acls-{named(sources)}",
+            f"200 connections to each node from {origin} send all of these requests as a user without ACLs",
+            flood([*ALL_KINDS, "describe-acls"], sources, few=2_000, full=20_000, user=INTRUDER, password=PASSWORD),
+            user_without_acls,
+            quick=sources == 1,
+            config={"broker": AUTHORIZER},
+            protocol="SASL_PLAINTEXT",
+            mechanism=PLAIN,
+            budget=BUDGET,
+            probe=HONEST,
+        )
+        yield Attack(
+            f"flood-long-ids-{named(sources)}",
+            f"InitProducerId of 20,000 transactional ids of 32 kB on each node, from {origin}",
+            long_ids(sources),
+            quick=sources == 1,
+            budget=LONG_IDS_BUDGET,
+            probe=HONEST,
+        )
+
+
+def long_ids(sources: int) -> Strike:
+    def strike(target: Target) -> None:
+        addresses = [(address.host, address.port) for address in map(entrance, target.nodes)]
+        requests = target.count(1_000 if target.kind == NODE else 3_000, IDS if target.kind == NODE else 3 * IDS)
+        spec = Spec(
+            ["long-ids"], addresses, connections=20, sources=sources, seconds=LONG_IDS_SECONDS_MAX, requests=requests
+        )
+        launch.run(target, spec)
+
+    return strike
+
+
+ATTACKS: Final = tuple(_attacks())
