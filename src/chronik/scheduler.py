@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from heapq import heappop, heappush
@@ -55,6 +55,7 @@ stays below it for many iterations and pays nothing."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Flow")
+S = TypeVar("S")
 
 Steps = Generator[Callable[[], Any] | None, Any, T]
 """Work that can be interrupted. It yields None wherever it can be, and a function to have it run in a thread; the
@@ -67,8 +68,15 @@ tenth of that."""
 Done = Callable[[Any, BaseException | None], None]
 """Is called with a result, or with an error."""
 
-_client: ContextVar[tuple[Scheduler, Account] | None] = ContextVar("client", default=None)
-"""The account for which the running task works; None for the node's own tasks."""
+_client: ContextVar[_Client | None] = ContextVar("client", default=None)
+"""The client for which the running task works; None for the node's own tasks."""
+
+
+class _Client(NamedTuple):
+    scheduler: Scheduler
+    account: Account
+    has_slot: bool = False
+    """Whether the task holds one of the slots for long responses, which its steps then share."""
 
 
 class TooMuchToExamine(Exception):
@@ -198,8 +206,8 @@ class Account(Flow):
         self.started = 0
         self.suspended_count = 0
         """Slots that its suspended requests hold."""
-        self.suspended: dict[_Suspendable, None] = {}
-        """Requests that wait for a slot after their first slice, in order."""
+        self.suspended: dict[_NeedsSlot, None] = {}
+        """Requests that wait for a slot, in order: after their first slice, or before they start."""
         self.unstarted: dict[_Suspendable, None] = {}
         self.offloaded: deque[_Offload] = deque()
 
@@ -219,10 +227,41 @@ class _Offload(NamedTuple):
     done: Done
 
 
+class _NeedsSlot(Protocol):
+    has_slot: bool
+
+    def granted(self) -> None:
+        """Is called when it has got a slot."""
+
+
+class _SlotHolder:
+    """A task that waits for a slot or holds one."""
+
+    __slots__ = ("granted_slot", "has_slot")
+
+    def __init__(self) -> None:
+        self.has_slot = False
+        self.granted_slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def granted(self) -> None:
+        if not self.granted_slot.done():
+            self.granted_slot.set_result(None)
+
+
 class _Suspendable(Work):
     """A request made of steps."""
 
-    __slots__ = ("_account", "_on_done", "_scheduler", "_send", "_steps", "examined", "has_slot", "is_over")
+    __slots__ = (
+        "_account",
+        "_examined",
+        "_on_done",
+        "_scheduler",
+        "_send",
+        "_steps",
+        "has_slot",
+        "is_admitted",
+        "is_over",
+    )
 
     def __init__(self, scheduler: Scheduler, account: Account, steps: Steps[Any], on_done: Done) -> None:
         super().__init__()
@@ -231,8 +270,10 @@ class _Suspendable(Work):
         self._steps = steps
         self._on_done = on_done
         self._send: tuple[Any, BaseException | None] = None, None
-        self.examined = 0
+        self._examined = 0
         self.has_slot = False
+        self.is_admitted = False
+        """Whether it needs no slot."""
         self.is_over = False
 
     def resume(self) -> None:
@@ -245,8 +286,8 @@ class _Suspendable(Work):
                 if function is not None:
                     scheduler.offload(self._account, function, self._offloaded)
                     return
-                self.examined += 1
-                if self.examined > EXAMINED_MAX:
+                self._examined += 1
+                if self._examined > EXAMINED_MAX:
                     steps.close()
                     raise TooMuchToExamine
                 if not scheduler.has_time():
@@ -257,6 +298,9 @@ class _Suspendable(Work):
             self._finish(None, failure)
         else:
             scheduler.suspend(self._account, self)
+
+    def granted(self) -> None:
+        self._scheduler.submit(self._account, self)
 
     def _offloaded(self, value: Any, error: BaseException | None) -> None:
         if not self.is_over:
@@ -486,13 +530,21 @@ class Scheduler:
 
     # Requests made of steps
 
-    def run_steps(self, account: Account, steps: Steps[Any], on_done: Done) -> Callable[[], None]:
+    def run_steps(
+        self, account: Account, steps: Steps[Any], on_done: Done, *, shares_slot: bool = False
+    ) -> Callable[[], None]:
         """Run a request, inline as far as the budget allows, and call `on_done` with its result or its error.
+
+        With `shares_slot`, the request is part of one that holds a slot, and is subject to no further limit.
 
         Returns:
             A function that cancels the request, for when its client leaves.
         """
         request = _Suspendable(self, account, steps, on_done)
+        if shares_slot:
+            request.is_admitted = True
+            self.run(account, request)
+            return request.cancel
         if account.started >= STARTED_PER_ACCOUNT_MAX:
             account.unstarted[request] = None
             return request.cancel
@@ -505,33 +557,35 @@ class Scheduler:
 
     def suspend(self, account: Account, request: _Suspendable) -> None:
         """Queue a request that has run for a slice, or hold it back until there is a slot for it."""
-        if not request.has_slot:
-            if account.suspended_count >= SUSPENDED_PER_ACCOUNT_MAX or not self._slots_free:
-                account.suspended[request] = None
-                if account.suspended_count < SUSPENDED_PER_ACCOUNT_MAX:
-                    self._awaiting_slot[account] = None
-                return
-            self._take_slot(account, request)
-        self.submit(account, request)
+        if request.has_slot or request.is_admitted:
+            self.submit(account, request)
+        else:
+            self._await_slot(account, request)
 
-    def _take_slot(self, account: Account, request: _Suspendable) -> None:
-        self._slots_free -= 1
-        account.suspended_count += 1
-        request.has_slot = True
+    def _await_slot(self, account: Account, holder: _NeedsSlot) -> None:
+        account.suspended[holder] = None
+        if account.suspended_count < SUSPENDED_PER_ACCOUNT_MAX:
+            self._awaiting_slot[account] = None
+            self._grant_slots()
 
-    def finished(self, account: Account, request: _Suspendable) -> None:
-        """Release what a request holds, and let the next one have it."""
-        self.withdraw(account, request)
-        if request in account.unstarted:
-            del account.unstarted[request]
-            return
-        account.suspended.pop(request, None)
-        if request.has_slot:
-            request.has_slot = False
+    def _release_slot(self, account: Account, holder: _NeedsSlot) -> None:
+        account.suspended.pop(holder, None)
+        if holder.has_slot:
+            holder.has_slot = False
             account.suspended_count -= 1
             self._slots_free += 1
             if account.suspended:
                 self._awaiting_slot[account] = None
+
+    def finished(self, account: Account, request: _Suspendable) -> None:
+        """Release what a request holds, and let the next one have it."""
+        self.withdraw(account, request)
+        if request.is_admitted:
+            return
+        if request in account.unstarted:
+            del account.unstarted[request]
+            return
+        self._release_slot(account, request)
         account.started -= 1
         if account.unstarted:
             account.started += 1
@@ -544,11 +598,32 @@ class Scheduler:
             if not account.suspended:
                 del self._awaiting_slot[account]
                 continue
-            request = _pop_first(account.suspended)
-            self._take_slot(account, request)
+            holder = _pop_first(account.suspended)
+            self._slots_free -= 1
+            account.suspended_count += 1
+            holder.has_slot = True
             if not account.suspended or account.suspended_count >= SUSPENDED_PER_ACCOUNT_MAX:
                 del self._awaiting_slot[account]
-            self.submit(account, request)
+            holder.granted()
+
+    @asynccontextmanager
+    async def slot(self, account: Account) -> AsyncGenerator[None, None]:
+        """Hold a slot for a request that takes much memory from its start to its response.
+
+        Steps that the task runs meanwhile share the slot.
+        """
+        holder = _SlotHolder()
+        try:
+            self._await_slot(account, holder)
+            await holder.granted_slot
+            token = _client.set(_Client(self, account, has_slot=True))
+            try:
+                yield
+            finally:
+                _client.reset(token)
+        finally:
+            self._release_slot(account, holder)
+            self._grant_slots()
 
     def _next_of(self, accounts: dict[Account, None]) -> Account:
         """Return the account whose long work is admitted next."""
@@ -596,7 +671,7 @@ class Scheduler:
         self._run_in_thread(timed, done)
 
 
-def _pop_first(requests: dict[_Suspendable, None]) -> _Suspendable:
+def _pop_first(requests: dict[S, None]) -> S:
     request = next(iter(requests))
     del requests[request]
     return request
@@ -659,7 +734,7 @@ class AccountShare:
 @contextmanager
 def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
     """Attribute the tasks that are created in this context to the account."""
-    token = _client.set((scheduler, account))
+    token = _client.set(_Client(scheduler, account))
     try:
         yield
     finally:
@@ -672,7 +747,7 @@ async def yield_loop() -> None:
     if client is None:
         await asyncio.sleep(0)
         return
-    scheduler, account = client
+    scheduler, account, _ = client
     future = asyncio.get_running_loop().create_future()
     wakeup = _Wakeup(future)
     scheduler.submit(account, wakeup)
@@ -690,9 +765,9 @@ async def run_in_slices(steps: Steps[T]) -> T:
     client = _client.get()
     if client is None:
         return await _run_unaccounted(steps)
-    scheduler, account = client
+    scheduler, account, has_slot = client
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    cancel = scheduler.run_steps(account, steps, partial(_settle, future))
+    cancel = scheduler.run_steps(account, steps, partial(_settle, future), shares_slot=has_slot)
     try:
         return await future
     finally:
@@ -728,7 +803,7 @@ async def offloaded(function: Callable[[], T]) -> T:
     client = _client.get()
     if client is None:
         return await asyncio.to_thread(function)
-    scheduler, account = client
+    scheduler, account, _ = client
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     scheduler.offload(account, function, partial(_settle, future))
     return await future

@@ -30,9 +30,9 @@ def _answer(
     groups = Elements(DescribeGroupsResponse, context.version)
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
     for group_id in dict.fromkeys(request.groups):
+        yield
         if not may_see(group_id):
             groups.refuse(_refused(group_id))
-            yield
             continue
         described = _describe(services, group_id, request, context)
         try:
@@ -42,7 +42,6 @@ def _answer(
                 groups.add(described)
         except KafkaError as error:
             groups.refuse(DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message))
-        yield
     return DescribeGroupsResponse(groups=groups.as_array_of(DescribedGroup))
 
 

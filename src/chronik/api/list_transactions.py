@@ -36,6 +36,7 @@ def _answer(
     is_wanted = _filter(request, services.clock.now_ms())
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, audited=False)
     for each in services.transactions.list_in_steps():
+        yield
         if each is not None and is_wanted(each) and may_see(each.transactional_id):
             if pattern is not None and not (yield from pattern.match_in_steps(each.transactional_id)):
                 continue
@@ -46,7 +47,6 @@ def _answer(
                     transaction_state=each.state.label,
                 )
             )
-        yield
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in KNOWN_STATES]
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
 

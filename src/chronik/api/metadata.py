@@ -100,6 +100,7 @@ def _answer_of_the_past(
     are_all_wanted, named = _named(services, request, context.version)
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
     for wanted in named:
+        yield
         code = ErrorCode.LEADER_NOT_AVAILABLE
         name = _name_of(services.image, wanted)
         if name is not None and not may_see(name):
@@ -107,7 +108,6 @@ def _answer_of_the_past(
                 continue
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
-        yield
     response = _response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
     if not response.brokers:

@@ -173,26 +173,45 @@ class Router:
         if self.limiter.is_on:
             context = self._limited(header, context, len(view), came)
 
-        async def decode_and_handle() -> Response | None:
-            try:
-                request = await offloaded(lambda: decode_request_body(header, view, position))
-            except MalformedMessage as error:
-                raise Disconnect(str(error)) from error
-            self.meters[header.api_key].requests += 1
-            self.meters[header.api_key].received_bytes += len(view)
-            if logger.isEnabledFor(logging.DEBUG):
-                _log_arrival(header, peer)
-            call = _Call(header, request, peer, came)
-            try:
-                return await self._handle_limited(call, context)
-            except (Disconnect, StorageFailed, StoreClosed):
-                raise
-            except Exception as error:
-                return self._failed(header, request, peer, error)
-
-        reply: Reply[Any] = Reply.of_coroutine(decode_and_handle())
+        reply: Reply[Any] = Reply()
         reply.hurry = hurry
-        return self._start(_Call(header, REQUESTS[header.api_key](), peer, came), reply)
+        scheduler = self._services.scheduler
+
+        async def decode_and_handle() -> Response | tuple[ResponseFrame, list[int]] | None:
+            # Decoded, a request takes several times its bytes: few are decoded at the same time.
+            async with scheduler.slot(peer.account):
+                try:
+                    request = await offloaded(lambda: decode_request_body(header, view, position))
+                except MalformedMessage as error:
+                    raise Disconnect(str(error)) from error
+                self.meters[header.api_key].requests += 1
+                self.meters[header.api_key].received_bytes += len(view)
+                if logger.isEnabledFor(logging.DEBUG):
+                    _log_arrival(header, peer)
+                call = _Call(header, request, peer, came)
+                try:
+                    response = await self._handle_limited(call, context)
+                except (Disconnect, StorageFailed, StoreClosed):
+                    raise
+                except Exception as error:
+                    return self._failed(header, request, peer, error)
+                if holds_more_than(response, ENCODED_ON_LOOP_ELEMENTS_MAX):
+                    return await offloaded(partial(self._encoded_aside, call, response))
+                return response
+
+        async def answer() -> None:
+            call = _Call(header, REQUESTS[header.api_key](), peer, came)
+            try:
+                value = await timed(decode_and_handle(), partial(scheduler.charge, peer.account))
+            except Exception as error:
+                self._finish_steps(call, reply, None, error)
+            else:
+                self._finish_steps(call, reply, value, None)
+
+        with working_for(scheduler, peer.account):
+            task = asyncio.get_running_loop().create_task(answer())
+        reply.on_cancel = partial(_cancel, task)
+        return reply
 
     def _is_unsettled(self) -> bool:
         """Whether a broker has gone: clients that look for new leaders on connections where fetches wait must not
