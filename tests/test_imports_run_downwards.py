@@ -33,7 +33,20 @@ FLOORS = (
     {"files", "tls"},
     {"config", "exchange", "limits", "logs", "patterns"},
     {"listeners"},
-    {"clock", "crc", "errors", "ids", "kept_modules", "log_levels", "meters", "news", "principals", "shown", "turns"},
+    {
+        "clock",
+        "crc",
+        "errors",
+        "ids",
+        "kept_modules",
+        "log_levels",
+        "meters",
+        "news",
+        "principals",
+        "shown",
+        "turns",
+        "wording",
+    },
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
                 writer.write(portion)
                 tell(chunks.bytes_read, writer.written)
         except (WrongInput, NotWritten) as error:
-            raise type(error)(f"{error}; {_told(writer.written)} before") from error
+            raise type(error)(f"{error} ({_told(writer.written)} before)") from error
     if not arguments.quiet:
         print(f"{_told(writer.written)} to {arguments.topic}", file=sys.stderr)
     return 0
