@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from chronik.admin.imports import TopicToImport, import_topics
+from chronik.admin.topic_plans import TopicPlanner
 from chronik.api.shared.context import Context, Services
-from chronik.metadata.commands.imports import BeginImport, FinishImport, GiveUpImport, ImportedGroup, ImportedOffset
+from chronik.clock import Clock
+from chronik.metadata.commands.imports import (
+    BeginImport,
+    FinishImport,
+    GiveUpImport,
+    ImportedGroup,
+    ImportedOffset,
+    ImportGroups,
+)
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
 from chronik.protocol.messages.alter_import import (
@@ -18,43 +28,50 @@ from chronik.protocol.messages.alter_import import (
 
 
 async def handle(services: Services, request: AlterImportRequest, context: Context) -> AlterImportResponse:
+    return await alter_import(services.store, services.topics.planner, services.clock, request)
+
+
+async def alter_import(
+    store: MetadataStore, planner: TopicPlanner, clock: Clock, request: AlterImportRequest
+) -> AlterImportResponse:
+    """Carry out one step of an import. Errors are in the response."""
     try:
         match request.action:
             case ImportAction.BEGIN:
-                return await _begin(services, request)
+                return await _begin(store, clock, request)
             case ImportAction.TOPICS:
                 topics = [_topic(each) for each in request.topics]
-                index = await import_topics(services.store, services.topics.planner, request.import_id, topics)
-                return AlterImportResponse(index=index)
+                return AlterImportResponse(index=await import_topics(store, planner, request.import_id, topics))
+            case ImportAction.GROUPS:
+                command = ImportGroups(request.import_id, tuple(map(_group, request.groups)), clock.now_ms())
+                return AlterImportResponse(index=(await store.propose(command)).index)
             case ImportAction.FINISH:
-                return AlterImportResponse(index=(await services.store.propose(_finish(services, request))).index)
+                return AlterImportResponse(index=(await store.propose(_finish(clock, request))).index)
             case ImportAction.GIVE_UP:
-                return await _give_up(services, request)
+                return await _give_up(store, request)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no action {request.action}.")
     except KafkaError as error:
         return AlterImportResponse(**told(error))
 
 
-async def _begin(services: Services, request: AlterImportRequest) -> AlterImportResponse:
-    command = BeginImport(
-        request.import_id, request.source, request.topic_count, request.producer_ids, services.clock.now_ms()
-    )
-    result = await services.store.propose(command)
+async def _begin(store: MetadataStore, clock: Clock, request: AlterImportRequest) -> AlterImportResponse:
+    command = BeginImport(request.import_id, request.source, request.topic_count, request.producer_ids, clock.now_ms())
+    result = await store.propose(command)
     return AlterImportResponse(first_producer_id=result.value, index=result.index)
 
 
-async def _give_up(services: Services, request: AlterImportRequest) -> AlterImportResponse:
+async def _give_up(store: MetadataStore, request: AlterImportRequest) -> AlterImportResponse:
     while True:
-        result = await services.store.propose(GiveUpImport(request.import_id))
+        result = await store.propose(GiveUpImport(request.import_id))
         if not result.value:
             return AlterImportResponse(index=result.index)
 
 
-def _finish(services: Services, request: AlterImportRequest) -> FinishImport:
+def _finish(clock: Clock, request: AlterImportRequest) -> FinishImport:
     return FinishImport(
         request.import_id,
         tuple(map(_group, request.groups)),
-        services.clock.now_ms(),
+        clock.now_ms(),
         {each.group_id: _configs(each.configs) for each in request.group_configs},
         _configs(request.cluster_configs),
     )

@@ -52,8 +52,8 @@ _KNOWN: Final = {
 """What each setting is to us. Settings of other kinds (timeouts, serializers, …) are none of our business."""
 
 _MISSPELLING_SIMILARITY_MIN: Final = 0.85
-"""A name this similar to a known setting is a misspelling, and must not be dropped: it may ask for TLS or a login. Kafka's
-names for settings of other kinds are less similar."""
+"""A name this similar to a known setting is a misspelling, and must not be ignored: it may ask for TLS or a login.
+Kafka's names for settings of other kinds are less similar."""
 
 _FILES: Final = ("token_file", "ca_file", "certificate_file", "key_file")
 
