@@ -66,6 +66,13 @@ def test_what_is_said_to_be_json_is(block: Block) -> None:
     assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
 
 
+def test_every_command_that_takes_a_bootstrap_server_takes_a_client_config() -> None:
+    options = {place.words: {name for option in place.options for name in option.names} for place in places()}
+    connecting = {words for words, names in options.items() if "--bootstrap-server" in names}
+    assert {("bench", "produce"), ("topics", "list"), ("backup",)} <= connecting
+    assert [words for words in sorted(connecting) if "--client-config" not in options[words]] == []
+
+
 def test_commands_that_pages_name_are_there_with_their_options() -> None:
     known = {place.words: {name for option in place.options for name in option.names} for place in places()}
     wrong, seen = [], 0

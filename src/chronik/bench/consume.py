@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.bench.arguments import add_load_arguments, cluster_of, positive
+from chronik.bench.arguments import add_load_arguments, bootstrap_of, cluster_of, positive
 from chronik.bench.clients import client_config
 from chronik.bench.errors import BenchFailed
 from chronik.bench.librdkafka import Consumer
 from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
 
@@ -27,7 +28,7 @@ FETCH_BYTES_MAX: Final = 8_000_000  # per request; a default of 1 MB per partiti
 
 @dataclass(frozen=True, slots=True)
 class ConsumeLoad:
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     partitions: int
     records: int
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> list[ConsumeResult]:
         raise BenchFailed(f"topic {arguments.topic} holds no records: chronik bench produce writes some")
     if arguments.records is not None:
         records = min(records, arguments.records)
-    return [measure(ConsumeLoad(arguments.bootstrap_server, arguments.topic, partitions, records, arguments.pid))]
+    return [measure(ConsumeLoad(bootstrap_of(arguments), arguments.topic, partitions, records, arguments.pid))]
 
 
 def available(cluster: Cluster, topic: str) -> tuple[int, int]:

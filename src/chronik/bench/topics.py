@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import CLIENT_ID, positive
+from chronik.bench.arguments import CLIENT_ID, bootstrap_of, positive
 from chronik.bench.clients import unique_name
 from chronik.bench.errors import BenchFailed
+from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
@@ -43,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[TopicsResult]:
-    return measure(arguments.bootstrap_server, arguments.topics, arguments.timeout)
+    return measure(bootstrap_of(arguments), arguments.topics, arguments.timeout)
 
 
-def measure(bootstrap: str, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
+def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
     """The time ends when all of them are there. They are deleted afterwards."""
     results = []
     for threads in (1, *THREADS):
@@ -63,7 +64,7 @@ def measure(bootstrap: str, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAU
     return results
 
 
-def _cluster(bootstrap: str, timeout_s: float) -> Cluster:
+def _cluster(bootstrap: Bootstrap, timeout_s: float) -> Cluster:
     return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
 
@@ -74,7 +75,7 @@ def _by_one_request(cluster: Cluster, names: Sequence[str]) -> float:
     return time.perf_counter() - began
 
 
-def _by_threads(bootstrap: str, names: Sequence[str], threads: int, timeout_s: float) -> float:
+def _by_threads(bootstrap: Bootstrap, names: Sequence[str], threads: int, timeout_s: float) -> float:
     """Each thread has a connection of its own and creates its share, one topic per request."""
     ready = threading.Barrier(threads + 1)
 

@@ -73,7 +73,7 @@ class Connection:
         """Connects, learns which versions the broker speaks, and logs in where that is asked for. Raises
         BrokerUnreachable or LoginRefused."""
         self.address = address
-        self._security = security
+        self.security = security
         self._login_ends = float("inf")
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -133,12 +133,12 @@ class Connection:
 
     def _log_in(self) -> None:
         """Does so again before the broker's session ends."""
-        if not self._security.has_login:
+        if not self.security.has_login:
             return
         from chronik.client.access.login import log_in
 
         try:
-            seconds = log_in(self._security, self.address, self._request)
+            seconds = log_in(self.security, self.address, self._request)
         except BaseException:
             self.close()
             raise
@@ -170,11 +170,11 @@ class Connection:
             connected.close()
             raise BrokerUnreachable(f"no broker at {self.address}: Connection refused")
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._security.is_encrypted:
+        if not self.security.is_encrypted:
             return connected
         from chronik.client.access.tls import encrypted
 
-        return encrypted(connected, self.address, self._security)
+        return encrypted(connected, self.address, self.security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
         """Returns the frame that answers. After anything else both sides are out of step: the connection is closed."""
