@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from chronik.wording import NAME_CHARACTERS_MAX, closest_name, counted, suggestion
+from chronik.wording import NAME_CHARACTERS_MAX, closest_name, counted, install_hint, suggestion
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -31,3 +37,19 @@ def test_suggestion_is_not_computed_for_a_name_above_the_limit() -> None:
     name = "n" * NAME_CHARACTERS_MAX
     assert closest_name(name, [name + "n"]) == name + "n"
     assert closest_name(name + "n", [name]) is None
+
+
+def test_install_hints_name_extras_that_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    named = {extra for text in sources for extra in re.findall(r"install_hint\([\"'](\w+)[\"']\)", text)}
+    assert {"spark", "bench"} <= named <= set(project["optional-dependencies"])
+    assert install_hint("spark") == "pip install '.[spark]' in a clone of Chronik"
+
+
+def test_no_message_or_page_installs_chronik_from_an_index() -> None:
+    pages = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    wrong = [
+        str(page) for page in pages if re.search(r"pip install '?chronik\b(?!-)", page.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []

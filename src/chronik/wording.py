@@ -18,6 +18,11 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def install_hint(extra: str) -> str:
+    """Return how to install Chronik with an extra. Chronik is not on a package index."""
+    return f"pip install '.[{extra}]' in a clone of Chronik"
+
+
 def closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILARITY_MIN) -> str | None:
     """Return the known name that is spelled most like this one, or None if none is similar enough."""
     if len(name) > NAME_CHARACTERS_MAX:

@@ -9,7 +9,13 @@ from typing import Final, Self, TypeVar, cast
 
 import chronik
 from chronik.client.access.settings import OPEN, ClientSecurity
-from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ConnectionLost, RequestTimedOut
+from chronik.client.errors import (
+    ApiNotSupported,
+    BrokerUnreachable,
+    BrokerUnresponsive,
+    ConnectionLost,
+    RequestTimedOut,
+)
 from chronik.config import Address
 from chronik.limits import MIB
 from chronik.metadata.levels import FEATURE, GROWTH
@@ -82,6 +88,8 @@ class Connection:
         self._socket = self._connect()
         try:
             self._negotiate()
+        except RequestTimedOut as error:
+            raise BrokerUnresponsive(address, timeout_s) from error
         except (ConnectionLost, MalformedMessage) as error:
             self.close()
             hint = "" if security.is_encrypted else "; if it wants TLS, say so (security.protocol)"

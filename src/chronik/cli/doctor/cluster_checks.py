@@ -22,7 +22,15 @@ GIB: Final = 1 << 30
 
 def unreachable_nodes(facts: ClusterFacts) -> Iterator[Finding]:
     for node in facts.nodes:
-        if node.silence is not None:
+        if node.is_unresponsive:
+            yield error(
+                "unresponsive-node",
+                f"node {node.id} does not answer: {node.silence}",
+                "Its replicas fall behind, and what it alone holds cannot be read",
+                "look at the state of its process (ps, top): kill -CONT PID continues a stopped one; otherwise "
+                "restart it: chronik start --config FILE",
+            )
+        elif node.silence is not None:
             yield error(
                 "unreachable-node",
                 f"node {node.id} does not answer at {node.kafka}: {node.silence}",
@@ -188,6 +196,9 @@ def voters_on_one_rack(facts: ClusterFacts) -> Iterator[Finding]:
     voters = [node for node in facts.nodes if node.is_voter]
     racks = {node.rack for node in voters}
     elsewhere = _on_other_racks(facts, racks)
+    hosts = {node.kafka.rpartition(":")[0] for node in facts.nodes}
+    if len(hosts) == 1 and not elsewhere:
+        return  # all nodes run on one machine, which is no rack that could be changed
     if len(voters) > 1 and len(racks) == 1 and None not in racks:
         (rack,) = racks
         yield warning(
