@@ -207,10 +207,12 @@ class Watcher:
         if not short:
             return {}
         resources = [Resource(TOPIC_RESOURCE, name) for name in short]
-        found = self._tried(MIN_IN_SYNC, lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC])) or {}
+        found = self._tried(
+            MIN_IN_SYNC, lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC], skip_deleted=True)
+        )
         return {
             resource.name: int(config.value)
-            for resource, configs in found.items()
+            for resource, configs in (found or {}).items()
             for config in configs
             if config.value
         }
