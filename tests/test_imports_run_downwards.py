@@ -31,7 +31,7 @@ FLOORS = (
     {"log", "wal"},
     {"protocol"},
     {"files", "tls"},
-    {"config", "exchange", "limits", "logs", "patterns"},
+    {"command_parser", "config", "exchange", "limits", "logs", "patterns"},
     {"listeners"},
     {
         "clock",
