@@ -69,7 +69,7 @@ def test_input_that_cannot_be_produced(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-p", "3"), "has 1 partitions, and no partition 3"),
+        (("-p", "3"), "has 1 partition, and no partition 3"),
         (("-o", "soon"), "--from 'soon': expected start, end, -N (the last N), @TIME or an offset"),
         (("-o", "5", "--follow"), "OFFSET_OUT_OF_RANGE"),
     ],

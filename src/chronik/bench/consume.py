@@ -16,6 +16,7 @@ from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.wording import counted
 
 RECORDS_PER_CALL: Final = 10_000
 POLL_MS: Final = 5  # a call waits for its full count as long as this: the last one of a run will
@@ -75,21 +76,21 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
     try:
         first, _ = _consume(consumer)
         broker_cpu, client_cpu_s, began = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
-        counted, counted_bytes = 0, 0
-        while first + counted < load.records:
+        measured, measured_bytes = 0, 0
+        while first + measured < load.records:
             records, size = _consume(consumer)
-            counted += records
-            counted_bytes += records * size
-        if not counted:
-            raise BenchFailed(f"{load.records} records came at once: too few to measure")
+            measured += records
+            measured_bytes += records * size
+        if not measured:
+            raise BenchFailed(f"{counted(load.records, 'record')} came at once: too few to measure")
         seconds = time.perf_counter() - began
         return ConsumeResult(
-            records=counted,
+            records=measured,
             seconds=seconds,
-            records_per_second=counted / seconds,
-            mb_per_second=counted_bytes / seconds / MEGABYTE,
-            client_cpu_s_per_million=(time.process_time() - client_cpu_s) / counted * MILLION,
-            broker_cpu_s_per_million=broker_cpu.per_million(counted),
+            records_per_second=measured / seconds,
+            mb_per_second=measured_bytes / seconds / MEGABYTE,
+            client_cpu_s_per_million=(time.process_time() - client_cpu_s) / measured * MILLION,
+            broker_cpu_s_per_million=broker_cpu.per_million(measured),
         )
     finally:
         consumer.close()

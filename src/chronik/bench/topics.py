@@ -19,6 +19,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.wording import counted
 
 THREADS: Final = (10, 100)
 TIMEOUT_SECONDS_DEFAULT: Final = 120
@@ -108,4 +109,4 @@ def _create(connection: Connection, name: str, timeout_s: float) -> None:
 def _check_all(cluster: Cluster, names: Sequence[str]) -> None:
     missing = [topic.name for topic in cluster.metadata(list(names)).topics if topic.error_code]
     if missing:
-        raise BenchFailed(f"{len(missing)} of {len(names)} topics were acknowledged and are not there")
+        raise BenchFailed(f"{len(missing)} of {counted(len(names), 'topic')} were acknowledged and are not there")

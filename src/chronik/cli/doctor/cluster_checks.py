@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import UNSEEN, Finding, counted, error, note, some, warning
+from chronik.cli.doctor.findings import UNSEEN, Finding, error, note, some, warning
 from chronik.cli.watching.facts import ClusterFacts, NodeFacts
+from chronik.wording import counted
 
 Check = Callable[[ClusterFacts], Iterator[Finding]]
 
@@ -173,7 +174,7 @@ def few_voters(facts: ClusterFacts) -> Iterator[Finding]:
     elif len(voters) and len(voters) % 2 == 0:
         yield note(
             "even-voters",
-            f"{len(voters)} nodes vote",
+            f"{counted(len(voters), 'node')} vote",
             f"They can lose no more than {len(voters) - 1} can",
             f"chronik cluster demote {max(node.id for node in voters if node.role != 'leader')}, or promote one more",
         )

@@ -22,6 +22,7 @@ from chronik.limits import MIB
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import RecordHeader
+from chronik.wording import counted
 
 READ_BYTES_MAX = MIB
 SHOWN_AFTER_SECONDS = 1.0
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _told(written: int) -> str:
-    return f"{written} record{'' if written == 1 else 's'} written"
+    return f"{counted(written, 'record')} written"
 
 
 # Out

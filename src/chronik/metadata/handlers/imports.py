@@ -107,7 +107,8 @@ def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> Res
         message = f"{len(image.importing)} of {known.topic_count} topics of {known.source} are there"
         raise Rejected(ErrorCode.INVALID_REQUEST, message)
     if _offset_count(command.groups) > IMPORTED_OFFSETS_MAX:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one command")
+        # Results are part of the state hash: nodes of all versions must give the same message.
+        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one import")
     _refuse_offsets_of_other_topics(image, command.groups)
     cluster_configs = checked_configs({**command.cluster_configs, **image.broker_configs.get(CLUSTER_DEFAULT, {})})
     group_configs = {
