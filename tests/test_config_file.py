@@ -41,6 +41,8 @@ def test_without_anything_the_defaults_hold() -> None:
         ('kafka = "127.0.0.1:65536"', "expected HOST:PORT"),
         ('flush = "sometimes"', 'flush = \'sometimes\': expected "group" or "os"'),
         ("colour = 1", "unknown key 'colour'; expected one of"),
+        ('datadir = "d"', "unknown key 'datadir'; did you mean 'data_dir'?"),
+        ("http_is_default = true", "unknown key 'http_is_default'"),
         ("node_id = ", "not valid TOML"),
         pytest.param("node_id = 1" + "0" * 5000, "a number has thousands of digits", id="decimal"),
         pytest.param("[broker]\nx = 0x" + "f" * 5000, "a number has thousands of digits", id="hexadecimal"),

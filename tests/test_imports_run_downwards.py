@@ -31,7 +31,7 @@ FLOORS = (
     {"log", "wal"},
     {"protocol"},
     {"files", "tls"},
-    {"config", "exchange", "limits", "logs", "patterns"},
+    {"command_parser", "config", "exchange", "limits", "logs", "patterns"},
     {"listeners", "scheduler"},
     {
         "addresses",
@@ -45,6 +45,7 @@ FLOORS = (
         "news",
         "principals",
         "shown",
+        "wording",
     },
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}

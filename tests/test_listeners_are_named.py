@@ -222,7 +222,7 @@ def test_what_kafkas_configs_may_say_beside_the_short_form_changes_nothing_of_it
     )
     for short in shorts:
         assert load_config(None, {}, broker=broker, **short).listeners == load_config(None, {}, **short).listeners
-    with pytest.raises(ConfigError, match=r'^kafka = .0\.0\.0\.0:1.: expected advertised = "HOST:PORT" beside it'):
+    with pytest.raises(ConfigError, match=r"^kafka = .0\.0\.0\.0:1. is no address .*--advertised HOST:PORT"):
         load_config(None, {}, broker=broker, kafka="0.0.0.0:1")
 
 
@@ -263,5 +263,5 @@ def test_kafkas_config_may_tell_clients_where_the_short_form_listens() -> None:
 
 
 def test_nobody_is_told_to_connect_everywhere() -> None:
-    with pytest.raises(ConfigError, match=r"advertised = '0\.0\.0\.0:1': expected an address"):
+    with pytest.raises(ConfigError, match=r"advertised = '0\.0\.0\.0:1' is no address that clients can"):
         load_config(None, {}, advertised="0.0.0.0:1")

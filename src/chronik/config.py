@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, 
 from chronik.listeners import VALUE_CHARACTERS_MAX as VALUE_CHARACTERS_MAX
 from chronik.listeners import Address as Address
 from chronik.shown import shortened
+from chronik.wording import suggestion
 
 FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
@@ -126,7 +127,7 @@ def load_config(
     Raises ConfigError with the source, the key and what is expected there.
     """
     environment = os.environ if environment is None else environment
-    known = set(NodeConfig.__struct_fields__) - {"broker", "peers", "http_is_default"}
+    known = set(CONFIG_KEYS) - {"broker", "peers"}
     found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
     sources: list[tuple[Mapping[str, Any], str]] = [(_read_toml(path), str(path))] if path is not None else []
     sources.append((found, "environment CHRONIK_…"))
@@ -177,7 +178,8 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
     for key, value in values.items():
         reader = _READERS.get(key)
         if reader is None:
-            raise ConfigError(f"{source}: unknown key {key!r}; expected one of {', '.join(sorted(_READERS))}")
+            meant = suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
+            raise ConfigError(f"{source}: unknown key {key!r}{meant}")
         try:
             changes[key] = reader(value)
         except ValueError as error:
@@ -306,3 +308,5 @@ _READERS: dict[str, Any] = {
     "read_quorum": _flag,
     "broker": _broker_configs,
 }
+CONFIG_KEYS: Final = tuple(sorted(_READERS))
+"""The keys of a config file."""

@@ -110,8 +110,10 @@ def short_form(kafka: Address, advertised: Address | None) -> dict[str, str]:
     """Returns what Kafka's configs would say. Raises ConfigError."""
     if _is_everywhere((advertised or kafka).host):
         key, value = ("kafka", kafka) if advertised is None else ("advertised", advertised)
-        beside = 'advertised = "HOST:PORT" beside it, for' if advertised is None else "an address for"
-        raise ConfigError(f"{key} = {str(value)!r}: expected {beside} clients to connect to")
+        raise ConfigError(
+            f"{key} = {str(value)!r} is no address that clients can connect to: give them one with "
+            '--advertised HOST:PORT, or with advertised = "HOST:PORT" in the config file (CHRONIK_ADVERTISED)'
+        )
     return {LISTENERS: f"{PLAINTEXT}://{kafka}", ADVERTISED: f"{PLAINTEXT}://{advertised or kafka}"}
 
 

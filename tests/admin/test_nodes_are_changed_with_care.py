@@ -131,7 +131,7 @@ def test_a_node_that_holds_replicas_is_not_removed() -> None:
     code, message = refused(store, NodeChange(2, Action.REMOVE))
     assert (code, message) == (
         ErrorCode.POLICY_VIOLATION,
-        "Node 2 holds replicas of 1 topics: move them to other nodes first.",
+        "Node 2 holds replicas of 1 topic: move them to other nodes first.",
     )
     assert alter(store, NodeChange(3, Action.REMOVE)) == [None]
     assert store.proposed == [RemoveNode(3)]
@@ -259,7 +259,7 @@ def test_a_broker_that_is_gone_for_good_is_forgotten() -> None:
     store.world.create("t", assignment(1, 3, isr=(1,)))
     for broker, code, told in (
         (1, ErrorCode.POLICY_VIOLATION, "Broker 1 is online, and would register again: stop it first."),
-        (3, ErrorCode.POLICY_VIOLATION, "Node 3 holds replicas of 1 topics: move them to other nodes first."),
+        (3, ErrorCode.POLICY_VIOLATION, "Node 3 holds replicas of 1 topic: move them to other nodes first."),
         (9, ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker 9 is not registered."),
     ):
         with pytest.raises(KafkaError) as error:

@@ -50,3 +50,32 @@ def test_starting_a_node_imports_no_other_command() -> None:
     assert "chronik.cli.start" in imported
     assert {name for name in imported if name.startswith("chronik.cli.")} == {"chronik.cli.main", "chronik.cli.start"}
     assert not {name for name in imported if name.startswith(("chronik.client", "chronik.testing", "chronik.bench"))}
+
+
+def test_node_that_listens_everywhere_needs_an_advertised_address(tmp_path: Path) -> None:
+    refused = chronik("start", "--kafka", "0.0.0.0:0", "--data", str(tmp_path / "data"))
+    assert refused.code == 2
+    assert "--advertised HOST:PORT" in refused.err
+    assert 'advertised = "HOST:PORT" in the config file' in refused.err
+
+
+def test_node_tells_clients_the_advertised_address(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    arguments = [
+        "--kafka",
+        "0.0.0.0:0",
+        "--advertised",
+        "localhost:0",
+        "--http",
+        "off",
+        "--data",
+        str(tmp_path / "data"),
+    ]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*COMMAND, "start", *arguments], stderr=stderr, env=environment(None))
+    with process:
+        port = started_on(log, process).rpartition(":")[2]
+        with Cluster(f"127.0.0.1:{port}") as cluster:
+            assert [(each.host, each.port) for each in cluster.metadata([]).brokers] == [("localhost", int(port))]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0

@@ -51,9 +51,9 @@ def test_what_the_broker_or_we_refuse(chronik_broker: Broker, arguments: tuple[s
         (
             ("--format", "csv"),
             'a,b\n1,"2\n3"\n4\n',
-            "line 4: expected 2 cells, one for each name, not 1; 1 rec",
+            "line 4: expected 2 cells, one for each name, not 1 (1 rec",
         ),
-        (("--format", "csv", "--key", "c"), "a,b\n1,2\n", "line 1: no column 'c'; there are a, b; 0 records written"),
+        (("--format", "csv", "--key", "c"), "a,b\n1,2\n", "line 1: no column 'c'; there are a, b (0 records written"),
         (("-H", "n=v"), f"{2_000_000 * 'x'}\n", "line 1: MESSAGE_TOO_LARGE"),
     ],
 )
@@ -69,7 +69,7 @@ def test_input_that_cannot_be_produced(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-p", "3"), "has 1 partitions, and no partition 3"),
+        (("-p", "3"), "has 1 partition, and no partition 3"),
         (("-o", "soon"), "--from 'soon': expected start, end, -N (the last N), @TIME or an offset"),
         (("-o", "5", "--follow"), "OFFSET_OUT_OF_RANGE"),
     ],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 
@@ -87,6 +88,41 @@ def test_a_described_topic_shows_its_offsets(cli: Cli, chronik_topic: str) -> No
 def test_creating_what_exists_and_deleting_what_does_not_can_be_no_error(cli: Cli, chronik_topic: str) -> None:
     assert cli("topics", "create", chronik_topic, "--if-not-exists").lines == [f"{chronik_topic} exists already"]
     assert cli("topics", "delete", "no-such-topic", "--if-exists").lines == ["no-such-topic does not exist"]
+
+
+@pytest.mark.parametrize(("answer", "is_deleted"), [("y", True), ("n", False), ("", False)])
+def test_deleting_topics_on_a_terminal_needs_confirmation(
+    cli: Cli, chronik_broker: Broker, chronik_topic: str, answer: str, is_deleted: bool
+) -> None:
+    words = [*COMMAND, "topics", "delete", chronik_topic]
+    main, terminal = os.openpty()
+    with open(main, "r+b", buffering=0) as keyboard:
+        process = subprocess.Popen(
+            words, stdin=terminal, stdout=subprocess.PIPE, text=True, env=environment(chronik_broker.bootstrap)
+        )
+        os.close(terminal)
+        keyboard.write(f"{answer}\n".encode())
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert out.startswith(f"This deletes 1 topic with all records: {chronik_topic}\n")
+    assert process.returncode == (0 if is_deleted else 1)
+    names = [each["name"] for each in cli("topics", "list", "--json").json]
+    assert (chronik_topic not in names) == is_deleted
+
+
+def test_deleting_topics_on_a_terminal_with_yes_asks_nothing(chronik_broker: Broker, chronik_topic: str) -> None:
+    main, terminal = os.openpty()
+    words = [*COMMAND, "topics", "delete", chronik_topic, "--yes"]
+    done = subprocess.run(
+        words,
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=environment(chronik_broker.bootstrap),
+    )
+    os.close(main)
+    os.close(terminal)
+    assert (done.returncode, done.stdout) == (0, f"deleted {chronik_topic}\n")
 
 
 # produce and consume

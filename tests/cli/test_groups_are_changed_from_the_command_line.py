@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import time
+from datetime import UTC, datetime
+
 import pytest
 from confluent_kafka import Consumer
 
+from chronik.cli.groups_change import parse_duration_ms
 from chronik.testing import Broker
 from tests.cli.running import Outcome, chronik
 
@@ -65,6 +71,53 @@ def test_offsets_are_reset_to_where_there_are_records(line: Line) -> None:
     assert line.plan("--shift-by=-1") == {0: 1}
     assert line.plan("--shift-by=-100") == {0: 0}
     assert line.plan("--shift-by", "100") == {0: RECORDS}
+
+
+@pytest.mark.chronik_topic(partitions=2)
+def test_offsets_are_reset_to_a_time(line: Line) -> None:
+    day_ms = 24 * 3600 * 1000
+    now_ms = time.time_ns() // 1_000_000
+    for age_days in (3, 2, 1):
+        record = json.dumps({"value": f"{age_days} days old", "partition": 1, "timestamp": now_ms - age_days * day_ms})
+        line("produce", f"{line.topic}-old", "--json", stdin=record.replace('"partition": 1', '"partition": 0'))
+    topic = f"{line.topic}-old"
+    assert line.plan("--topic", topic, "--by-duration", "P4D") == {0: 0}
+    assert line.plan("--topic", topic, "--by-duration", "P2DT12H") == {0: 1}
+    assert line.plan("--topic", topic, "--by-duration", "PT36H30M1.5S") == {0: 2}
+    assert line.plan("--topic", topic, "--by-duration", "PT1S") == {0: 3}, "no record is that new"
+    assert line.plan("--topic", topic, "--to-datetime", str(now_ms - 2 * day_ms)) == {0: 1}
+    moment = datetime.fromtimestamp((now_ms - 2 * day_ms + 1000) / 1000, tz=UTC)
+    assert line.plan("--topic", topic, "--to-datetime", moment.isoformat()) == {0: 2}
+    assert line.plan("--topic", topic, "--to-datetime", "1969-12-31T00:00:00") == {0: 0}
+
+
+@pytest.mark.chronik_topic(partitions=2)
+def test_listed_groups_have_their_members_and_lag(line: Line) -> None:
+    (group,) = [each for each in line("groups", "list", "--json").json if each["group"] == line.group]
+    assert group == {"group": line.group, "state": "Empty", "protocol_type": "", "members": 0, "lag": RECORDS - 2}
+    lines = line("groups", "list").lines
+    assert lines[0].split() == ["GROUP", "STATE", "PROTOCOL", "TYPE", "MEMBERS", "LAG"]
+    assert [each.split()[-2:] for each in lines if line.group in each] == [["0", str(RECORDS - 2)]]
+
+
+def test_listed_group_of_a_deleted_topic_has_no_lag(line: Line) -> None:
+    line("topics", "create", "for-a-moment", "--partitions", "1")
+    line("produce", "for-a-moment", stdin="a\nb\n")
+    line("consume", "for-a-moment", "--group", "reader-of-a-moment")
+    line("topics", "delete", "for-a-moment")
+    found = [each for each in line("groups", "list", "--json").json if each["group"] == "reader-of-a-moment"]
+    assert [each["lag"] for each in found] in ([], [None])
+
+
+@pytest.mark.parametrize("duration", ["", "P", "PT", "1D", "P1", "P-1D", "PT5", "P1H", "P1DT"])
+def test_duration_that_is_not_iso_8601_is_rejected(duration: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected an ISO 8601 duration"):
+        parse_duration_ms(duration)
+
+
+def test_durations_are_those_of_iso_8601() -> None:
+    assert parse_duration_ms("P1W") == 7 * 24 * 3600 * 1000
+    assert parse_duration_ms("P1DT2H3M4.5S") == 1000 * (24 * 3600 + 2 * 3600 + 3 * 60) + 4500
 
 
 @pytest.mark.chronik_topic(partitions=2)

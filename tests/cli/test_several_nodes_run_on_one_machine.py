@@ -80,6 +80,11 @@ def test_one_console_shows_all_of_them() -> None:
             1,
             "listeners in [broker]: expected none with --processes; each node is where [[peers]] has it",
         ),
+        (
+            NodeConfig(advertised=Address("h", 1)),
+            1,
+            "advertised: expected none with --processes; each node is where [[peers]] has it",
+        ),
     ],
 )
 def test_what_cannot_be_started_is_told(config: NodeConfig, count: int, told: str) -> None:

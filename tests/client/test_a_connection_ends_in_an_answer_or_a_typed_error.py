@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import socket
 import struct
 import threading
 
 import pytest
 
+from chronik.client.access.settings import ClientSecurity
 from chronik.client.connection import RESPONSE_BYTES_MAX, Connection
-from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ConnectionLost, RequestTimedOut
+from chronik.client.errors import (
+    ApiNotSupported,
+    BrokerUnreachable,
+    BrokerUnresponsive,
+    ConnectionLost,
+    RequestTimedOut,
+)
 from chronik.config import Address
 from chronik.protocol.codec import RequestHeader, encode_response
 from chronik.protocol.errors import ErrorCode
@@ -91,6 +99,18 @@ def test_a_server_that_is_no_kafka_broker_is_a_typed_error() -> None:
         pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker"),
     ):
         Connection(address)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_broker_that_accepts_and_does_not_answer_is_unresponsive(protocol: str) -> None:
+    """As a process that was stopped by SIGSTOP: the kernel accepts connections in its place."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(*server.getsockname())
+        with pytest.raises(BrokerUnresponsive) as raised:
+            Connection(address, timeout_s=0.1, security=ClientSecurity(protocol=protocol))
+    assert str(raised.value) == (
+        f"{address} accepts connections, but does not answer within 0.1 s: its process is stopped or overloaded"
+    )
 
 
 def test_a_connection_that_is_closed_instead_of_answered_is_lost() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from chronik.cli.completion.tree import places
 from chronik.client.access.settings import parse_security, read_settings
-from chronik.config import NodeConfig, load_config
+from chronik.config import CONFIG_KEYS, NodeConfig, load_config
+from chronik.errors import ConfigError
 from tests.docs.blocks import PAGES, ROOT, Block, all_blocks
 
 OTHERS_SETTINGS = {
@@ -35,11 +36,22 @@ def of(language: str) -> list[Block]:
 def test_a_node_would_start_with_a_file_that_a_page_shows(block: Block, tmp_path: Path) -> None:
     given = tomllib.loads(block.text)
     if "peers" not in given and given.keys() & {"peer_keystore", "http"} and "node_id" not in given:
-        assert given.keys() <= set(NodeConfig.__struct_fields__)  # some of its lines
+        assert given.keys() <= set(CONFIG_KEYS)  # some of its lines
         return
     file = tmp_path / "node.toml"
     file.write_text(block.text, encoding="utf-8")
     assert load_config(file, {}) != NodeConfig()
+
+
+def test_loader_knows_exactly_the_keys_that_the_configuration_page_lists(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(CONFIG_KEYS)
+    file = tmp_path / "node.toml"
+    for key in listed:
+        file.write_text(f"{key} = -7.5", encoding="utf-8")  # which no key accepts: the loader says what it expects
+        with pytest.raises(ConfigError, match=f"{key} = .*: expected "):
+            load_config(file, {})
 
 
 @pytest.mark.parametrize("block", of("properties"), ids=str)
@@ -52,6 +64,13 @@ def test_a_client_would_be_let_in_with_settings_that_a_page_shows(block: Block, 
 @pytest.mark.parametrize("block", of("json"), ids=str)
 def test_what_is_said_to_be_json_is(block: Block) -> None:
     assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
+
+
+def test_every_command_that_takes_a_bootstrap_server_takes_a_client_config() -> None:
+    options = {place.words: {name for option in place.options for name in option.names} for place in places()}
+    connecting = {words for words, names in options.items() if "--bootstrap-server" in names}
+    assert {("bench", "produce"), ("topics", "list"), ("backup",)} <= connecting
+    assert [words for words in sorted(connecting) if "--client-config" not in options[words]] == []
 
 
 def test_commands_that_pages_name_are_there_with_their_options() -> None:

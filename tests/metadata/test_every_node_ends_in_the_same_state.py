@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from chronik.metadata import levels
 from chronik.metadata.apply import apply
 from chronik.metadata.commands import (
     acls,
@@ -110,6 +111,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
         SMALL,
     ),
     st.builds(imports.FinishImport, IMPORTS, IMPORTED_GROUPS, SMALL, st.dictionaries(GROUPS, CONFIGS), CONFIGS),
+    st.builds(imports.ImportGroups, IMPORTS, IMPORTED_GROUPS, SMALL),
     st.builds(imports.GiveUpImport, IMPORTS),
     st.builds(partitions.AssignPartition, IDS, SMALL, st.permutations([1, 2, 3]).map(lambda r: tuple(r[:2])), EPOCHS),
     st.builds(partitions.SetPartitionLeader, IDS, SMALL, st.integers(-1, 3), EPOCHS, st.booleans()),
@@ -183,9 +185,9 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-def populated() -> World:
+def populated(level: int | None = None) -> World:
     """Something for random commands to hit."""
-    world = World(1, 2, 3)
+    world = World(1, 2, 3, level=level)
     world.create("a", assignment(1, 2), assignment(2, 1), number=1)
     world.create("__consumer_offsets", assignment(1, 2), number=2)
     return world
@@ -193,9 +195,9 @@ def populated() -> World:
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(COMMANDS, max_size=40))
-def test_any_commands_give_the_same_hash_results_and_records_again(commands: list[Any]) -> None:
-    world = populated()
+@given(st.lists(COMMANDS, max_size=40), st.sampled_from([None, levels.HIGHEST]))
+def test_any_commands_give_the_same_hash_results_and_records_again(commands: list[Any], level: int | None) -> None:
+    world = populated(level)
     results = [world.do(command) for command in commands]
     replica = Image()
     replayed = [apply(replica, envelope, index).result for index, envelope in enumerate(world.envelopes, 1)]
@@ -208,9 +210,11 @@ def test_any_commands_give_the_same_hash_results_and_records_again(commands: lis
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(COMMANDS, max_size=30), st.lists(COMMANDS, max_size=20))
-def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(before: list[Any], after: list[Any]) -> None:
-    world = populated()
+@given(st.lists(COMMANDS, max_size=30), st.lists(COMMANDS, max_size=20), st.sampled_from([None, levels.HIGHEST]))
+def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(
+    before: list[Any], after: list[Any], level: int | None
+) -> None:
+    world = populated(level)
     for command in before:
         world.do(command)
     replica = decode_snapshot(recomputed(world.image))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from chronik.metadata import levels
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, BrokerStatus, UpdateBrokerConfig, UpdateBrokerStatus
 from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.metadata.commands.imports import (
+    IMPORTED_GROUPS_PER_COMMAND_MAX,
     BeginImport,
     FinishImport,
     GiveUpImport,
     ImportedGroup,
     ImportedOffset,
+    ImportGroups,
     ImportTopics,
 )
 from chronik.metadata.commands.topics import TOPICS_PER_COMMAND_MAX, CreateTopic, PartitionAssignment
@@ -162,6 +165,62 @@ def test_what_was_begun_is_given_up_bit_by_bit() -> None:
     assert world.image.imported is None
     assert [each.name for each in world.image.held_topics.values()] == ["old"]
     assert all(change.deleted for change in world.delta.topics)
+
+
+def groups_of(topic: str, *sizes: int) -> tuple[ImportedGroup, ...]:
+    """Groups g0, g1, … with so many offsets each."""
+    return tuple(
+        ImportedGroup(f"g{number}", "consumer", tuple(ImportedOffset(topic, each, 10 + each) for each in range(size)))
+        for number, size in enumerate(sizes)
+    )
+
+
+def large_import(partitions: int) -> World:
+    """An import with one topic in a cluster of the newest level."""
+    world = World(1, 2, level=levels.HIGHEST)
+    return importing(topic("orders", 1, *(assignment(1) for _ in range(partitions))), world=world)
+
+
+def test_imported_groups_are_stored_before_the_topics_are_visible() -> None:
+    world = large_import(2)
+    groups = groups_of("orders", 2, 1, 0)
+    world.accept(ImportGroups(IMPORT, groups, 500))
+    assert not world.image.topics
+    assert set(world.image.groups) == {"g0", "g1", "g2"}
+    once = records_of(world.image)
+    world.accept(ImportGroups(IMPORT, groups, 500))
+    assert records_of(world.image) == once, "a repetition changes nothing"
+    finish(world)
+    assert [each.offset for each in world.image.offsets("g0").values()] == [10, 11]
+
+
+def test_imported_groups_are_limited_per_command() -> None:
+    world = large_import(IMPORTED_GROUPS_PER_COMMAND_MAX)
+    world.accept(ImportGroups(IMPORT, groups_of("orders", IMPORTED_GROUPS_PER_COMMAND_MAX - 1), 500))
+    code, message = world.refuse(ImportGroups(IMPORT, groups_of("orders", IMPORTED_GROUPS_PER_COMMAND_MAX), 500))
+    assert (code, message) == (ErrorCode.INVALID_REQUEST, "more than 2000 groups and offsets in one command")
+
+
+def test_imported_groups_with_offsets_of_another_topic_are_rejected() -> None:
+    world = large_import(1)
+    for groups in (groups_of("orders", 2), groups_of("clicks", 1)):
+        assert world.refuse(ImportGroups(IMPORT, groups, 500))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.refuse(ImportGroups(OTHER, groups_of("orders", 1), 500))[0] is ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_given_up_import_removes_its_offsets_and_groups_and_nothing_else() -> None:
+    world = World(1, 2, level=levels.HIGHEST)
+    world.create("old")
+    world.accept(CommitOffset("g0", (OffsetToCommit("old", 0, 3),), 1))
+    before = records_of(world.image)
+    importing(topic("orders", 1, *(assignment(1) for _ in range(1500))), topic("clicks", 2), world=world)
+    for number, group in enumerate(groups_of("orders", 1500, 1500, 1500)):
+        world.accept(ImportGroups(IMPORT, (group,), 500 + number))
+    world.accept(ImportGroups(IMPORT, groups_of("clicks", 1), 500))
+    left = [world.accept(GiveUpImport(IMPORT)).value for _ in range(3)]
+    assert left == [1, 1, 0], "2,000 offsets a command"
+    after = records_of(world.image)
+    assert [each for each in range(len(after)) if after[each] != before[each]] == [1], "only producer ids were used up"
 
 
 def test_configs_that_are_set_already_stay() -> None:

@@ -72,7 +72,7 @@ def test_producer_ids_are_given_out_once_and_only_to_brokers_of_this_life() -> N
 
 def test_every_command_has_a_handler_and_a_kind_of_its_own() -> None:
     kinds = typing.get_args(Command)
-    assert len(kinds) == 46
+    assert len(kinds) == 47
     assert set(HANDLERS) == set(kinds)
     tags = [kind.__struct_config__.tag for kind in kinds]
     assert len(set(tags)) == len(tags)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from chronik.metadata.apply import apply
 from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
 from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
+from chronik.metadata.levels import FEATURE, FIRST
 from chronik.metadata.records import Partition, Result, Topic
 from chronik.metadata.snapshot import encode_snapshot
 from chronik.protocol.errors import ErrorCode
@@ -26,10 +28,14 @@ def assignment(*replicas: int, isr: tuple[int, ...] | None = None, leader: int |
 
 
 class World:
-    def __init__(self, *brokers: int) -> None:
+    def __init__(self, *brokers: int, level: int | None = None) -> None:
+        """With a level, the cluster is at that level and its brokers support it."""
         self.image = Image()
         self.envelopes: list[Envelope] = []
         self.delta = Delta(0)
+        self._levels = (FIRST, level or FIRST)
+        if level is not None:
+            self.accept(SetFeatureLevel(FEATURE, level))
         for broker in brokers:
             self.register(broker)
 
@@ -62,7 +68,10 @@ class World:
     def register(self, broker: int, *, life: int = 0, disk: int | None = None, durable: bool = False) -> int:
         incarnation = some_id(1000 * (life + 1) + broker)
         directory = some_id(broker if disk is None else disk)
-        return self.accept(RegisterBroker(broker, f"host{broker}", 9092, None, incarnation, directory, durable)).value
+        command = RegisterBroker(
+            broker, f"host{broker}", 9092, None, incarnation, directory, durable, levels=self._levels
+        )
+        return self.accept(command).value
 
     def create(self, name: str, *partitions: PartitionAssignment, number: int | None = None) -> Topic:
         topic_id = some_id(len(self.envelopes) + 1_000_000 if number is None else number)

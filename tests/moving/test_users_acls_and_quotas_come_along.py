@@ -20,7 +20,7 @@ from chronik.metadata.commands.quotas import AlterQuotas, QuotaAlteration
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.records import Acl
 from chronik.moving import failpoints
-from chronik.moving.backup.folder import BackupFolder
+from chronik.moving.backup.folder import open_backup
 from chronik.moving.backup.moment import moment_of
 from chronik.moving.backup.taking import Backup
 from chronik.moving.folder import StandaloneFolder
@@ -88,7 +88,7 @@ def run(source: StandaloneFolder, target: GuardedNode) -> Imported:
 def test_all_of_them_are_there(source: StandaloneFolder, target: GuardedNode) -> None:
     assert run(source, target).kept == []
     assert security_of(target.services.image) == security_of(source.image)
-    assert str(security_of(target.services.image)) == "2 users, 2 ACLs, quotas of 2"
+    assert str(security_of(target.services.image)) == "2 users, 2 ACLs, quotas of 2 entities"
     assert target.services.image.salt_secret, "or strangers could tell who is no user"
     with Cluster(target.bootstrap) as cluster:
         assert Importer(source, cluster, lambda _: None).is_finished
@@ -108,7 +108,7 @@ def test_a_backup_has_them_for_its_owner_alone_and_a_restore_brings_them(
             os.umask(before)
         modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in [saved, *saved.rglob("*")]}
         assert modes == {(True, 0o700), (False, 0o600)}
-        with Cluster(other.bootstrap) as cluster, closing(BackupFolder(saved)) as restored:
+        with Cluster(other.bootstrap) as cluster, closing(open_backup(saved)) as restored:
             assert Importer(restored, cluster, lambda _: None).run().kept == []
         assert security_of(other.services.image) == security_of(source.image)
     finally:
@@ -179,7 +179,7 @@ def test_what_differs_is_told_one_by_one(source: StandaloneFolder) -> None:
 def test_a_cluster_below_their_level_is_told_to_be_raised(source: StandaloneFolder) -> None:
     world = World(1)
     (told,) = refusals(plan_of(source), source, world.image)
-    assert told.startswith("2 users, 2 ACLs, quotas of 2 need chronik.version 4, and the cluster is at 1")
+    assert told.startswith("2 users, 2 ACLs, quotas of 2 entities need chronik.version 4, and the cluster is at 1")
     none = MemorySource(World(1).image)
     assert refusals(plan_of(none), none, world.image) == []
 

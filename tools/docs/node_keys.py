@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Final
 
-from chronik.config import NodeConfig
+from chronik.config import CONFIG_KEYS, NodeConfig
 from tools.docs.python_api import SOURCES, fields_of
 
 PAGE: Final = Path("docs", "configuration.md")
@@ -41,7 +41,11 @@ def page() -> str:
     tree = ast.parse((SOURCES / "chronik" / "config.py").read_text(encoding="utf-8"))
     (node,) = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == NodeConfig.__name__]
     abouts = {name.partition(":")[0]: about for name, about in fields_of(node)}
-    rows = [f"| `{key}` | {_default(key)} | {abouts.get(key, '')} |\n" for key in NodeConfig.__struct_fields__]
+    rows = [
+        f"| `{key}` | {_default(key)} | {abouts.get(key, '')} |\n"
+        for key in NodeConfig.__struct_fields__
+        if key in CONFIG_KEYS
+    ]
     return INTRODUCTION + "".join(rows)
 
 

@@ -24,6 +24,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Node
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.wording import counted
 
 UNREGISTERED: Final = "unregistered"
 """The status of a node that has never started, or whose broker was forgotten."""
@@ -231,5 +232,5 @@ async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
 def _refuse_lost_replicas(image: Image, node_id: int) -> None:
     held = len(image.topics_on(node_id))
     if held:
-        message = f"Node {node_id} holds replicas of {held} topics: move them to other nodes first."
+        message = f"Node {node_id} holds replicas of {counted(held, 'topic')}: move them to other nodes first."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -18,6 +18,7 @@ from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
 from chronik.planning.placement import Place, place_replicas
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.wording import counted
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
 
@@ -91,7 +92,7 @@ class TopicPlanner:
         if total <= existing:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"Topic {topic.name} currently has {existing} partitions, {total} would not be an increase.",
+                f"Topic {topic.name} currently has {counted(existing, 'partition')}, {total} would not be an increase.",
             )
         if total > TOPIC_PARTITIONS_MAX or total - existing > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")
@@ -100,7 +101,7 @@ class TopicPlanner:
         if len(given) != total - existing:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{total - existing} partitions are added, but {len(given)} are assigned",
+                f"{counted(total - existing, 'partition')} to add, but {len(given)} assigned",
             )
         return [self._checked(each, topic.replication_factor) for each in given]
 
@@ -189,7 +190,7 @@ class TopicPlanner:
         if not 1 <= factor <= len(places):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"A replication factor of {factor} does not fit {len(places)} brokers",
+                f"A replication factor of {factor} does not fit {counted(len(places), 'broker')}",
             )
         return place_replicas(count, factor, places, self._choose_below(len(places)))
 

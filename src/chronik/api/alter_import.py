@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from chronik.admin.import_limits import check_import_source, check_imported_configs, check_imported_groups
 from chronik.admin.imports import TopicToImport, import_topics
+from chronik.admin.topic_plans import TopicPlanner
 from chronik.api.shared.context import Context, Services
-from chronik.metadata.commands.imports import BeginImport, FinishImport, GiveUpImport, ImportedGroup, ImportedOffset
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver
+from chronik.metadata.commands.imports import (
+    BeginImport,
+    FinishImport,
+    GiveUpImport,
+    ImportedGroup,
+    ImportedOffset,
+    ImportGroups,
+)
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
 from chronik.protocol.messages.alter_import import (
@@ -19,46 +30,58 @@ from chronik.protocol.messages.alter_import import (
 
 
 async def handle(services: Services, request: AlterImportRequest, context: Context) -> AlterImportResponse:
+    return await alter_import(services.store, services.topics.planner, services.configs, services.clock, request)
+
+
+async def alter_import(
+    store: MetadataStore, planner: TopicPlanner, configs: ConfigResolver, clock: Clock, request: AlterImportRequest
+) -> AlterImportResponse:
+    """Carry out one step of an import. Errors are in the response."""
     try:
         match request.action:
             case ImportAction.BEGIN:
-                return await _begin(services, request)
+                return await _begin(store, clock, request)
             case ImportAction.TOPICS:
                 topics = [_topic(each) for each in request.topics]
-                index = await import_topics(services.store, services.topics.planner, request.import_id, topics)
-                return AlterImportResponse(index=index)
+                return AlterImportResponse(index=await import_topics(store, planner, request.import_id, topics))
+            case ImportAction.GROUPS:
+                command = ImportGroups(request.import_id, _groups(store, configs, request), clock.now_ms())
+                return AlterImportResponse(index=(await store.propose(command)).index)
             case ImportAction.FINISH:
-                return AlterImportResponse(index=(await services.store.propose(_finish(services, request))).index)
+                return AlterImportResponse(index=(await store.propose(_finish(store, configs, clock, request))).index)
             case ImportAction.GIVE_UP:
-                return await _give_up(services, request)
+                return await _give_up(store, request)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no action {request.action}.")
     except KafkaError as error:
         return AlterImportResponse(**told(error))
 
 
-async def _begin(services: Services, request: AlterImportRequest) -> AlterImportResponse:
+async def _begin(store: MetadataStore, clock: Clock, request: AlterImportRequest) -> AlterImportResponse:
     check_import_source(request.source)
-    command = BeginImport(
-        request.import_id, request.source, request.topic_count, request.producer_ids, services.clock.now_ms()
-    )
-    result = await services.store.propose(command)
+    command = BeginImport(request.import_id, request.source, request.topic_count, request.producer_ids, clock.now_ms())
+    result = await store.propose(command)
     return AlterImportResponse(first_producer_id=result.value, index=result.index)
 
 
-async def _give_up(services: Services, request: AlterImportRequest) -> AlterImportResponse:
+async def _give_up(store: MetadataStore, request: AlterImportRequest) -> AlterImportResponse:
     while True:
-        result = await services.store.propose(GiveUpImport(request.import_id))
+        result = await store.propose(GiveUpImport(request.import_id))
         if not result.value:
             return AlterImportResponse(index=result.index)
 
 
-def _finish(services: Services, request: AlterImportRequest) -> FinishImport:
+def _groups(store: MetadataStore, configs: ConfigResolver, request: AlterImportRequest) -> tuple[ImportedGroup, ...]:
     groups = tuple(map(_group, request.groups))
+    check_imported_groups(store.image, groups, configs.broker_int("offset.metadata.max.bytes"))
+    return groups
+
+
+def _finish(store: MetadataStore, configs: ConfigResolver, clock: Clock, request: AlterImportRequest) -> FinishImport:
+    groups = _groups(store, configs, request)
     group_configs = {each.group_id: _configs(each.configs) for each in request.group_configs}
     cluster_configs = _configs(request.cluster_configs)
-    check_imported_groups(services.image, groups, services.configs.broker_int("offset.metadata.max.bytes"))
-    check_imported_configs(services.image, group_configs, cluster_configs)
-    return FinishImport(request.import_id, groups, services.clock.now_ms(), group_configs, cluster_configs)
+    check_imported_configs(store.image, group_configs, cluster_configs)
+    return FinishImport(request.import_id, groups, clock.now_ms(), group_configs, cluster_configs)
 
 
 def _topic(topic: ImportTopic) -> TopicToImport:

@@ -7,6 +7,7 @@ from chronik.admin.quotas import WantedQuotas
 from chronik.api.shared.context import Context, Services
 from chronik.metadata.commands.users import ScramKeys
 from chronik.metadata.records import Acl
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.failures import told
 from chronik.protocol.messages.import_security import (
@@ -20,7 +21,11 @@ from chronik.security.quotas.entities import Change
 
 
 async def handle(services: Services, request: ImportSecurityRequest, context: Context) -> ImportSecurityResponse:
-    store = services.store
+    return await import_security(services.store, request)
+
+
+async def import_security(store: MetadataStore, request: ImportSecurityRequest) -> ImportSecurityResponse:
+    """Bring users, ACLs and quotas of an import. Errors are in the response."""
     try:
         await store.read_barrier()
         refuse_without_import(store, request.import_id)

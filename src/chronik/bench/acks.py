@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chronik.bench.arguments import add_replication_argument, cluster_of, positive
+from chronik.bench.arguments import add_replication_argument, bootstrap_of, cluster_of, positive
 from chronik.bench.clients import client_config, temporary_topics, unique_name
 from chronik.bench.errors import BenchFailed, ClientMissing
 from chronik.bench.measures import Latency
+from chronik.client.access.settings import Bootstrap
 
 ACK_SECONDS_MAX: Final = 30.0
 WARM_UP_RECORDS: Final = 100  # connections are made, and every code path has run
@@ -35,10 +36,10 @@ def run(arguments: argparse.Namespace) -> list[AcksResult]:
     topic = unique_name("acks")
     copies: int = arguments.replication_factor
     with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic], replication_factor=copies):
-        return [measure(arguments.bootstrap_server, topic, arguments.records, arguments.size, arguments.acks)]
+        return [measure(bootstrap_of(arguments), topic, arguments.records, arguments.size, arguments.acks)]
 
 
-def measure(bootstrap: str, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
+def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
     """Measures on partition 0. Raises BenchFailed."""
     try:
         import confluent_kafka

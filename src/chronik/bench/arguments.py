@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from chronik.bench.clients import DEFAULT_TOPIC
 from chronik.client.admin import BROKER_DEFAULT
-from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
+from chronik.client.arguments import add_bootstrap_argument
+from chronik.client.arguments import bootstrap_of as bootstrap_of
+from chronik.client.cluster import Cluster
 
-BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
 CLIENT_ID = "chronik-bench"
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-        help=f"the broker to measure; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
-    )
+    add_bootstrap_argument(parser, "the broker to measure")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -41,7 +35,7 @@ def add_replication_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster:
-    return Cluster(arguments.bootstrap_server, client_id=CLIENT_ID)
+    return Cluster(bootstrap_of(arguments), client_id=CLIENT_ID)
 
 
 def positive(text: str) -> int:

@@ -18,7 +18,11 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from chronik.bench.arguments import CLIENT_ID
 from chronik.bench.errors import BenchFailed
+from chronik.client.access.login import log_in
+from chronik.client.access.settings import ClientSecurity
+from chronik.client.access.tls import context_of
 from chronik.client.connection import Connection
+from chronik.config import Address
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.schema import Request, Response
 
@@ -28,6 +32,7 @@ ANSWER_SECONDS_MAX: Final = 60.0
 _SIZE: Final = struct.Struct(">i")
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Response)
 
 
 class Pipe(asyncio.Protocol):
@@ -76,6 +81,11 @@ class Pipe(asyncio.Protocol):
     def close(self) -> None:
         self._transport.close()
 
+    def replace_with(self, protocol: asyncio.Protocol) -> None:
+        """Let another protocol take over the connection, which has no request in flight."""
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+
     def _answer(self, frame: bytes) -> None:
         expected, key, version, answer = self._unanswered.popleft()
         correlation_id, response = decode_response(key, version, memoryview(frame))
@@ -86,15 +96,33 @@ class Pipe(asyncio.Protocol):
             answer.set_result(response)
 
 
+async def open_pipe(address: Address, security: ClientSecurity, version_of: Callable[[type[Request]], int]) -> Pipe:
+    """Connect with TLS and log in where the settings say so. Raises OSError, ClientError or BenchFailed."""
+    loop = asyncio.get_running_loop()
+    tls = context_of(security) if security.is_encrypted else None
+    _, pipe = await loop.create_connection(partial(Pipe, version_of), *address, ssl=tls)
+    if security.has_login:
+
+        def ask(request: Request, response_type: type[R]) -> R:
+            response = asyncio.run_coroutine_threadsafe(_answer_to(pipe, request), loop).result()
+            assert isinstance(response, response_type)
+            return response
+
+        await asyncio.to_thread(log_in, security, address, ask)
+    return pipe
+
+
+async def _answer_to(pipe: Pipe, request: Request) -> Response:
+    return await pipe.send(request)
+
+
 @asynccontextmanager
 async def open_pipes(connections: Sequence[Connection]) -> AsyncIterator[list[Pipe]]:
-    """Opens one beside each of these connections: to the same broker, in the same versions."""
-    loop = asyncio.get_running_loop()
+    """Open one next to each of these connections: to the same broker, with the same security and versions."""
     pipes: list[Pipe] = []
     try:
         for connection in connections:
-            _, pipe = await loop.create_connection(partial(Pipe, connection.version_of), *connection.address)
-            pipes.append(pipe)
+            pipes.append(await open_pipe(connection.address, connection.security, connection.version_of))
         yield pipes
     finally:
         for pipe in pipes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +14,14 @@ from typing import Final, NamedTuple
 
 from chronik.bench.arguments import cluster_of, positive
 from chronik.bench.clients import unique_name
-from chronik.bench.cluster_pipes import ANSWER_SECONDS_MAX, Pipe, open_pipes, run_on_best_loop
+from chronik.bench.cluster_pipes import ANSWER_SECONDS_MAX, Pipe, open_pipe, open_pipes, run_on_best_loop
 from chronik.bench.errors import BenchFailed
 from chronik.bench.measures import MILLION, Latency, cpu_seconds
 from chronik.bench.numbered import NUMBER, NumberedPipe, NumberedRequest
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster, raise_for
+from chronik.client.connection import Connection
+from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -150,7 +152,7 @@ async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[
         crowd = Crowd()
         for group, finder, connection in zip(groups, finders, connections, strict=True):
             request = commit_request(topic, group, load.offsets, connection.version_of(OffsetCommitRequest))
-            crowd.committers.append(Committer(group, request, finder, crowd))
+            crowd.committers.append(Committer(group, request, finder, crowd, partial(_open_beside, connection)))
             open_ones.callback(crowd.committers[-1].close)
             await crowd.committers[-1].connect(connection.address)
         await crowd.as_fast_as_answered(WARM_UP_SECONDS)  # every code path has run, and every group is there
@@ -233,11 +235,24 @@ class Crowd:
             self._done.set_exception(error)
 
 
+async def _open_beside(connection: Connection, address: Address) -> Pipe:
+    """Open a connection to an address with the security and versions of another connection."""
+    return await open_pipe(address, connection.security, connection.version_of)
+
+
 class Committer:
     """One group, which looks for its coordinator again when that has moved."""
 
-    def __init__(self, group: str, request: NumberedRequest, finder: Pipe, crowd: Crowd) -> None:
+    def __init__(
+        self,
+        group: str,
+        request: NumberedRequest,
+        finder: Pipe,
+        crowd: Crowd,
+        open_connection: Callable[[Address], Awaitable[Pipe]],
+    ) -> None:
         """`finder` is asked where the coordinator is."""
+        self._open_connection = open_connection
         self._group = group
         self._request = request
         self._finder = finder
@@ -251,7 +266,7 @@ class Committer:
     async def connect(self, address: Address) -> None:
         answered = partial(self._crowd.answered, self)
         pipe = NumberedPipe(self._request, answered, self._refused, self._crowd.failed)
-        await asyncio.get_running_loop().create_connection(lambda: pipe, *address)
+        (await self._open_connection(address)).replace_with(pipe)
         self._pipes.append(pipe)
         self._address = address
 
@@ -284,7 +299,7 @@ class Committer:
                 await self.connect(address)
         except BenchFailed as error:
             self._crowd.failed(error)
-        except OSError as error:
+        except (OSError, ClientError) as error:
             self._crowd.failed(BenchFailed(f"the coordinator of group {self._group} is out of reach: {error}"))
         else:
             self._pipes[-1].send(number, sent)

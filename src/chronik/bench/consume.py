@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.bench.arguments import add_load_arguments, cluster_of, positive
+from chronik.bench.arguments import add_load_arguments, bootstrap_of, cluster_of, positive
 from chronik.bench.clients import client_config
 from chronik.bench.errors import BenchFailed
 from chronik.bench.librdkafka import Consumer
 from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.wording import counted
 
 RECORDS_PER_CALL: Final = 10_000
 POLL_MS: Final = 5  # a call waits for its full count as long as this: the last one of a run will
@@ -27,7 +29,7 @@ FETCH_BYTES_MAX: Final = 8_000_000  # per request; a default of 1 MB per partiti
 
 @dataclass(frozen=True, slots=True)
 class ConsumeLoad:
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     partitions: int
     records: int
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> list[ConsumeResult]:
         raise BenchFailed(f"topic {arguments.topic} holds no records: chronik bench produce writes some")
     if arguments.records is not None:
         records = min(records, arguments.records)
-    return [measure(ConsumeLoad(arguments.bootstrap_server, arguments.topic, partitions, records, arguments.pid))]
+    return [measure(ConsumeLoad(bootstrap_of(arguments), arguments.topic, partitions, records, arguments.pid))]
 
 
 def available(cluster: Cluster, topic: str) -> tuple[int, int]:
@@ -74,21 +76,21 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
     try:
         first, _ = _consume(consumer)
         broker_cpu, client_cpu_s, began = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
-        counted, counted_bytes = 0, 0
-        while first + counted < load.records:
+        measured, measured_bytes = 0, 0
+        while first + measured < load.records:
             records, size = _consume(consumer)
-            counted += records
-            counted_bytes += records * size
-        if not counted:
-            raise BenchFailed(f"{load.records} records came at once: too few to measure")
+            measured += records
+            measured_bytes += records * size
+        if not measured:
+            raise BenchFailed(f"{counted(load.records, 'record')} came at once: too few to measure")
         seconds = time.perf_counter() - began
         return ConsumeResult(
-            records=counted,
+            records=measured,
             seconds=seconds,
-            records_per_second=counted / seconds,
-            mb_per_second=counted_bytes / seconds / MEGABYTE,
-            client_cpu_s_per_million=(time.process_time() - client_cpu_s) / counted * MILLION,
-            broker_cpu_s_per_million=broker_cpu.per_million(counted),
+            records_per_second=measured / seconds,
+            mb_per_second=measured_bytes / seconds / MEGABYTE,
+            client_cpu_s_per_million=(time.process_time() - client_cpu_s) / measured * MILLION,
+            broker_cpu_s_per_million=broker_cpu.per_million(measured),
         )
     finally:
         consumer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chronik.errors import ChronikError
+from chronik.wording import install_hint
 
 
 class BenchFailed(ChronikError):
@@ -13,4 +14,4 @@ class ClientMissing(BenchFailed):
     """librdkafka is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the load generator needs librdkafka: pip install 'chronik[bench]'")
+        super().__init__(f"the load generator needs librdkafka: {install_hint('bench')}")

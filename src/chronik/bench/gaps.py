@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chronik.bench.arguments import add_replication_argument, cluster_of, positive
-from chronik.bench.clients import temporary_topics, unique_name
+from chronik.bench.arguments import add_replication_argument, bootstrap_of, cluster_of, positive
+from chronik.bench.clients import librdkafka_security, temporary_topics, unique_name
 from chronik.bench.errors import BenchFailed, ClientMissing
+from chronik.client.access.settings import Bootstrap
 
 SECONDS_DEFAULT: Final = 30
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> list[Service]:
     topic = unique_name("gaps")
     copies: int = arguments.replication_factor
     with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic], replication_factor=copies):
-        with ServiceWatch(arguments.bootstrap_server, topic, 0) as watch:
+        with ServiceWatch(bootstrap_of(arguments), topic, 0) as watch:
             watch.go_on_for(arguments.seconds)
         return [watch.seen()]
 
@@ -76,12 +77,13 @@ class ServiceWatch:
     At the beginning of the `with` records have come through already. Raises BenchFailed when the producer gives one up.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+    def __init__(self, bootstrap: Bootstrap, topic: str, partition: int) -> None:
         try:
             import confluent_kafka
         except ImportError as error:
             raise ClientMissing from error
-        common = {"bootstrap.servers": bootstrap, "log_level": "0"}  # brokers that go away are no news here
+        # brokers that go away are no news here
+        common = {"bootstrap.servers": str(bootstrap), "log_level": "0"} | librdkafka_security(bootstrap)
         self._producer: Any = confluent_kafka.Producer(common | {"acks": "all"})
         reader = {"group.id": unique_name("gaps"), "auto.offset.reset": "earliest"}
         self._consumer: Any = confluent_kafka.Consumer(common | reader)

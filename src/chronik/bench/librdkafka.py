@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from chronik.bench.errors import BenchFailed, ClientMissing
+from chronik.wording import counted
 
 PRODUCER, CONSUMER = 0, 1
 PARTITION_ANY: Final = -1
@@ -194,7 +195,7 @@ class Producer(Handle):
             count = rd.event_message_count(event)
             first = rd.event_message_next(event)
             if first.contents.err:
-                self._raise(first.contents.err, f"{count} records not delivered")
+                self._raise(first.contents.err, f"{counted(count, 'record')} not delivered")
             return Delivered(count, rd.message_latency(first))
         finally:
             rd.event_destroy(event)

@@ -9,6 +9,8 @@ from typing import Any
 
 from chronik.bench.arguments import add_common_arguments
 from chronik.bench.report import as_json, as_table
+from chronik.command_parser import CommandParser
+from chronik.wording import suggestion
 
 MEASUREMENTS = {
     "produce": "records per second that one producer gets acknowledged",
@@ -27,6 +29,9 @@ def main(argv: list[str]) -> int:
     """Raises ChronikError when there is nothing to print."""
     if not argv or argv[0] not in MEASUREMENTS:
         asked_for_help = argv[:1] in (["-h"], ["--help"])
+        if argv and not asked_for_help:
+            meant = suggestion(argv[0], MEASUREMENTS)
+            print(f"chronik bench: unknown measurement {argv[0]!r}{meant}", file=sys.stderr)
         print(_usage(), file=sys.stdout if asked_for_help else sys.stderr)
         return 0 if asked_for_help else 2
     word = argv[0]
@@ -38,7 +43,7 @@ def main(argv: list[str]) -> int:
 
 def parser_of(word: str) -> argparse.ArgumentParser:
     """Returns what reads the words after the name of a measurement."""
-    parser = argparse.ArgumentParser(prog=f"chronik bench {word}", description=f"Measures {MEASUREMENTS[word]}.")
+    parser = CommandParser(prog=f"chronik bench {word}", description=f"Measures {MEASUREMENTS[word]}.")
     _measurement(word).add_arguments(parser)
     add_common_arguments(parser)
     return parser

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chronik.bench.arguments import add_load_arguments, add_replication_argument, cluster_of, positive
+from chronik.bench.arguments import add_load_arguments, add_replication_argument, bootstrap_of, cluster_of, positive
 from chronik.bench.clients import client_config, ensure_topic
 from chronik.bench.errors import BenchFailed
 from chronik.bench.librdkafka import Producer
 from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter, Latency
+from chronik.client.access.settings import Bootstrap
 
 RECORDS_PER_CALL: Final = 10_000  # one call of 0.3 ms; the reports are looked at in between
 QUEUED_RECORDS_MAX: Final = 1_000_000  # enough that librdkafka never runs dry while this thread waits for a core
@@ -27,7 +28,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True)
 class ProduceLoad:
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     records: int = 1_000_000
     size: int = 100
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> list[ProduceResult]:
     with cluster_of(arguments) as cluster:
         ensure_topic(cluster, arguments.topic, arguments.partitions, arguments.replication_factor)
     load = ProduceLoad(
-        arguments.bootstrap_server,
+        bootstrap_of(arguments),
         arguments.topic,
         arguments.records,
         arguments.size,

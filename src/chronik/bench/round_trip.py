@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from chronik.bench.arguments import cluster_of, positive
+from chronik.bench.arguments import bootstrap_of, cluster_of, positive
 from chronik.bench.clients import client_config, temporary_topics, unique_name
 from chronik.bench.errors import BenchFailed, ClientMissing
 from chronik.bench.measures import Latency
+from chronik.client.access.settings import Bootstrap
 from chronik.config import Address
 
 ARRIVAL_SECONDS_MAX: Final = 10.0
@@ -64,16 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
     topic = unique_name("round-trip")
     with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic]):
-        trips = make_trips(arguments.bootstrap_server, topic, arguments.records, arguments.size, arguments.acks)
+        trips = make_trips(bootstrap_of(arguments), topic, arguments.records, arguments.size, arguments.acks)
         return [result_of(trips, arguments.size, slow_syncs(arguments.http) if arguments.http else None)]
 
 
-def measure(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
+def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
     """See `make_trips`."""
     return result_of(make_trips(bootstrap, topic, trips, size, acks), size)
 
 
-def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
+def make_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
     """Makes them on a new topic, whose one partition is read from its beginning. Raises BenchFailed."""
     with traveller(bootstrap, topic, size, acks) as trip:
         for _ in range(WARM_UP_TRIPS):
@@ -82,7 +83,7 @@ def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: st
 
 
 @contextmanager
-def traveller(bootstrap: str, topic: str, size: int = 100, acks: str = "all") -> Iterator[Callable[[], Span]]:
+def traveller(bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "all") -> Iterator[Callable[[], Span]]:
     """Gives what makes one trip on a new topic each time it is called; its first ones find everything cold. Raises
     BenchFailed."""
     try:

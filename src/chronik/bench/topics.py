@@ -10,14 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import CLIENT_ID, positive
+from chronik.bench.arguments import CLIENT_ID, bootstrap_of, positive
 from chronik.bench.clients import unique_name
 from chronik.bench.errors import BenchFailed
+from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.wording import counted
 
 THREADS: Final = (10, 100)
 TIMEOUT_SECONDS_DEFAULT: Final = 120
@@ -43,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[TopicsResult]:
-    return measure(arguments.bootstrap_server, arguments.topics, arguments.timeout)
+    return measure(bootstrap_of(arguments), arguments.topics, arguments.timeout)
 
 
-def measure(bootstrap: str, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
+def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
     """The time ends when all of them are there. They are deleted afterwards."""
     results = []
     for threads in (1, *THREADS):
@@ -63,7 +65,7 @@ def measure(bootstrap: str, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAU
     return results
 
 
-def _cluster(bootstrap: str, timeout_s: float) -> Cluster:
+def _cluster(bootstrap: Bootstrap, timeout_s: float) -> Cluster:
     return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
 
@@ -74,7 +76,7 @@ def _by_one_request(cluster: Cluster, names: Sequence[str]) -> float:
     return time.perf_counter() - began
 
 
-def _by_threads(bootstrap: str, names: Sequence[str], threads: int, timeout_s: float) -> float:
+def _by_threads(bootstrap: Bootstrap, names: Sequence[str], threads: int, timeout_s: float) -> float:
     """Each thread has a connection of its own and creates its share, one topic per request."""
     ready = threading.Barrier(threads + 1)
 
@@ -107,4 +109,4 @@ def _create(connection: Connection, name: str, timeout_s: float) -> None:
 def _check_all(cluster: Cluster, names: Sequence[str]) -> None:
     missing = [topic.name for topic in cluster.metadata(list(names)).topics if topic.error_code]
     if missing:
-        raise BenchFailed(f"{len(missing)} of {len(names)} topics were acknowledged and are not there")
+        raise BenchFailed(f"{len(missing)} of {counted(len(names), 'topic')} were acknowledged and are not there")

@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import add_replication_argument, cluster_of, positive
+from chronik.bench.arguments import add_replication_argument, bootstrap_of, cluster_of, positive
 from chronik.bench.clients import client_config, temporary_topics, unique_name
 from chronik.bench.librdkafka import TransactionalProducer
 from chronik.bench.measures import Latency
+from chronik.client.access.settings import Bootstrap
 
 RECORDS_DEFAULT: Final = (10, 10_000)
 SECONDS_DEFAULT: Final = 10
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
     ):
         return [
             measure(
-                arguments.bootstrap_server,
+                bootstrap_of(arguments),
                 topic,
                 TransactionsLoad(records, arguments.seconds, arguments.transactions, arguments.size),
             )
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
         ]
 
 
-def measure(bootstrap: str, topic: str, load: TransactionsLoad) -> TransactionsResult:
+def measure(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> TransactionsResult:
     """See `make_transactions`."""
     return result_of(*make_transactions(bootstrap, topic, load), load)
 
@@ -90,7 +91,7 @@ def result_of(commits: list[float], seconds: float, load: TransactionsLoad) -> T
     )
 
 
-def make_transactions(bootstrap: str, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
+def make_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
     """Returns how long each commit took, and all of them together with what was between. Raises BenchFailed when a
     transaction is not committed."""
     config = client_config(bootstrap, transactional_id=unique_name("producer"))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Protocol
 
-from chronik.client.access.settings import OPEN, Access, ClientSecurity, parse_security, read_settings
-from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
+from chronik.client.arguments import BOOTSTRAP_VARIABLE as BOOTSTRAP_VARIABLE
+from chronik.client.arguments import add_bootstrap_argument as add_bootstrap_argument
+from chronik.client.arguments import add_client_config_argument as add_client_config_argument
+from chronik.client.arguments import bootstrap_of as bootstrap_of
+from chronik.client.arguments import security_of as security_of
+from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
 
-BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
-CLIENT_CONFIG_VARIABLE = "CHRONIK_CLIENT_CONFIG"
 CLIENT_ID = "chronik-cli"
 
 Run = Callable[[argparse.Namespace], int]
@@ -42,28 +42,6 @@ def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
     add_debug_argument(parser)
 
 
-def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-        help=f"a broker to ask; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
-    )
-    add_client_config_argument(parser)
-
-
-def add_client_config_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--client-config",
-        type=Path,
-        metavar="FILE",
-        default=os.environ.get(CLIENT_CONFIG_VARIABLE) or None,
-        help="a file of Kafka's client settings, such as security.protocol, where brokers want TLS or a login; also "
-        + CLIENT_CONFIG_VARIABLE,
-    )
-
-
 def add_json_argument(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=help)
 
@@ -74,17 +52,6 @@ def add_debug_argument(parser: argparse.ArgumentParser) -> None:
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster:
     return Cluster(bootstrap_of(arguments), client_id=CLIENT_ID, timeout_s=arguments.timeout)
-
-
-def bootstrap_of(arguments: argparse.Namespace) -> Access:
-    """Where the brokers are, and how to get in. Raises ClientError."""
-    return Access(arguments.bootstrap_server, security_of(arguments))
-
-
-def security_of(arguments: argparse.Namespace) -> ClientSecurity:
-    """Raises ClientError."""
-    path = arguments.client_config
-    return OPEN if path is None else parse_security(read_settings(Path(path))).with_whole_paths()
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:

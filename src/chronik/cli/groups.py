@@ -9,17 +9,15 @@ from chronik.cli.arguments import add_client_arguments, add_json_argument, clust
 from chronik.cli.groups_change import add_delete_arguments, add_reset_arguments
 from chronik.cli.output import print_json, table
 from chronik.client.cluster import Cluster
-from chronik.client.groups import assigned_partitions, committed_offsets, describe_group, list_groups
-from chronik.client.offsets import latest_offsets
-from chronik.client.records import TopicPartition
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.client.groups import assigned_partitions, committed_offsets, describe_group, summarize_groups
+from chronik.client.offsets import existing_ends
 from chronik.protocol.messages.describe_groups import DescribedGroupMember
 from chronik.shown import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list groups")
+    listing = actions.add_parser("list", help="list groups with their state, members and lag")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
     describe = actions.add_parser("describe", help="show state, offsets, lag and members of groups")
@@ -32,12 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_list(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        rows = [(each.group_id, each.group_state, each.protocol_type) for each in list_groups(cluster)]
+        groups = summarize_groups(cluster)
     if arguments.json:
-        names = ("group", "state", "protocol_type")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json([group._asdict() for group in groups])
     else:
-        print(table(("GROUP", "STATE", "PROTOCOL TYPE"), rows))
+        print(table(("GROUP", "STATE", "PROTOCOL TYPE", "MEMBERS", "LAG"), groups))
     return 0
 
 
@@ -58,7 +55,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
     }
     committed = committed_offsets(cluster, name)
     partitions = sorted(assigned.keys() | committed.keys())
-    ends = _ends(cluster, partitions)
+    ends = existing_ends(cluster, partitions)  # a group may have committed for a topic that was deleted
     offsets = []
     for partition in partitions:
         position, end = committed.get(partition), ends.get(partition)
@@ -91,18 +88,6 @@ def _member(member: DescribedGroupMember) -> dict[str, Any]:
         "host": member.client_host,
         "partitions": len(assigned_partitions(member.member_assignment)),
     }
-
-
-def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns where the partitions end; a group may have committed for a topic that is gone."""
-    ends: dict[TopicPartition, int] = {}
-    for topic in sorted({partition.topic for partition in partitions}):
-        try:
-            ends |= latest_offsets(cluster, [partition for partition in partitions if partition.topic == topic])
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-    return ends
 
 
 def _description(group: dict[str, Any]) -> str:

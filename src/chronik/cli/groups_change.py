@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections.abc import Iterable, Mapping
 
 from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
 from chronik.cli.output import print_json, table
+from chronik.cli.records.moments import milliseconds
 from chronik.client.cluster import Cluster, raise_for
 from chronik.client.groups import Committed, commit_offsets, committed_offsets, describe_group
-from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.offsets import earliest_offsets, latest_offsets, list_offsets
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from chronik.wording import counted
 
 INACTIVE = ("Empty", "Dead")
+_DURATION = re.compile(
+    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
+)
 
 
 def add_delete_arguments(delete: argparse.ArgumentParser) -> None:
@@ -40,6 +46,18 @@ def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
     targets.add_argument("--to-earliest", action="store_true", help="to the first record")
     targets.add_argument("--to-latest", action="store_true", help="after the last record")
     targets.add_argument("--to-offset", type=_offset, metavar="N", help="to this offset")
+    targets.add_argument(
+        "--to-datetime",
+        type=_moment,
+        metavar="TIME",
+        help="to the first record at that time or later: ISO 8601, UTC without a zone, or milliseconds since 1970",
+    )
+    targets.add_argument(
+        "--by-duration",
+        type=parse_duration_ms,
+        metavar="DURATION",
+        help="to the first record of the last so much time: ISO 8601, such as P1DT2H30M",
+    )
     targets.add_argument("--shift-by", type=int, metavar="N", help="forward, or back if negative")
     modes = reset.add_mutually_exclusive_group()
     modes.add_argument("--dry-run", action="store_true", help="show what would be done (the default)")
@@ -121,7 +139,8 @@ def _partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
     wanted = [TopicPartition(topic, int(number)) for number in numbers.split(",")]
     for partition in wanted:
         if partition not in known:
-            raise WrongInput(f"topic {topic} has {len(known)} partitions, and no partition {partition.partition}")
+            count = counted(len(known), "partition")
+            raise WrongInput(f"topic {topic} has {count}, and no partition {partition.partition}")
     return wanted
 
 
@@ -137,6 +156,12 @@ def _new_offsets(
     if arguments.to_earliest:
         return first
     last = latest_offsets(cluster, partitions)
+    timestamp = arguments.to_datetime
+    if arguments.by_duration is not None:
+        timestamp = max(0, time.time_ns() // 1_000_000 - arguments.by_duration)
+    if timestamp is not None:
+        found = list_offsets(cluster, dict.fromkeys(partitions, timestamp))
+        return {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
     wanted: dict[TopicPartition, int] = {}
     for partition in partitions:
         if arguments.shift_by is None:
@@ -146,6 +171,22 @@ def _new_offsets(
         else:
             raise WrongInput(f"{partition}: nothing is committed that could be shifted")
     return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}
+
+
+def _moment(text: str) -> int:
+    try:
+        return max(0, milliseconds(text))
+    except WrongInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_duration_ms(text: str) -> int:
+    """Return the milliseconds of an ISO 8601 duration, without months and years, which have no fixed length."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an ISO 8601 duration, such as P1DT2H30M")
+    weeks, days, hours, minutes, seconds = (float(each or 0) for each in match.groups())
+    return round(1000 * ((((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds))
 
 
 def _offset(text: str) -> int:

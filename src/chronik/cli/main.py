@@ -11,8 +11,10 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
+from chronik.command_parser import CommandParser
 from chronik.errors import ChronikError, ConfigError
 from chronik.shown import escaping_output
+from chronik.wording import suggestion
 
 COMMANDS = {
     "start": "run a node",
@@ -76,7 +78,8 @@ def _main(words: list[str]) -> int:
         print(f"chronik {chronik.__version__}")
         return EXIT_OK
     if words[0] not in COMMANDS:
-        print(f"chronik: unknown command {words[0]!r}; see chronik --help", file=sys.stderr)
+        meant = suggestion(words[0], COMMANDS) or "; see chronik --help"
+        print(f"chronik: unknown command {words[0]!r}{meant}", file=sys.stderr)
         return EXIT_USAGE
     try:
         code = _run(words[0], words[1:])
@@ -108,7 +111,7 @@ def parser_of(word: str) -> argparse.ArgumentParser:
     command = import_module(f"chronik.cli.{HOMES.get(word, word)}")
     about = COMMANDS[word]
     description = f"{about[:1].upper()}{about[1:]}."
-    parser = argparse.ArgumentParser(prog=f"chronik {word}", description=description, formatter_class=Help)
+    parser = CommandParser(prog=f"chronik {word}", description=description, formatter_class=Help)
     command.add_arguments(parser)
     return parser
 

@@ -96,6 +96,8 @@ def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child
     for key in (LISTENERS, ADVERTISED):
         if key in config.broker:
             raise ConfigError(f"{key} in [broker]: expected none with --processes; each node is where [[peers]] has it")
+    if config.advertised is not None:
+        raise ConfigError("advertised: expected none with --processes; each node is where [[peers]] has it")
     found = []
     for number in range(count):
         node_id = config.node_id + number

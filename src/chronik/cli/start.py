@@ -21,6 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
     parser.add_argument(
+        "--advertised",
+        metavar="HOST:PORT",
+        help="the address that clients are told to connect to (default: that of --kafka)",
+    )
+    parser.add_argument(
         "--http",
         metavar="HOST:PORT",
         help="the console, its API, health and metrics; off: none (default: 127.0.0.1:6092, if free)",
@@ -62,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.config,
         data_dir=arguments.data,
         kafka=arguments.kafka,
+        advertised=arguments.advertised,
         http=arguments.http,
         http_default=DEFAULT_HTTP_ADDRESS,
         node_id=arguments.node_id,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import sys
+from typing import Any, Final
 
 from chronik.cli.arguments import (
     WrongInput,
@@ -32,6 +33,9 @@ from chronik.client.records import TopicPartition
 from chronik.ids import format_id
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
+from chronik.wording import counted
+
+EXIT_FAILED: Final = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="do not fail for a topic that does not exist")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation, which a terminal is asked for")
     add_client_arguments(delete, run_delete)
 
     add_partition_actions(actions)
@@ -131,11 +136,22 @@ def run_delete(arguments: argparse.Namespace) -> int:
         if arguments.if_exists:
             existing = {topic.name for topic in list_topics(cluster)}
             names = [name for name in names if name in existing]
+        if names and not arguments.yes and not _is_confirmed(names):
+            print("nothing was deleted")
+            return EXIT_FAILED
         if names:
             delete_topics(cluster, names)
     for name in arguments.names:
         print(f"deleted {name}" if name in names else f"{name} does not exist")
     return 0
+
+
+def _is_confirmed(names: list[str]) -> bool:
+    """Ask on a terminal. A script is not asked: it could not answer."""
+    if not sys.stdin.isatty():
+        return True
+    print(f"This deletes {counted(len(names), 'topic')} with all records: {', '.join(names)}")
+    return input("go on? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:

@@ -90,6 +90,32 @@ def _all_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
     return topics
 
 
+TopicConfigs = dict[str, list[DescribeConfigsResourceResult]]
+"""The configs of each topic, by its name."""
+
+
+def list_topics_with_configs(
+    cluster: Cluster, keys: Sequence[str] | None = None
+) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
+    """Return all topics and their configs, without topics that are deleted meanwhile. Raises KafkaError."""
+    return cluster.retrying(lambda: _topics_with_configs(cluster, keys))
+
+
+def _topics_with_configs(
+    cluster: Cluster, keys: Sequence[str] | None
+) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
+    topics = list_topics(cluster)
+    resources = [Resource(TOPIC_RESOURCE, topic.name or "") for topic in topics]
+    found = {
+        each.name: configs for each, configs in describe_configs(cluster, resources, keys, skip_deleted=True).items()
+    }
+    missing = {topic.name for topic in topics} - found.keys()
+    # The broker that was asked for configs may be behind the one that listed the topic: then it is not deleted.
+    if missing and (behind := missing.intersection(topic.name for topic in list_topics(cluster))):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"configs of topic {min(map(str, behind))}")
+    return [topic for topic in topics if topic.name in found], found
+
+
 def describe_topic_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
     """Returns every config of a topic with its source, by name."""
     (configs,) = describe_configs(cluster, [Resource(TOPIC_RESOURCE, topic)]).values()

@@ -19,6 +19,7 @@ from chronik.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from chronik.wording import counted
 
 T = TypeVar("T")
 
@@ -199,7 +200,7 @@ class Cluster:
                     raise_for(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, str(of))
                 return partition.leader_id
         count = len(self.topic(of.topic).partitions)
-        message = f"topic {of.topic} has {count} partitions, and no partition {of.partition}"
+        message = f"topic {of.topic} has {counted(count, 'partition')}, and no partition {of.partition}"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def leader(self, of: TopicPartition) -> Connection:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from chronik.client.admin import list_topics
+from chronik.client.admin import list_topics_with_configs
 from chronik.client.cluster import Cluster
-from chronik.client.configs import TOPIC_RESOURCE, Resource, describe_configs
 from chronik.client.nodes import describe_nodes, view_of
 from chronik.client.partitions import list_reassignments
 from chronik.client.records import TopicPartition
@@ -37,15 +36,12 @@ def view_partitions(cluster: Cluster) -> list[PartitionView]:
 
 
 def _view_partitions(cluster: Cluster) -> list[PartitionView]:
-    """A topic that is deleted meanwhile is a KafkaError that passes."""
-    topics = list_topics(cluster)
+    topics, configs = list_topics_with_configs(cluster, [MIN_IN_SYNC])
     moves = {move.partition: move for move in list_reassignments(cluster)}
-    resources = [Resource(TOPIC_RESOURCE, topic.name or "") for topic in topics]
-    configs = describe_configs(cluster, resources, [MIN_IN_SYNC])
     views = []
-    for topic, resource in zip(topics, resources, strict=True):
-        name = resource.name
-        min_in_sync = next((int(config.value or 1) for config in configs[resource]), 1)
+    for topic in topics:
+        name = topic.name or ""
+        min_in_sync = next((int(config.value or 1) for config in configs[name]), 1)
         for each in sorted(topic.partitions, key=lambda each: each.partition_index):
             move = moves.get(TopicPartition(name, each.partition_index))
             leaving = tuple(move.removing) if move is not None else ()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from chronik.client.cluster import Cluster, raise_for
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -45,9 +46,10 @@ class Resource(NamedTuple):
 
 
 def describe_configs(
-    cluster: Cluster, resources: Sequence[Resource], keys: Sequence[str] | None = None
+    cluster: Cluster, resources: Sequence[Resource], keys: Sequence[str] | None = None, *, skip_deleted: bool = False
 ) -> dict[Resource, list[DescribeConfigsResourceResult]]:
-    """Returns configs with their sources, by name: all of them, or those with these keys. Raises KafkaError.
+    """Returns configs with their sources, by name: all of them, or those with these keys. Raises KafkaError, also for a
+    topic that does not exist, unless those are to be skipped.
 
     Any broker is asked, and a broker knows its own file and no other: what stands in another's is missing. Who wants
     that asks each broker itself (`cluster.broker`), outside of `retrying` if one that is down is to be told, not
@@ -64,6 +66,8 @@ def describe_configs(
         response = cluster.retrying(partial(_ask_to_describe, cluster, request))
         for result in response.results:
             resource = Resource(result.resource_type, result.resource_name)
+            if skip_deleted and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
             raise_for(result.error_code, str(resource), result.error_message)
             found[resource] = sorted(result.configs, key=lambda config: config.name)
     return found
@@ -74,15 +78,22 @@ def _ask_to_describe(cluster: Cluster, request: DescribeConfigsRequest) -> Descr
 
 
 def alter_configs(
-    cluster: Cluster, changes: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
+    cluster: Cluster,
+    changes: Mapping[Resource, Mapping[str, str | None]],
+    *,
+    validate_only: bool = False,
+    skip_deleted: bool = False,
 ) -> None:
-    """Sets configs, or with None returns them to their defaults; the rest stays. Raises KafkaError."""
+    """Sets configs, or with None returns them to their defaults; the rest stays. Raises KafkaError, also for a topic
+    that does not exist, unless those are to be skipped."""
     for some in _pieces(list(changes)):
         asked = [_to_alter(each, changes[each]) for each in some]
         request = IncrementalAlterConfigsRequest(resources=asked, validate_only=validate_only)
         response = cluster.retrying(partial(_ask_to_alter, cluster, request))
         for answer in response.responses:
             resource = Resource(answer.resource_type, answer.resource_name)
+            if skip_deleted and answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
             raise_for(answer.error_code, str(resource), answer.error_message)
 
 

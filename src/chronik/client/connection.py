@@ -9,7 +9,13 @@ from typing import Final, Self, TypeVar, cast
 
 import chronik
 from chronik.client.access.settings import OPEN, ClientSecurity
-from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ConnectionLost, RequestTimedOut
+from chronik.client.errors import (
+    ApiNotSupported,
+    BrokerUnreachable,
+    BrokerUnresponsive,
+    ConnectionLost,
+    RequestTimedOut,
+)
 from chronik.config import Address
 from chronik.limits import MIB
 from chronik.metadata.levels import FEATURE, GROWTH
@@ -73,7 +79,7 @@ class Connection:
         """Connects, learns which versions the broker speaks, and logs in where that is asked for. Raises
         BrokerUnreachable or LoginRefused."""
         self.address = address
-        self._security = security
+        self.security = security
         self._login_ends = float("inf")
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -82,6 +88,8 @@ class Connection:
         self._socket = self._connect()
         try:
             self._negotiate()
+        except RequestTimedOut as error:
+            raise BrokerUnresponsive(address, timeout_s) from error
         except (ConnectionLost, MalformedMessage) as error:
             self.close()
             hint = "" if security.is_encrypted else "; if it wants TLS, say so (security.protocol)"
@@ -133,12 +141,12 @@ class Connection:
 
     def _log_in(self) -> None:
         """Does so again before the broker's session ends."""
-        if not self._security.has_login:
+        if not self.security.has_login:
             return
         from chronik.client.access.login import log_in
 
         try:
-            seconds = log_in(self._security, self.address, self._request)
+            seconds = log_in(self.security, self.address, self._request)
         except BaseException:
             self.close()
             raise
@@ -170,11 +178,11 @@ class Connection:
             connected.close()
             raise BrokerUnreachable(f"no broker at {self.address}: Connection refused")
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._security.is_encrypted:
+        if not self.security.is_encrypted:
             return connected
         from chronik.client.access.tls import encrypted
 
-        return encrypted(connected, self.address, self._security)
+        return encrypted(connected, self.address, self.security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
         """Returns the frame that answers. After anything else both sides are out of step: the connection is closed."""

@@ -13,6 +13,16 @@ class BrokerUnreachable(ClientError):
     """No connection could be made: the request was never sent."""
 
 
+class BrokerUnresponsive(BrokerUnreachable):
+    """The port accepted the connection, and then no answer came: the process is stopped or overloaded."""
+
+    def __init__(self, address: object, seconds: float) -> None:
+        super().__init__(
+            f"{address} accepts connections, but does not answer within {seconds:g} s: "
+            "its process is stopped or overloaded"
+        )
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came: whether the request took effect is unknown."""
 

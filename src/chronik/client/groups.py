@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from chronik.client.cluster import Cluster, raise_for
 from chronik.client.errors import ApiNotSupported
-from chronik.client.offsets import by_topic
+from chronik.client.offsets import by_topic, existing_ends
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -48,6 +48,57 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
         return groups
 
     return sorted(cluster.retrying(ask), key=lambda group: group.group_id)
+
+
+NOT_ALLOWED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+"""The client may see the group, and not its offsets."""
+
+
+class GroupSummary(NamedTuple):
+    group: str
+    state: str
+    protocol_type: str
+    members: int
+    lag: int | None
+    """Records after the committed offsets, of all partitions that exist; None without committed offsets."""
+
+
+def summarize_groups(cluster: Cluster) -> list[GroupSummary]:
+    """Return all groups with their members and lag, by name. Raises ClientError, KafkaError.
+
+    Groups and topics that are deleted meanwhile are left out."""
+    committed: dict[str, dict[TopicPartition, int]] = {}
+    described: list[DescribedGroup] = []
+    for listed in list_groups(cluster):
+        try:
+            described.append(describe_group(cluster, listed.group_id))
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            continue
+        try:
+            offsets = committed_offsets(cluster, listed.group_id)
+        except KafkaError as error:
+            if error.code not in NOT_ALLOWED:
+                raise
+            offsets = {}
+        committed[listed.group_id] = {partition: each.offset for partition, each in offsets.items()}
+    ends = existing_ends(cluster, {partition for offsets in committed.values() for partition in offsets})
+    return [
+        GroupSummary(
+            group.group_id,
+            group.group_state,
+            group.protocol_type,
+            len(group.members),
+            _lag(committed[group.group_id], ends),
+        )
+        for group in described
+    ]
+
+
+def _lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
+    known = [max(0, ends[partition] - offset) for partition, offset in committed.items() if partition in ends]
+    return sum(known) if known else None
 
 
 def describe_group(cluster: Cluster, group: str) -> DescribedGroup:

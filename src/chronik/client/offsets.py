@@ -7,7 +7,7 @@ from typing import Final
 
 from chronik.client.cluster import Cluster, raise_for
 from chronik.client.records import TopicPartition
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -18,6 +18,9 @@ from chronik.protocol.messages.list_offsets import (
 EARLIEST: Final = -2
 LATEST: Final = -1
 NO_REPLICA: Final = -1
+
+DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""What brokers answer for a partition of a topic that was deleted."""
 
 READ_COMMITTED: Final = 1
 """The isolation level for which a partition ends where the first open transaction begins."""
@@ -30,6 +33,22 @@ def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
 def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Returns the offset after the last record that consumers may see."""
     return list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+
+
+def existing_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the ends of the partitions, without those that do not exist or have no leader. Raises ClientError."""
+    wanted = set(partitions)
+    if not wanted:
+        return {}
+    led = {
+        TopicPartition(topic.name or "", each.partition_index)
+        for topic in cluster.retrying(lambda: cluster.metadata(None)).topics
+        for each in topic.partitions
+        if each.leader_id >= 0
+    }
+    return cluster.retrying(
+        lambda: _list_offsets(cluster, dict.fromkeys(sorted(wanted & led), LATEST), skip_deleted=True)
+    )
 
 
 def list_offsets(
@@ -54,9 +73,10 @@ def _list_offsets(
     timestamps: Mapping[TopicPartition, int],
     isolation_level: int = 0,
     lost: set[TopicPartition] | None = None,
+    skip_deleted: bool = False,
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    for leader_id, partitions in by_leader(cluster, timestamps).items():
+    for leader_id, partitions in by_leader(cluster, timestamps, skip_deleted=skip_deleted).items():
         request = ListOffsetsRequest(
             replica_id=NO_REPLICA,
             isolation_level=isolation_level,
@@ -78,16 +98,25 @@ def _list_offsets(
                 if lost is not None and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     lost.add(partition)
                     continue
+                if skip_deleted and answer.error_code in DELETED:
+                    continue
                 raise_for(answer.error_code, str(partition))
                 found[partition] = answer.offset
     return found
 
 
-def by_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    """Returns the partitions that each broker leads, in the order given."""
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, skip_deleted: bool = False
+) -> dict[int, list[TopicPartition]]:
+    """Returns the partitions that each broker leads, in the order given. Raises KafkaError, also for a partition that
+    does not exist, unless those are to be skipped."""
     led: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
-        led.setdefault(cluster.leader_id(partition), []).append(partition)
+        try:
+            led.setdefault(cluster.leader_id(partition), []).append(partition)
+        except KafkaError as error:
+            if not skip_deleted or error.code not in DELETED:
+                raise
     return led
 
 

@@ -29,16 +29,17 @@ SET: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 def set_throttle(cluster: Cluster, topics: Iterable[str], bytes_per_s: int) -> None:
     """Lets each broker copy so many bytes a second to, and from, replicas of these topics that are not in sync."""
     changes = {Resource(TOPIC_RESOURCE, topic): dict.fromkeys(REPLICAS, EVERY_REPLICA) for topic in sorted(set(topics))}
-    alter_configs(cluster, {EVERY_BROKER: dict.fromkeys(RATES, str(bytes_per_s)), **changes})
+    rates = {EVERY_BROKER: dict.fromkeys(RATES, str(bytes_per_s))}
+    alter_configs(cluster, {**rates, **changes}, skip_deleted=True)
 
 
 def clear_throttle(cluster: Cluster) -> bool:
     """Takes all of it away, from all topics. Returns whether there was any."""
     resources = [EVERY_BROKER, *(Resource(TOPIC_RESOURCE, topic.name or "") for topic in list_topics(cluster))]
-    found = describe_configs(cluster, resources, [*REPLICAS, *RATES])
+    found = describe_configs(cluster, resources, [*REPLICAS, *RATES], skip_deleted=True)
     changes = {}
     for resource, configs in found.items():
         if names := [config.name for config in configs if config.config_source in SET]:
             changes[resource] = dict.fromkeys(names)
-    alter_configs(cluster, changes)
+    alter_configs(cluster, changes, skip_deleted=True)
     return bool(changes)

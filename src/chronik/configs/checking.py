@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from chronik.configs.keys import TOPIC_KEYS, ConfigKey, Scope
-from chronik.configs.known import broker_key
+from chronik.configs.known import all_broker_keys, broker_key
 from chronik.errors import ConfigError
 from chronik.limits import CONFIG_NAME_CHARACTERS_MAX
 from chronik.metadata.handlers.configs import CONFIG_KEYS_MAX, checked_configs
 from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.wording import suggestion
 
 
 def check_topic_config(name: str, value: str | None) -> None:
@@ -69,7 +70,8 @@ def check_static(name: str, value: str) -> None:
     """Raises ConfigError for what the file may not say."""
     key = broker_key(name)
     if key is None:
-        raise ConfigError(f"broker: unknown key {name!r}; it takes Kafka's broker configs by their own names")
+        meant = suggestion(name, (each.name for each in all_broker_keys()))
+        raise ConfigError(f"broker: unknown key {name!r}{meant or '; expected names of Kafka broker configs'}")
     expected = key.check(value)
     if expected is not None:
         raise ConfigError(f"broker: {name} = {_shown(key, value)!r}: expected {expected}")

@@ -16,6 +16,7 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.raft_store import RaftStore
+from chronik.wording import counted
 
 logger = logging.getLogger("chronik.controller")
 
@@ -110,7 +111,7 @@ class PartitionUpkeep:
         percent = self._configs.broker_int("leader.imbalance.per.broker.percentage")
         keys = partitions_out_of_balance(self._store.image, percent)
         if keys:
-            logger.info("%d partitions get their preferred leaders again", len(keys))
+            logger.info("preferred leaders restored: %s", counted(len(keys), "partition"))
             await self._elect(keys, unclean=False)
 
     async def _elect(self, keys: Sequence[PartitionKey], *, unclean: bool) -> None:

@@ -6,7 +6,8 @@ levels it supports; an operator raises the level of the cluster once all of them
 was written at a level could not be read below it. A new cluster begins at the highest level that its founder supports.
 
 This is the one place that says what came with which level. Level 1 is what 0.2.0 knows; transactions came with level 2,
-with level 3 a cluster grows and shrinks, and with level 4 it knows users, ACLs and quotas. What is added to a command
+with level 3 a cluster grows and shrinks, with level 4 it knows users, ACLs and quotas, and with level 5 an import
+brings any number of committed offsets. What is added to a command
 or a record later stands at its end, has a default, and is named here: it is written, and counted in the state hash,
 only where it has another value, so that nodes that do not know it read, and count, the same.
 """
@@ -35,8 +36,11 @@ GROWTH: Final = 3
 SECURITY: Final = 4
 """The level from which on the image holds users, ACLs and quotas."""
 
+IMPORTED_GROUPS: Final = 5
+"""The level from which on an import brings groups and committed offsets in several commands."""
+
 LOWEST: int = 1
-HIGHEST: int = 4
+HIGHEST: int = 5
 """What this version supports. They are read as attributes of this module, each time, so that tests can raise them."""
 
 COMMANDS: Final[dict[str, int]] = (
@@ -80,6 +84,7 @@ COMMANDS: Final[dict[str, int]] = (
 )
 """The commands, and the entries of snapshots, that came after level 1, by name, each with its level."""
 
+COMMANDS["ImportGroups"] = IMPORTED_GROUPS
 COMMANDS.update(dict.fromkeys(("AlterScramUser", "ScramCredential", "SaltSecret"), SECURITY))
 
 FIELDS: Final[dict[str, dict[str, int]]] = {

@@ -21,6 +21,7 @@ from chronik.protocol.messages.fetch_imported import (
     FetchImportedResponse,
     FetchImportedResult,
 )
+from chronik.wording import counted
 
 ANSWER_BYTES: Final = 8 * MIB
 
@@ -164,9 +165,10 @@ def differences(image: Image, topics: Sequence[Topic], groups: Sequence[Imported
         if known is None or known.id != topic.id:
             found.append(f"topic {topic.name} is not there, or another one has its name")
         elif (len(known.partitions), known.configs) != (len(topic.partitions), topic.configs):
-            found.append(f"topic {topic.name} has {len(known.partitions)} partitions and configs {known.configs}")
+            count = counted(len(known.partitions), "partition")
+            found.append(f"topic {topic.name} has {count} and configs {known.configs}")
     for group in groups:
-        if group.group_id not in image.groups:
+        if group.offsets and group.group_id not in image.groups:  # one without offsets may have expired
             found.append(f"group {group.group_id} is not there")
         for each in group.offsets:
             committed = image.offset(group.group_id, each.topic, each.partition)

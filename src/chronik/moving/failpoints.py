@@ -26,6 +26,8 @@ COMPARED: Final = "compared"
 """All is there, and nobody sees it."""
 SECURED: Final = "secured"
 """Some of the users, ACLs and quotas are there."""
+GROUPS: Final = "groups"
+"""Some of the groups and committed offsets are there."""
 FINISHED: Final = "finished"
 """All is done, and nobody was told."""
 HELD: Final = "held"
@@ -36,7 +38,19 @@ BEFORE_MANIFEST: Final = "before_manifest"
 AFTER_MANIFEST: Final = "after_manifest"
 """The manifest is replaced, and what it does not name any more is still there."""
 
-POINTS: Final = (BEGUN, TOPICS, REQUEST, COMPARED, SECURED, FINISHED, HELD, PIECE, BEFORE_MANIFEST, AFTER_MANIFEST)
+POINTS: Final = (
+    BEGUN,
+    TOPICS,
+    REQUEST,
+    COMPARED,
+    SECURED,
+    GROUPS,
+    FINISHED,
+    HELD,
+    PIECE,
+    BEFORE_MANIFEST,
+    AFTER_MANIFEST,
+)
 
 
 def parse(text: str) -> dict[str, int]:

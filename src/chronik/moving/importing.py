@@ -11,27 +11,19 @@ from typing import Final, NamedTuple
 
 from chronik.client.cluster import Cluster
 from chronik.ids import format_id
-from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
+from chronik.metadata.levels import IMPORTED_GROUPS, level_of
 from chronik.metadata.records import Topic
 from chronik.moving import failpoints
 from chronik.moving.carrying import Wanted, carry
 from chronik.moving.comparing import Compared, compare_records, differences
 from chronik.moving.plan import Plan, plan_of, refusals
+from chronik.moving.requests import absent_groups, begin_request, finish_request, group_requests, topic_requests
 from chronik.moving.security import missing, others_there, requests_of
 from chronik.moving.source import CannotMove, Source
 from chronik.moving.streams import ImportedStream, decisions_of
 from chronik.moving.target import Target
-from chronik.protocol.messages.alter_import import (
-    AlterImportRequest,
-    ImportAction,
-    ImportConfig,
-    ImportGroup,
-    ImportGroupConfigs,
-    ImportOffset,
-    ImportTopic,
-)
-
-TOPICS_PER_REQUEST: Final = 200
+from chronik.protocol.messages.alter_import import AlterImportRequest, ImportAction
+from chronik.wording import counted
 
 Tell = Callable[[str], None]
 
@@ -94,43 +86,24 @@ class Importer:
         count = self.plan.partition_count
 
         def tell(partitions: int, records: int) -> None:
-            self._tell(f"{what}: {partitions} of {count} partitions, {records} records")
+            of, read = counted(count, "partition"), counted(records, "record")
+            self._tell(f"{what}: {partitions:,} of {of}, {read}")
 
         return tell
 
     def _begin(self) -> int:
-        plan = self.plan
-        request = self._request(ImportAction.BEGIN)
-        request.source = self._source.name[:1000]
-        request.topic_count = len(plan.topics)
-        request.producer_ids = plan.producer_ids
-        first_producer_id = self._target.alter(request).first_producer_id
+        first_producer_id = self._target.alter(begin_request(self._source, self.plan)).first_producer_id
         failpoints.reached(failpoints.BEGUN)
         return first_producer_id
 
     def _make_topics(self) -> None:
-        topics = self.plan.topics
-        for first in range(0, len(topics), TOPICS_PER_REQUEST):
-            request = self._request(ImportAction.TOPICS)
-            request.topics = [self._topic(topic) for topic in topics[first : first + TOPICS_PER_REQUEST]]
+        done = 0
+        for request in topic_requests(self._source, self.plan, self._factor_of):
             self._target.alter(request)
-            self._tell(f"topics: {first + len(request.topics)} of {len(topics)}")
+            done += len(request.topics)
+            self._tell(f"topics: {done:,} of {len(self.plan.topics):,}")
             failpoints.reached(failpoints.TOPICS)
         self._target.refresh()
-
-    def _topic(self, topic: Topic) -> ImportTopic:
-        epochs = [
-            1 + max(0, partition.leader_epoch, self.plan.logs[topic.id, index].last_epoch)
-            for index, partition in enumerate(topic.partitions)
-        ]
-        return ImportTopic(
-            topic_id=topic.id,
-            name=topic.name,
-            created_ms=topic.created_ms,
-            replication_factor=self._factor_of(topic),
-            leader_epochs=epochs,
-            configs=[ImportConfig(name=name, value=value) for name, value in topic.configs.items()],
-        )
 
     def _factor_of(self, topic: Topic) -> int:
         if self._factor is not None:
@@ -156,41 +129,24 @@ class Importer:
             failpoints.reached(failpoints.SECURED)
         return kept
 
+    def _bring_groups(self) -> None:
+        """Bring groups and committed offsets while the topics are hidden: a consumer that finds a topic finds its
+        group's offsets, too."""
+        self._target.refresh()
+        absent = list(absent_groups(self.plan.groups, self._target.image))
+        done, count = 0, sum(len(group.offsets) for group in absent)
+        for request in group_requests(self._source, absent):
+            self._target.alter(request)
+            done += sum(len(group.offsets) for group in request.groups)
+            self._tell(f"committed offsets: {done:,} of {count:,}")
+            failpoints.reached(failpoints.GROUPS)
+
     def _finish(self) -> None:
-        image, request = self._source.image, self._request(ImportAction.FINISH)
-        request.groups = [
-            ImportGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                offsets=[
-                    ImportOffset(
-                        topic=each.topic,
-                        partition=each.partition,
-                        offset=each.offset,
-                        leader_epoch=each.leader_epoch,
-                        metadata=each.metadata,
-                        commit_time_ms=each.commit_time_ms,
-                        expire_time_ms=each.expire_time_ms,
-                    )
-                    for each in group.offsets
-                ],
-            )
-            for group in self.plan.groups
-        ]
-        request.group_configs = [
-            ImportGroupConfigs(group_id=group_id, configs=_configs(dict(configs)))
-            for group_id, configs in image.group_configs.items()
-        ]
-        if self._source.is_backup:
-            request.cluster_configs = _configs(dict(image.broker_configs.get(CLUSTER_DEFAULT, {})))
-        self._target.alter(request)
-
-    def _request(self, action: ImportAction) -> AlterImportRequest:
-        return AlterImportRequest(import_id=self._source.id, action=action)
-
-
-def _configs(configs: dict[str, str]) -> list[ImportConfig]:
-    return [ImportConfig(name=name, value=value) for name, value in configs.items()]
+        if level_of(self._target.image.features) >= IMPORTED_GROUPS:
+            self._bring_groups()
+            self._target.alter(finish_request(self._source))
+        else:
+            self._target.alter(finish_request(self._source, self.plan.groups))
 
 
 def give_up(cluster: Cluster) -> str | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from chronik.limits import ACLS_MAX, QUOTA_ENTITIES_MAX
 from chronik.metadata.commands.imports import IMPORTED_OFFSETS_MAX, ImportedGroup, ImportedOffset
+from chronik.metadata.handlers.users import USERS_MAX
 from chronik.metadata.image import Image
-from chronik.metadata.levels import FEATURE, SECURITY, level_of
+from chronik.metadata.levels import FEATURE, IMPORTED_GROUPS, SECURITY, level_of
 from chronik.metadata.names import metric_name
 from chronik.metadata.records import Topic
 from chronik.moving.security import Security, security_of
 from chronik.moving.source import Source, SourceLog
+from chronik.wording import counted
 
 REFUSALS_SHOWN: Final = 5
 
@@ -31,6 +34,17 @@ class Plan(NamedTuple):
     @property
     def offset_count(self) -> int:
         return sum(len(group.offsets) for group in self.groups)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            (
+                counted(len(self.topics), "topic"),
+                counted(self.partition_count, "partition"),
+                counted(self.extent, "offset"),
+                counted(len(self.groups), "group"),
+                counted(self.offset_count, "committed offset"),
+            )
+        )
 
     @property
     def extent(self) -> int:
@@ -80,11 +94,16 @@ def refusals(plan: Plan, source: Source, image: Image) -> list[str]:
         )
     if source.is_backup and (known is None or known.id != source.id):
         own = sorted(topic.name for topic in image.topics.values() if not topic.internal)
-        if own or image.groups:
-            found.append(f"a backup is restored into an empty cluster, and this one has {_some(own or image.groups)}")
-    if plan.offset_count > IMPORTED_OFFSETS_MAX:
-        found.append(f"{plan.offset_count} committed offsets are more than {IMPORTED_OFFSETS_MAX}")
+        used = own or sorted(group for group in image.groups if image.groups[group].members or image.offsets(group))
+        if used:
+            found.append(f"a backup is restored into an empty cluster, and this one has {_some(used)}")
     level = level_of(image.features)
+    if level < IMPORTED_GROUPS and plan.offset_count > IMPORTED_OFFSETS_MAX:
+        found.append(
+            f"more than {IMPORTED_OFFSETS_MAX:,} committed offsets ({plan.offset_count:,}) need "
+            f"{FEATURE} {IMPORTED_GROUPS}, and the cluster is at {level}: raise it with chronik cluster upgrade"
+        )
+    found += _beyond_limits(plan, image)
     if level < SECURITY and not plan.security.is_empty:
         found.append(
             f"{plan.security} need {FEATURE} {SECURITY}, and the cluster is at {level}: "
@@ -105,6 +124,21 @@ def refusals(plan: Plan, source: Source, image: Image) -> list[str]:
     if alike:
         found.append(f"names may not differ in '.' and '_' alone: {_some(alike)}")
     return found
+
+
+def _beyond_limits(plan: Plan, image: Image) -> Iterator[str]:
+    """Yield what would exceed a limit of the cluster together with what it has already."""
+    security = plan.security
+    users = security.users.keys() | set(image.users.by_name)
+    acls = {*security.acls, *image.acls}
+    entities = security.quotas.keys() | set(image.quotas)
+    for count, noun, limit in (
+        (len(users), "users", USERS_MAX),
+        (len(acls), "ACLs", ACLS_MAX),
+        (len(entities), "entities with quotas", QUOTA_ENTITIES_MAX),
+    ):
+        if count > limit:
+            yield f"the cluster would have {count:,} {noun}, and may have {limit:,}"
 
 
 def _some(names: Iterable[str]) -> str:

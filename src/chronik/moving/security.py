@@ -17,6 +17,7 @@ from chronik.protocol.messages.import_security import (
     ImportedUser,
     ImportSecurityRequest,
 )
+from chronik.wording import counted
 
 T = TypeVar("T")
 
@@ -35,7 +36,8 @@ class Security(NamedTuple):
         return not (self.users or self.acls or self.quotas)
 
     def __str__(self) -> str:
-        return f"{len(self.users)} users, {len(self.acls)} ACLs, quotas of {len(self.quotas)}"
+        users, acls = counted(len(self.users), "user"), counted(len(self.acls), "ACL")
+        return f"{users}, {acls}, quotas of {counted(len(self.quotas), 'entity', 'entities')}"
 
 
 def security_of(image: Image) -> Security:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from chronik.planning.evening import EveningOfLeaders, EveningOfReplicas
 from chronik.planning.layout import Layout
-from chronik.planning.views import NO_LEADER, Move, NodeView, PartitionView, Refused, counted, named
+from chronik.planning.views import NO_LEADER, Move, NodeView, PartitionView, Refused, named
+from chronik.wording import counted
 
 
 def leave(nodes: Sequence[NodeView], partitions: Sequence[PartitionView], leaving: int) -> tuple[Move, ...]:

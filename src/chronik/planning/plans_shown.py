@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from chronik.planning.changes import Plan
-from chronik.planning.views import Move, counted, enumerated
+from chronik.planning.views import Move, enumerated
+from chronik.wording import counted
 
 
 def shown(plan: Plan) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from chronik.planning.views import NodeView, PartitionView, counted, enumerated, named
+from chronik.planning.views import NodeView, PartitionView, enumerated, named
 from chronik.planning.voting import has_majority
+from chronik.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,3 @@ def enumerated(words: Iterable[object]) -> str:
     """Joins words as one says them: `1, 2 and 3`."""
     texts = [str(word) for word in words]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
-
-
-def counted(count: int, noun: str) -> str:
-    """Counts things: `1 partition`, `2 partitions`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from chronik.planning.views import NodeView, Refused, counted, enumerated
+from chronik.planning.views import NodeView, Refused, enumerated
+from chronik.wording import counted
 
 VOTERS_USUAL: Final = 3
 """The fewest of which one may fail."""

@@ -258,7 +258,7 @@ def test_one_that_was_interrupted_is_run_again(
         broken = chronik("apply", folder / "cluster.toml", "--yes")
     assert broken.code == 1
     assert broken.err == (
-        "chronik: 5 of 8 steps are done, and this one is not: alter quotas of user alice: producer_byte_rate (not set)"
+        "chronik: 5 of 8 steps done, and this one is not: alter quotas of user alice: producer_byte_rate (not set)"
         " -> 1000000, request_percentage (not set) -> 12.5: the connection ended; run it again\n"
     )
     rest = chronik("apply", folder / "cluster.toml", "--yes")

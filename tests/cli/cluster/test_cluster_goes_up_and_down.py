@@ -56,7 +56,7 @@ def test_status_is_told_for_people_and_by_any_broker(local: Local) -> None:
     assert lines[0] == "Members: 1, 2, 3"
     assert lines[1].startswith("Leader: node ")
     assert lines[2] == f"Level: {levels.HIGHEST}"
-    assert lines[3].startswith("State: the same on the 3 nodes")
+    assert lines[3].startswith("State: the same on 3 nodes")
     assert lines[5].split()[:4] == ["NODE", "STATUS", "ROLE", "PID"]
 
     told = chronik("cluster", "status", "--json", bootstrap=f"{HOST}:{local.kafka + 1}").json

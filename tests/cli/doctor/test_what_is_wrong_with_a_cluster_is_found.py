@@ -46,7 +46,16 @@ ILL = {
     "few-voters": (cluster(nodes=(node(1), node(2))), Severity.WARNING, "2 vote"),
     "even-voters": (cluster(nodes=tuple(map(node, (1, 2, 3, 4)))), Severity.NOTE, "4 nodes vote"),
     "no-voter-to-spare": (with_node(HEALTHY, 2, status="fenced"), Severity.WARNING, "2 voters of 3"),
-    "one-rack": (cluster(nodes=tuple(node(each, rack="a") for each in (1, 2, 3))), Severity.WARNING, "rack a"),
+    "unresponsive-node": (
+        with_node(HEALTHY, 2, silence="127.0.0.1:9093 accepts connections, but …", is_unresponsive=True, status="down"),
+        Severity.ERROR,
+        "node 2",
+    ),
+    "one-rack": (
+        cluster(nodes=tuple(node(each, rack="a", kafka=f"host{each}:9092") for each in (1, 2, 3))),
+        Severity.WARNING,
+        "rack a",
+    ),
     "offline-partitions": (with_partition(leader=-1, isr=(2,)), Severity.ERROR, "orders-0"),
     "below-min-insync": (with_partition(isr=(1,), min_in_sync=2), Severity.ERROR, "orders-0"),
     "under-replicated": (with_partition(isr=(1, 2), min_in_sync=2), Severity.WARNING, "orders-0"),
@@ -120,6 +129,11 @@ def test_a_node_that_stands_alone_needs_no_voters() -> None:
 def test_voters_of_two_racks_are_fine_and_nodes_without_racks_too() -> None:
     assert "one-rack" not in found(with_node(ILL["one-rack"][0], 3, rack="b"))
     assert "one-rack" not in found(HEALTHY)
+
+
+def test_nodes_of_one_machine_get_no_warning_about_its_rack() -> None:
+    nodes = tuple(node(each, rack="laptop") for each in (1, 2, 3))
+    assert "one-rack" not in found(cluster(nodes=nodes))
 
 
 def test_an_observer_on_another_rack_is_the_one_to_promote() -> None:

@@ -13,7 +13,7 @@ from chronik.cli.moving.moves import Progress
 from chronik.files import RealFiles
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.moving.backup.folder import BackupFolder
+from chronik.moving.backup.folder import open_backup
 from chronik.moving.backup.manifest import FileEntry, Manifest, digest_of, write_manifest
 from chronik.shown import escaping_output
 
@@ -49,5 +49,5 @@ def test_the_files_of_a_backup_are_counted_as_they_are_checked(tmp_path: Path) -
     entry = FileEntry("image-3.msgpack", len(image), digest_of(image))
     write_manifest(RealFiles(tmp_path), Manifest(1, "cluster", 3, 0, 99, entry, ()))
     told: list[str] = []
-    BackupFolder(tmp_path, told.append).close()
-    assert told == ["checked: 1 of 1 files"]
+    open_backup(tmp_path, told.append).close()
+    assert told == ["checked: 1 of 1 file"]

@@ -63,10 +63,16 @@ def test_a_file_is_written_and_what_stands_before_a_wrong_line_too(
     )
     objects = tmp_path / "orders.jsonl"
     objects.write_text('{"key": "9", "value": {"n": 1.0}, "partition": 2}\n{"value": "x", "partition": 3}\n{}\n')
-    told = f"chronik: line 2: topic {chronik_topic} has no partition 3; 1 record written before\n"
+    told = f"chronik: line 2: topic {chronik_topic} has no partition 3 (1 record written before)\n"
     assert produce("--format", "json", "--file", str(objects)) == Outcome(1, "", told)
     written = {record.key: record.value for record in chronik_broker.records(chronik_topic)}
     assert written == {b"7": b'{"item":"tea","note":""}', b"8": b'{"item":"salt","note":""}', b"9": b'{"n": 1.0}'}
+    misspelled = Outcome(
+        1, "", "chronik: line 1: unknown field 'vlaue'; did you mean 'value'? (0 records written before)\n"
+    )
+    line = '{"key": "9", "vlaue": {"x": 2}}'
+    assert chronik("produce", chronik_topic, "--json", bootstrap=chronik_broker.bootstrap, stdin=line) == misspelled
+    assert len(chronik_broker.records(chronik_topic)) == 3, "no tombstone was written"
     nowhere = tmp_path / "nowhere"
     assert produce("--file", str(nowhere)).err == f"chronik: [Errno 2] No such file or directory: '{nowhere}'\n"
 

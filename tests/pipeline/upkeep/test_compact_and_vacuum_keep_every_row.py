@@ -258,7 +258,7 @@ def test_a_file_so_old_that_vacuum_may_be_about_to_take_it_is_committed_no_more(
     before = committer.snapshot()
     late = landed(tmp_path, Span(0, 20, 30))
     age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
-    with pytest.raises(FilesGone, match=r"1 of 1 files.*older than 12 h.*part-"):
+    with pytest.raises(FilesGone, match=r"1 of 1 file .*older than 12 h.*part-"):
         committer.commit([late])
     (join,) = plan_joins(committer)
     joined = join_files(join)

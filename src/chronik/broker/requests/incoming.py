@@ -29,6 +29,7 @@ from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_up
 from chronik.protocol.rewrite import oldest_timestamp, recompress, validate_records
 from chronik.protocol.skim import Opened, open_within
+from chronik.wording import counted
 
 FIRST_VERSION_WITH_ZSTD = 7
 
@@ -90,7 +91,7 @@ def accept_produced(
         buffer = bytearray(b"".join(convert_up(records, budget(), size_max=rules.max_message_bytes)))
     headers = validate_produced(buffer)
     if len(headers) != 1 and not converted:
-        raise InvalidRecord(f"a partition with {len(headers)} batches where one is expected")
+        raise InvalidRecord(f"a partition with {counted(len(headers), 'batch', 'batches')} where one is expected")
     if api_version < FIRST_VERSION_WITH_ZSTD and any(header.codec == Codec.ZSTD for header in headers):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):

@@ -14,7 +14,8 @@ from chronik.cli.applying.steps import Step
 from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
 from chronik.cli.output import print_json
 from chronik.pipeline.journal.bars import Bar
-from chronik.planning.views import counted, enumerated
+from chronik.planning.views import enumerated
+from chronik.wording import counted
 
 EXIT_OK, EXIT_SOMETHING_TO_DO = 0, 2
 SHOWN_AFTER_SECONDS = 1.0

@@ -32,6 +32,7 @@ from chronik.client.security.users import delete_passwords, set_password
 from chronik.errors import ChronikError
 from chronik.protocol.errors import KafkaError
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
+from chronik.wording import counted
 
 ACLS_PER_REQUEST: Final = 1000
 
@@ -78,7 +79,7 @@ def carry_out(
             take(cluster, step, passwords)
         except (ClientError, KafkaError) as error:
             what = next(sentences(step))
-            told = f"{number} of {len(steps)} steps are done, and this one is not: {what}: {error}; run it again"
+            told = f"{number} of {counted(len(steps), 'step')} done, and this one is not: {what}: {error}; run it again"
             raise NotAllDone(told) from error
 
 

@@ -10,6 +10,7 @@ from chronik.cli.applying.places import Place, line_of, shown
 from chronik.config import VALUE_CHARACTERS_MAX
 from chronik.errors import ConfigError
 from chronik.shown import shortened
+from chronik.wording import suggestion
 
 
 class CheckedToml:
@@ -40,7 +41,8 @@ class CheckedToml:
         for key, value in table.items():
             if key not in known:
                 quotes = "; a name with dots needs quotes" if isinstance(value, dict) and place else ""
-                raise self.wrong((*place, key), f"unknown key; expected one of {', '.join(known)}{quotes}")
+                meant = suggestion(key, known) or f"; expected one of {', '.join(known)}"
+                raise self.wrong((*place, key), f"unknown key{meant}{quotes}")
 
     def array(self, place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
         if not isinstance(value, list):

@@ -25,7 +25,8 @@ from chronik.cli.applying.steps import (
     Step,
 )
 from chronik.client.security.acls import AclBinding
-from chronik.planning.views import Refused, counted
+from chronik.planning.views import Refused
+from chronik.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,9 @@ def _topics(cluster: Cluster, wanted: Mapping[str, Topic] | None) -> dict[str, T
     """Asks for the configs of those that are wanted, or with None of all."""
     topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
     resources = [Resource(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
-    configs = describe_configs(cluster, resources) if resources else {}
+    configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
+    deleted = {each.name for each in resources if each not in configs}
+    topics = {name: topic for name, topic in topics.items() if name not in deleted}
     factors = _replication_factors(cluster, topics, wanted)
     return {
         name: Topic(

@@ -15,7 +15,7 @@ from chronik.cli.arguments import WrongInput
 from chronik.cli.quotas import KEYS, KINDS
 from chronik.client.security.acls import AclBinding
 from chronik.configs.keys import TOPIC_KEYS, ConfigKey, Scope
-from chronik.configs.known import broker_key
+from chronik.configs.known import all_broker_keys, broker_key
 from chronik.errors import ConfigError
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
@@ -26,6 +26,7 @@ from chronik.protocol.permissions import CLUSTER_NAME, ResourceType
 from chronik.security.acls import PatternType, Permission, fault_of
 from chronik.security.quotas.entities import Change, checked_changes, checked_entity
 from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MAX, ITERATIONS_MIN
+from chronik.wording import suggestion
 
 REPLICATION_FACTOR_MAX: Final = 2**15 - 1
 """What the protocol has room for."""
@@ -108,13 +109,14 @@ class _Reader(CheckedToml):
 
     def _topic_key(self, place: Place, name: str) -> ConfigKey:
         if name not in TOPIC_KEYS:
-            raise self.wrong(place, "there is no such config of topics")
+            raise self.wrong(place, f"unknown topic config{suggestion(name, TOPIC_KEYS)}")
         return TOPIC_KEYS[name]
 
     def _broker_key(self, place: Place, name: str) -> ConfigKey:
         key = broker_key(name)
         if key is None:
-            raise self.wrong(place, "there is no such config of brokers")
+            meant = suggestion(name, (each.name for each in all_broker_keys()))
+            raise self.wrong(place, f"unknown broker config{meant}")
         if key.sensitive:
             raise self.wrong(place, "is a secret, which does not belong into this file")
         if key.scope is not Scope.CLUSTER_WIDE or key.per_listener:

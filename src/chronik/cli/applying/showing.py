@@ -23,9 +23,10 @@ from chronik.cli.applying.steps import (
 )
 from chronik.cli.quotas import DEFAULT
 from chronik.client.security.acls import AclBinding
-from chronik.planning.views import counted, enumerated
+from chronik.planning.views import enumerated
 from chronik.protocol.permissions import Operation, ResourceType
 from chronik.security.acls import PatternType, Permission
+from chronik.wording import counted
 
 
 def sentences(step: Step) -> Iterator[str]:

@@ -27,9 +27,10 @@ from chronik.errors import ChronikError
 from chronik.metadata.names import META_TOPIC
 from chronik.planning.changes import Plan
 from chronik.planning.plans_shown import as_json, shown
-from chronik.planning.views import Move, counted
+from chronik.planning.views import Move
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_nodes import DescribedNode
+from chronik.wording import counted
 
 POLL_SECONDS: Final = 0.2
 MOVES_PER_REQUEST_MAX: Final = 1000

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chronik.cli.arguments import Actions, add_json_argument
 from chronik.cli.output import print_json
 from chronik.errors import ChronikError
+from chronik.wording import install_hint
 
 if TYPE_CHECKING:
     from chronik.tls.issuing import Authority
@@ -70,7 +71,7 @@ def _authority(folder: Path) -> tuple[Authority, list[Path]]:
     try:
         from chronik.tls.issuing import Authority, Issued
     except ImportError:
-        raise CertsRefused("certificates are made by the library cryptography: pip install 'chronik[certs]'") from None
+        raise CertsRefused(f"certificates are made by the library cryptography: {install_hint('certs')}") from None
     certificate, key = folder / "ca.pem", folder / "ca-key.pem"
     if certificate.exists() and key.exists():
         try:

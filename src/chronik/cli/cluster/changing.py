@@ -19,7 +19,8 @@ from chronik.planning.changes import (
     plan_rebalancing,
     plan_undrain,
 )
-from chronik.planning.views import NodeView, counted, named
+from chronik.planning.views import NodeView, named
+from chronik.wording import counted
 
 PLANS: Final = {"drain": plan_drain, "undrain": plan_undrain, "promote": plan_promotion, "demote": plan_demotion}
 DONE: Final = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from chronik.cli.arguments import Actions, add_client_arguments, add_json_argument, positive_seconds
@@ -13,19 +15,24 @@ from chronik.cli.moving.moves import Progress
 from chronik.cli.output import print_json
 from chronik.client.cluster import Cluster
 from chronik.client.cluster_views import view_partitions
-from chronik.client.errors import ApiNotSupported
+from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ClientError, ConnectionLost
 from chronik.client.nodes import describe_nodes, view_of
 from chronik.client.quorum import nodes_by_quorum
+from chronik.errors import ChronikError
 from chronik.planning.stopping import Reason, why_not_stop
 from chronik.planning.views import NodeView, enumerated
+from chronik.protocol.errors import ErrorCode, KafkaError
 
-EXIT_SAFE, EXIT_NOT_SAFE = 0, 1
+EXIT_SAFE, EXIT_NOT_SAFE, EXIT_UNKNOWN = 0, 1, 2
+"""The last one means that no answer could be found: loops over nodes must not take an error for a no."""
 
 IF_STOPPED: Final = "Nothing is changed by asking."
 
 
 def add_arguments(actions: Actions) -> None:
-    parser = actions.add_parser("ok-to-stop", help="say whether nodes can be stopped now; exit code 1 if not")
+    parser = actions.add_parser(
+        "ok-to-stop", help="say whether nodes can be stopped now; exit code 1 if not, 2 if there is no answer"
+    )
     parser.add_argument("nodes", type=node_id, nargs="+", metavar="NODE", help="several: all at the same time")
     parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="wait so long until they can be")
     add_place_arguments(parser)
@@ -34,15 +41,24 @@ def add_arguments(actions: Actions) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    deadline = time.monotonic() + (arguments.wait or 0.0)
+    try:
+        return _answer(arguments)
+    except (ChronikError, OSError) as error:
+        if arguments.debug:
+            raise
+        print(f"chronik: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_UNKNOWN
+
+
+def _answer(arguments: argparse.Namespace) -> int:
     progress = Progress()
-    with operating(arguments, IF_STOPPED) as operation:
-        reasons = _reasons(operation.cluster, arguments.nodes)
-        while reasons and time.monotonic() < deadline:
-            progress.tell(f"not yet, {deadline - time.monotonic():.0f} s left: {reasons[0].sentence}")
-            time.sleep(POLL_SECONDS)
-            reasons = _reasons(operation.cluster, arguments.nodes)
-    progress.end()
+    try:
+        with operating(arguments, IF_STOPPED) as operation:
+            reasons = wait_until_safe(
+                lambda: _reasons(operation.cluster, arguments.nodes), arguments.wait or 0.0, progress.tell
+            )
+    finally:
+        progress.end()
     if arguments.json:
         print_json({"nodes": arguments.nodes, "ok": not reasons, "reasons": [_as_json(reason) for reason in reasons]})
     elif reasons:
@@ -51,6 +67,37 @@ def run(arguments: argparse.Namespace) -> int:
         which = f"node {arguments.nodes[0]}" if len(arguments.nodes) == 1 else f"nodes {enumerated(arguments.nodes)}"
         print(f"{which} can be stopped: everything goes on without")
     return EXIT_NOT_SAFE if reasons else EXIT_SAFE
+
+
+def wait_until_safe(
+    ask: Callable[[], tuple[Reason, ...]], seconds: float, tell: Callable[[str], None]
+) -> tuple[Reason, ...]:
+    """Ask until there is no reason left, or the time is up, and return the last reasons.
+
+    An error that may pass counts as not yet. Raises the last error if the time is up, and any other one immediately."""
+    deadline = time.monotonic() + seconds
+    while True:
+        failure = None
+        try:
+            reasons = ask()
+            obstacle = reasons[0].sentence if reasons else ""
+        except (ClientError, KafkaError) as error:
+            if not _may_pass(error):
+                raise
+            failure, obstacle = error, str(error)
+        left = deadline - time.monotonic()
+        if left <= 0 or not obstacle:
+            if failure is not None:
+                raise failure
+            return reasons
+        tell(f"not yet, {left:.0f} s left: {obstacle}")
+        time.sleep(min(left, POLL_SECONDS))
+
+
+def _may_pass(error: ClientError | KafkaError) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return isinstance(error, BrokerUnreachable | ConnectionLost)
 
 
 def _reasons(cluster: Cluster, nodes: list[int]) -> tuple[Reason, ...]:

@@ -25,6 +25,7 @@ from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribeNodesRequest, DescribeNodesResponse
 from chronik.protocol.messages.describe_quorum import QuorumPartitionData, ReplicaState
+from chronik.wording import counted
 
 EXIT_OK, EXIT_DIVERGED = 0, 1
 
@@ -260,7 +261,7 @@ def _agreement(report: Mapping[str, Any]) -> list[str]:
         return []
     asked = sum("state_hash" in node for node in report["nodes"])
     verdict = "the same" if report["same_state"] else "DIFFERENT"
-    return [f"State: {verdict} on the {asked} nodes that answer, at index {report['compared_index']}"]
+    return [f"State: {verdict} on {counted(asked, 'node')}, at index {report['compared_index']}"]
 
 
 def _cell(node: Mapping[str, Any], name: str) -> Any:

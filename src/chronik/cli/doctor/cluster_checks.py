@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import UNSEEN, Finding, counted, error, note, some, warning
+from chronik.cli.doctor.findings import UNSEEN, Finding, error, note, some, warning
 from chronik.cli.watching.facts import ClusterFacts, NodeFacts
+from chronik.wording import counted
 
 Check = Callable[[ClusterFacts], Iterator[Finding]]
 
@@ -22,7 +23,15 @@ GIB: Final = 1 << 30
 
 def unreachable_nodes(facts: ClusterFacts) -> Iterator[Finding]:
     for node in facts.nodes:
-        if node.silence is not None:
+        if node.is_unresponsive:
+            yield error(
+                "unresponsive-node",
+                f"node {node.id} does not answer: {node.silence}",
+                "Its replicas fall behind, and what it alone holds cannot be read",
+                "look at the state of its process (ps, top): kill -CONT PID continues a stopped one; otherwise "
+                "restart it: chronik start --config FILE",
+            )
+        elif node.silence is not None:
             yield error(
                 "unreachable-node",
                 f"node {node.id} does not answer at {node.kafka}: {node.silence}",
@@ -165,7 +174,7 @@ def few_voters(facts: ClusterFacts) -> Iterator[Finding]:
     elif len(voters) and len(voters) % 2 == 0:
         yield note(
             "even-voters",
-            f"{len(voters)} nodes vote",
+            f"{counted(len(voters), 'node')} vote",
             f"They can lose no more than {len(voters) - 1} can",
             f"chronik cluster demote {max(node.id for node in voters if node.role != 'leader')}, or promote one more",
         )
@@ -188,6 +197,9 @@ def voters_on_one_rack(facts: ClusterFacts) -> Iterator[Finding]:
     voters = [node for node in facts.nodes if node.is_voter]
     racks = {node.rack for node in voters}
     elsewhere = _on_other_racks(facts, racks)
+    hosts = {node.kafka.rpartition(":")[0] for node in facts.nodes}
+    if len(hosts) == 1 and not elsewhere:
+        return  # all nodes run on one machine, which is no rack that could be changed
     if len(voters) > 1 and len(racks) == 1 and None not in racks:
         (rack,) = racks
         yield warning(

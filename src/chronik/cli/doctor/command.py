@@ -28,6 +28,7 @@ from chronik.cli.watching.watcher import Watcher
 from chronik.client.access.settings import Access
 from chronik.client.errors import ClientError
 from chronik.protocol.errors import KafkaError
+from chronik.wording import counted
 
 REBALANCING_LOOKS_S: Final = 5.0
 """How long a group that rebalances is looked at again: one that is at it for good is still at it then."""
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         seen = Seen(findings, patient.local, cluster, pages, patient.config_files, logs, security_of(arguments))
         names = write_bundle(arguments.bundle, seen, os.environ.items())
         print(
-            f"{arguments.bundle}: {len(names)} files, without secrets; look through it before you send it",
+            f"{arguments.bundle}: {counted(len(names), 'file')}, without secrets; look through it before you send it",
             file=sys.stderr,
         )
     return exit_code(findings)

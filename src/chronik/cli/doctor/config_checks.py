@@ -8,6 +8,7 @@ from typing import Final
 from chronik.cli.doctor.findings import Finding, error, note, some, warning
 from chronik.cli.doctor.local_facts import ConfigFacts
 from chronik.cli.watching.facts import CertificateFacts
+from chronik.wording import counted
 
 DAY_S: Final = 86_400.0
 EXPIRY_WARNED_DAYS: Final = 30
@@ -131,21 +132,21 @@ def settings_that_lose(facts: ConfigFacts) -> Iterator[Finding]:
     if facts.peers > 1 and facts.replication_factor == 1:
         yield warning(
             "one-replica",
-            f"new topics have one replica (replication_factor), in a cluster of {facts.peers} nodes",
+            f"new topics have one replica (replication_factor), in a cluster of {counted(facts.peers, 'node')}",
             "When its node is away, nobody can read or write a partition; when its disk dies, it is gone",
             "replication_factor = 3 and min_insync_replicas = 2",
         )
     elif facts.replication_factor > 1 and facts.min_in_sync >= facts.replication_factor:
         yield warning(
             "all-must-be-in-sync",
-            f"min_insync_replicas = {facts.min_in_sync} with {facts.replication_factor} replicas",
+            f"min_insync_replicas = {facts.min_in_sync} with {counted(facts.replication_factor, 'replica')}",
             "When one node is away, nobody can write with acks=all",
             f"min_insync_replicas = {facts.replication_factor - 1}",
         )
     elif facts.replication_factor > 2 and facts.min_in_sync == 1:
         yield note(
             "one-in-sync",
-            f"min_insync_replicas = 1 with {facts.replication_factor} replicas",
+            f"min_insync_replicas = 1 with {counted(facts.replication_factor, 'replica')}",
             "acks=all is answered when one node has a record, while the others are away",
             "min_insync_replicas = 2",
         )
@@ -183,14 +184,14 @@ def expiring(certificate: CertificateFacts, now_s: float) -> Iterator[Finding]:
     if left_s < 0:
         yield error(
             "expired-certificate",
-            f"the certificate of {certificate.subject} in {certificate.where} expired {days} days ago",
+            f"the certificate of {certificate.subject} in {certificate.where} expired {counted(days, 'day')} ago",
             "Nobody who checks it connects any more",
             "put a new one in its place: nodes take it within a minute, without a restart",
         )
     elif days < EXPIRY_WARNED_DAYS:
         yield warning(
             "expiring-certificate",
-            f"the certificate of {certificate.subject} in {certificate.where} expires in {days} days",
+            f"the certificate of {certificate.subject} in {certificate.where} expires in {counted(days, 'day')}",
             "Then nobody who checks it connects any more",
             "put a new one in its place: nodes take it within a minute, without a restart",
         )

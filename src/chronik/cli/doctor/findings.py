@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from chronik.wording import counted
+
 NAMES_SHOWN: Final = 5
 """Of things that are wrong in the same way; --json has them all where they are few hundred."""
 
@@ -86,7 +88,7 @@ def verdict(findings: Iterable[Finding]) -> str:
     if not counts[Severity.ERROR] and not counts[Severity.WARNING]:
         return "Nothing is wrong with what was seen." if unseen else "Nothing is wrong."
     told = [
-        f"{counts[severity]} {severity.name.lower()}{'s' if counts[severity] != 1 else ''}"
+        counted(counts[severity], severity.name.lower())
         for severity in (Severity.ERROR, Severity.WARNING)
         if counts[severity]
     ]
@@ -101,7 +103,3 @@ def some(names: Sequence[object], limit: int = NAMES_SHOWN) -> str:
     """Names a few of many: `a, b, c and 7 more`."""
     shown = ", ".join(str(name) for name in names[:limit])
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

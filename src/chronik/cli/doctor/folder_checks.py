@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import UNSEEN, Finding, counted, error, note, some, warning
+from chronik.cli.doctor.findings import UNSEEN, Finding, error, note, some, warning
 from chronik.cli.doctor.local_facts import DiskFacts, FolderFacts, LimitFacts
+from chronik.wording import counted
 
 GIB, MIB = 1 << 30, 1 << 20
 FREE_WARNED: Final = (0.10, 1 * GIB)
@@ -50,7 +51,7 @@ def few_inodes(facts: DiskFacts) -> Iterator[Finding]:
     if share < INODES_WARNED:
         yield (error if share < INODES_WRONG else warning)(
             "inodes",
-            f"the disk of {facts.path} can take {facts.free_inodes:,} more files, {share:.1%} of its inodes",
+            f"the disk of {facts.path} can take {counted(facts.free_inodes, 'more file')}, {share:.1%} of its inodes",
             "Each segment is two files: without inodes a node stops as on a full disk",
             "remove small files elsewhere on it (df -i), or larger segments: segment.bytes of topics",
         )

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from chronik.cli.doctor.cluster_checks import Check
-from chronik.cli.doctor.findings import Finding, counted, error, note, some, warning
+from chronik.cli.doctor.findings import Finding, error, note, some, warning
 from chronik.cli.watching.facts import REBALANCING, ClusterFacts
+from chronik.wording import counted
 
 LAG_WARNED: Final = 10_000
 """Records. Few enough that somebody waits for them, many enough that a group at work is not told of."""
@@ -123,7 +124,7 @@ def lagging_groups(facts: ClusterFacts) -> Iterator[Finding]:
         is_read = group.state not in ("Empty", "Dead", "")
         yield (warning if is_read else note)(
             "lagging-group",
-            f"group {group.name} is {group.lag:,} records behind"
+            f"group {group.name} is {counted(group.lag, 'record')} behind"
             + ("" if is_read or not group.state else ", and has no members"),
             "What it has not read before retention deletes it, it never will",
             f"chronik groups describe {group.name}; more consumers, up to one for each partition"
@@ -169,7 +170,7 @@ def long_transactions(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes"
+    return counted(round(seconds / 60), "minute")
 
 
 TRAFFIC_CHECKS: Final[tuple[Check, ...]] = (

@@ -11,12 +11,16 @@ from chronik.cli.moving.moves import EXIT_OK, Progress, checked_backup
 from chronik.moving.backup.moment import moment_of
 from chronik.moving.backup.taking import Backup
 from chronik.moving.plan import plan_of
+from chronik.moving.rehearsal import rehearse
+from chronik.wording import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the backup is, or is to be")
     parser.add_argument("--dry-run", action="store_true", help="show what would be copied, and copy nothing")
-    parser.add_argument("--check", action="store_true", help="only check whether the backup is as it was written")
+    parser.add_argument(
+        "--check", action="store_true", help="only check whether the backup is as it was written, and can be restored"
+    )
     add_client_arguments(parser, run_backup)
 
 
@@ -31,7 +35,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
         since = "" if backup.before is None else f"; the last run was at index {backup.before.index}"
         print(
             f"cluster {moment.image.cluster_id} at index {moment.image.applied_index}: "
-            f"{len(moment.ends)} partitions with {extent} offsets{since}"
+            f"{counted(len(moment.ends), 'partition')} with {counted(extent, 'offset')}{since}"
         )
         if arguments.dry_run:
             return EXIT_OK
@@ -42,8 +46,8 @@ def run_backup(arguments: argparse.Namespace) -> int:
     for name in taken.topics_gone:
         print(f"topic {name} was deleted meanwhile, and is left out")
     print(
-        f"run {taken.manifest.run}: {len(taken.manifest.partitions)} partitions, "
-        f"{taken.partitions_kept} of them gone on with, {taken.bytes_copied} bytes copied"
+        f"run {taken.manifest.run}: {counted(len(taken.manifest.partitions), 'partition')}, "
+        f"{taken.partitions_kept:,} of them gone on with, {counted(taken.bytes_copied, 'byte')} copied"
     )
     return EXIT_OK
 
@@ -52,10 +56,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     source = checked_backup(arguments.folder)
     try:
         plan = plan_of(source)
+        rehearse(source, plan)
         print(
-            f"{source.name} is as it was written: run {source.manifest.run}, index {source.manifest.index}, "
-            f"{len(plan.topics)} topics, {plan.partition_count} partitions, {plan.extent} offsets, "
-            f"{len(plan.groups)} groups, {plan.offset_count} committed offsets"
+            f"{source.name} is as it was written, and can be restored: "
+            f"run {source.manifest.run}, index {source.manifest.index}, {plan}"
         )
     finally:
         source.close()

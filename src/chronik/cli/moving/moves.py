@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 from chronik.client.cluster import Cluster
-from chronik.moving.backup.folder import BackupFolder
+from chronik.moving.backup.folder import BackupSource, open_backup
 from chronik.moving.importing import Importer
 from chronik.moving.source import Source
 from chronik.shown import escaped, unescaped
+from chronik.wording import counted
 
 EXIT_OK, EXIT_REFUSED = 0, 1
 
@@ -35,11 +36,11 @@ class Progress:
             print(file=sys.stderr)
 
 
-def checked_backup(folder: Path) -> BackupFolder:
+def checked_backup(folder: Path) -> BackupSource:
     """Opens a backup, which reads all of it. Raises CannotMove, DataDamaged."""
     progress = Progress()
     try:
-        return BackupFolder(folder, progress.tell)
+        return open_backup(folder, progress.tell)
     finally:
         progress.end()
 
@@ -49,11 +50,7 @@ def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace)
     progress = Progress()
     importer = Importer(source, cluster, progress.tell, arguments.replication_factor)
     plan = importer.plan
-    print(
-        f"{source.name}: {len(plan.topics)} topics, {plan.partition_count} partitions, {plan.extent} offsets, "
-        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets, {plan.security}, "
-        f"producer ids below {plan.producer_ids}"
-    )
+    print(f"{source.name}: {plan}, {plan.security}, producer ids below {plan.producer_ids}")
     if importer.is_finished:
         print("it was imported already")
         return EXIT_OK
@@ -73,9 +70,10 @@ def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace)
     assert compared is not None
     print("".join(f"{each}, and stays as it is\n" for each in kept), end="")
     print(
-        f"imported and found the same: {compared.partitions} partitions, {compared.records} records, "
-        f"{compared.size_bytes} bytes, checksum {compared.checksum:08x}; "
-        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets, {plan.security}"
+        f"imported and found the same: {counted(compared.partitions, 'partition')}, "
+        f"{counted(compared.records, 'record')}, {counted(compared.size_bytes, 'byte')}, "
+        f"checksum {compared.checksum:08x}; {counted(len(plan.groups), 'group')}, "
+        f"{counted(plan.offset_count, 'committed offset')}, {plan.security}"
     )
     return EXIT_OK
 

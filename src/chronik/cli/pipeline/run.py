@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from chronik.cli.arguments import add_client_arguments, add_json_argument, bootstrap_of, positive, positive_seconds
+from chronik.wording import counted
 
 if TYPE_CHECKING:
     from chronik.pipeline.journal.reporting import Reporter
@@ -73,7 +74,10 @@ def run_landing(arguments: argparse.Namespace) -> int:
         )
     if not arguments.json:
         dead = sum(summary.dead_letters.values())
-        print(f"landed: {sum(summary.rows.values()):,} rows, {dead:,} dead letters; topics: {len(summary.rows)}")
+        print(
+            f"landed: {counted(sum(summary.rows.values()), 'row')}, {counted(dead, 'dead letter')}; "
+            f"topics: {len(summary.rows)}"
+        )
     return EXIT_OK
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from chronik.cli.arguments import WrongInput, add_bootstrap_argument, add_debug_argument, bootstrap_of, positive
+from chronik.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -198,7 +199,10 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
         with _progress_shown(frame.sparkSession):
             rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
         if not write_table(names, rows, out, arguments.rows):
-            print(f"the first {arguments.rows} rows; --rows N shows more, --format csv or json all", file=sys.stderr)
+            print(
+                f"the first {counted(arguments.rows, 'row')}; --rows N shows more, --format csv or json all",
+                file=sys.stderr,
+            )
     else:
         write = write_json if arguments.format == "json" else write_csv
         write(names, frame.toLocalIterator(prefetchPartitions=True), out)

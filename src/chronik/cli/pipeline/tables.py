@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chronik.cli.arguments import add_client_arguments, add_debug_argument, add_json_argument, bootstrap_of, positive
 from chronik.cli.output import print_json, table
 from chronik.protocol.compression import Codec
+from chronik.wording import counted
 
 if TYPE_CHECKING:
     from chronik.pipeline.upkeep.dead_letters import DeadLetter
@@ -187,7 +188,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
         left = rest
         bar.reach(records, records + rest.offsets)
         if rest.ranges and not sys.stderr.isatty():
-            print(f"{records:,} records are in {target}; what is left: {rest}", file=sys.stderr, flush=True)
+            print(f"{counted(records, 'record')} are in {target}; what is left: {rest}", file=sys.stderr, flush=True)
 
     with SparkOnDemand(arguments.master) as tasks, Bar(f"{topic} -> {target}", unit="offsets") as bar:
         try:
@@ -213,11 +214,11 @@ def run_replay(arguments: argparse.Namespace) -> int:
         print_json({"topic": topic, "to_topic": target, **asdict(done), "dead_letters": letters})
         return EXIT_OK
     where = "in the partitions that they were in" if done.partitions_kept else "in the partitions that their keys say"
-    print(f"{done.records:,} records of {topic} written to {target}, {where}")
+    print(f"{counted(done.records, 'record')} of {topic} written to {target}, {where}")
     if done.names_replaced:
         print(names_warning(done))
     if letters:
-        print(f"{letters:,} dead letters of {topic} are not in its table, and were not replayed")
+        print(f"{counted(letters, 'dead letter')} of {topic} not in its table and not replayed")
     return EXIT_OK
 
 
@@ -271,7 +272,7 @@ def _time_text(timestamp_ms: int) -> str:
 def _beginning(letter: DeadLetter) -> str:
     text = letter.value.decode(errors="backslashreplace")
     text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_CHARACTERS_SHOWN])
-    return text if letter.value_bytes <= VALUE_CHARACTERS_SHOWN else f"{text}… ({letter.value_bytes:,} bytes)"
+    return text if letter.value_bytes <= VALUE_CHARACTERS_SHOWN else f"{text}… ({counted(letter.value_bytes, 'byte')})"
 
 
 def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:

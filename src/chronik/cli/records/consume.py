@@ -21,6 +21,7 @@ from chronik.client.groups import commit_offsets, committed_offsets_of
 from chronik.client.offsets import latest_offsets
 from chronik.client.records import ConsumedRecord, TopicPartition
 from chronik.shown import escaped_lines
+from chronik.wording import counted
 
 SHOWN_AFTER_SECONDS = 1.0
 """What is done sooner shows no progress."""
@@ -104,7 +105,8 @@ def _partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPa
     wanted = [TopicPartition(arguments.topic, index) for index in dict.fromkeys(arguments.partition)]
     for partition in wanted:
         if partition not in existing:
-            raise WrongInput(f"topic {partition.topic} has {len(existing)} partitions, and no partition {partition[1]}")
+            count = counted(len(existing), "partition")
+            raise WrongInput(f"topic {partition.topic} has {count}, and no partition {partition[1]}")
     return wanted
 
 

@@ -15,6 +15,7 @@ from msgspec.json import encode
 from chronik.cli.arguments import WrongInput
 from chronik.cli.records.lines import LINE_BYTES_MAX, LineTooLong, Portion, split_lines
 from chronik.client.records import OutgoingRecord
+from chronik.wording import counted
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Spreadsheets put it in front of UTF-8."""
@@ -82,7 +83,7 @@ def _record_maker(names: list[str], key: str | None, value: str | None) -> ToRec
 
     def record_of(cells: list[str]) -> OutgoingRecord:
         if len(cells) != len(names):
-            raise WrongInput(f"expected {len(names)} cells, one for each name, not {len(cells)}")
+            raise WrongInput(f"expected {counted(len(names), 'cell')}, one for each name, not {len(cells)}")
         whole = encode({name: cells[number] for number, name in rest}) if value_at is None else cells[value_at].encode()
         return OutgoingRecord(whole, None if key_at is None else cells[key_at].encode())
 

@@ -22,6 +22,7 @@ from chronik.limits import MIB
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import RecordHeader
+from chronik.wording import counted
 
 READ_BYTES_MAX = MIB
 SHOWN_AFTER_SECONDS = 1.0
@@ -64,14 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
                 writer.write(portion)
                 tell(chunks.bytes_read, writer.written)
         except (WrongInput, NotWritten) as error:
-            raise type(error)(f"{error}; {_told(writer.written)} before") from error
+            raise type(error)(f"{error} ({_told(writer.written)} before)") from error
     if not arguments.quiet:
         print(f"{_told(writer.written)} to {arguments.topic}", file=sys.stderr)
     return 0
 
 
 def _told(written: int) -> str:
-    return f"{written} record{'' if written == 1 else 's'} written"
+    return f"{counted(written, 'record')} written"
 
 
 # Out

@@ -8,6 +8,7 @@ digit of a number and no order of names is lost.
 from __future__ import annotations
 
 import base64
+import re
 from typing import Annotated, Any
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
@@ -18,29 +19,35 @@ from chronik.cli.records.moments import INT64_MAX, milliseconds
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.protocol.records import RecordHeader
 from chronik.shown import json_text
+from chronik.wording import suggestion
 
 _BASE64 = "_base64"
-_NULL = Raw(b"null")
+_UNSET = Raw(b"null")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 NO_TIMESTAMP = -1
 """What records have that come from the time before timestamps."""
 
 
-class _Header(Struct):
+class _Header(Struct, forbid_unknown_fields=True):
     name: str
-    value: Raw = _NULL
+    value: Raw = _UNSET
     value_base64: str | None = None
 
 
-class _Line(Struct):
-    """Topic and offset are ignored: a record goes where the command says."""
+class _Line(Struct, forbid_unknown_fields=True):
+    """A record as `consume --format json` prints it. An unknown field is an error: a misspelled `value` would otherwise
+    write a tombstone."""
 
-    key: Raw = _NULL
+    key: Raw = _UNSET
     key_base64: str | None = None
-    value: Raw = _NULL
+    value: Raw = _UNSET
     value_base64: str | None = None
     headers: list[_Header] | dict[str, Raw] | None = None
     timestamp: Annotated[int, Meta(ge=NO_TIMESTAMP, le=INT64_MAX)] | str | None = None
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    topic: Raw = _UNSET
+    """Accepted and ignored, like the offset: the command's arguments choose the topic."""
+    offset: Raw = _UNSET
 
 
 _LINES = Decoder(_Line)
@@ -77,17 +84,27 @@ def _decoded(line: bytes) -> _Line:
         line.decode()  # what is taken as it stands there is not looked at otherwise
         return _LINES.decode(line)
     except ValidationError as error:
-        raise WrongInput(_told(str(error))) from None
+        raise WrongInput(_explained(str(error))) from None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WrongInput(f"not JSON: {error}") from None
 
 
-def _told(error: str) -> str:
-    """Says what msgspec says, with the name first: `partition: expected int, got str`."""
-    what, _, place = error.replace("`", "").partition(" - at $")
-    if not place:
+def _explained(error: str) -> str:
+    """Return msgspec's message with the field's path first: `partition: expected int, got str`."""
+    what, _, path = error.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    if unknown := _UNKNOWN_FIELD.fullmatch(what):
+        fields = (_Header if path.startswith("headers[") else _Line).__struct_fields__
+        where = f"{path}: " if path else ""
+        return f"{where}unknown field {unknown[1]!r}{suggestion(unknown[1], fields) or _listed(fields)}"
+    if not path:
         return 'expected an object such as {"key": "k", "value": "v"}'
-    return f"{place.lstrip('.')}: {what[:1].lower()}{what[1:]}"
+    what = what.replace("`", "")
+    return f"{path}: {what[:1].lower()}{what[1:]}"
+
+
+def _listed(fields: tuple[str, ...]) -> str:
+    return f"; expected one of {', '.join(fields)}"
 
 
 def _headers(headers: list[_Header] | dict[str, Raw] | None) -> tuple[RecordHeader, ...]:
@@ -117,6 +134,8 @@ def _bytes_to_json(name: str, value: bytes | None) -> dict[str, str | None]:
 
 def _bytes_from_json(name: str, given: Raw, encoded: str | None) -> bytes | None:
     if encoded is not None:
+        if given is not _UNSET:
+            raise WrongInput(f"{name} and {name + _BASE64} exclude each other")
         try:
             return base64.b64decode(encoded, validate=True)
         except ValueError:

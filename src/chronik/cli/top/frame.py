@@ -15,6 +15,7 @@ from chronik.cli.doctor.findings import Severity
 from chronik.cli.top.figures import clipped, padded, short, signed, size, span, width_of
 from chronik.cli.top.view import GroupRow, NodeRow, TopicRow, View
 from chronik.shown import escaped
+from chronik.wording import counted
 
 ATTENTION_SHARE: Final = 4
 """A fourth of the lines at most is for what needs attention, and a third for nodes."""
@@ -118,7 +119,8 @@ def _head(view: View) -> list[Line]:
     short_of = sum(topic.under_replicated for topic in view.topics)
     second = (
         f"{short(view.records_s)} records/s   {size(view.written_bytes_s)}/s written   "
-        f"{short(view.requests_s)} requests/s   {len(view.topics)} topics, {len(facts.partitions)} partitions"
+        f"{short(view.requests_s)} requests/s   {counted(len(view.topics), 'topic')}, "
+        f"{counted(len(facts.partitions), 'partition')}"
         + (f", {offline} OFFLINE" if offline else "")
         + (f", {short_of} under-replicated" if short_of else "")
     )

@@ -22,6 +22,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from chronik.wording import counted
 
 PARTITIONS_PER_REQUEST: Final = 5_000
 
@@ -66,7 +67,7 @@ def ends_of(
             for some in _in_portions(partitions):
                 found |= _ends_told_by(broker, some)
         except PASSING as error:
-            failed(f"ends of {len(partitions)} partitions that node {leader} leads", error)
+            failed(f"ends of {counted(len(partitions), 'partition')} that node {leader} leads", error)
     return found
 
 

@@ -23,6 +23,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """online, fenced, drained, down (no answer at its port) or not known."""
     silence: str | None = None
     """Why it does not answer Kafka's protocol; None when it does, or was not asked."""
+    is_unresponsive: bool = False
+    """Whether its port accepts connections, and no answer comes."""
     role: str | None = None
     """leader, follower, observer or standalone."""
     is_voter: bool | None = None

@@ -28,6 +28,8 @@ class Accounts(NamedTuple):
     levels: Mapping[int, tuple[int, int]] = {}
     silent: Mapping[int, str] = {}
     """Why a broker does not answer, of those that were tried."""
+    unresponsive: frozenset[int] = frozenset()
+    """The brokers among them that accept connections."""
     folders: Mapping[int, LogDirs] = {}
 
 
@@ -52,7 +54,7 @@ def nodes_from(accounts: Accounts) -> list[NodeFacts]:
             disk_free_bytes=folder.usable_bytes,
         )
     for node_id, why in accounts.silent.items():
-        tell(node_id, silence=why, status="down")
+        tell(node_id, silence=why, is_unresponsive=node_id in accounts.unresponsive, status="down")
     return [NodeFacts(**found[node_id]) for node_id in sorted(found)]
 
 

@@ -24,7 +24,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.cluster_views import MIN_IN_SYNC
 from chronik.client.configs import TOPIC_RESOURCE, Resource, describe_configs
 from chronik.client.connection import Connection
-from chronik.client.errors import ApiNotSupported, ClientError
+from chronik.client.errors import ApiNotSupported, BrokerUnresponsive, ClientError
 from chronik.client.features import levels_told_by
 from chronik.client.nodes import describe_nodes
 from chronik.client.partitions import list_reassignments
@@ -126,6 +126,7 @@ class Watcher:
         cluster = self._cluster
         levels: dict[int, tuple[int, int]] = {}
         silent: dict[int, str] = {}
+        unresponsive: set[int] = set()
         level: int | None = None
         for broker in told.brokers:
             try:
@@ -135,9 +136,14 @@ class Watcher:
                     level = max(level or 0, found[2])
             except ClientError as error:
                 silent[broker.broker_id] = str(error)
+                if isinstance(error, BrokerUnresponsive):
+                    unresponsive.add(broker.broker_id)
         quorum = self._tried("the quorum", lambda: quorum_told_by(cluster.controller()))
         nodes = self._tried("which nodes are drained", lambda: describe_nodes(cluster))
-        return accounts._replace(quorum=quorum, nodes=nodes, levels=levels, silent=silent), level
+        known = accounts._replace(
+            quorum=quorum, nodes=nodes, levels=levels, silent=silent, unresponsive=frozenset(unresponsive)
+        )
+        return known, level
 
     def _levels_of(self, address: Address) -> tuple[int, int, int] | None:
         security = self._access.security
@@ -201,10 +207,12 @@ class Watcher:
         if not short:
             return {}
         resources = [Resource(TOPIC_RESOURCE, name) for name in short]
-        found = self._tried(MIN_IN_SYNC, lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC])) or {}
+        found = self._tried(
+            MIN_IN_SYNC, lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC], skip_deleted=True)
+        )
         return {
             resource.name: int(config.value)
-            for resource, configs in found.items()
+            for resource, configs in (found or {}).items()
             for config in configs
             if config.value
         }

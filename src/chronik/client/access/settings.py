@@ -15,6 +15,7 @@ import msgspec
 
 from chronik.client.errors import ClientError
 from chronik.shown import shortened
+from chronik.wording import closest_name, suggestion
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -49,6 +50,10 @@ _KNOWN: Final = {
     "ssl.keystore.type": "store_type",
 }
 """What each setting is to us. Settings of other kinds (timeouts, serializers, …) are none of our business."""
+
+_MISSPELLING_SIMILARITY_MIN: Final = 0.85
+"""A name this similar to a known setting is a misspelling, and must not be ignored: it may ask for TLS or a login.
+Kafka's names for settings of other kinds are less similar."""
 
 _FILES: Final = ("token_file", "ca_file", "certificate_file", "key_file")
 
@@ -146,7 +151,10 @@ def parse_security(settings: Mapping[str, str]) -> ClientSecurity:
         if (field := _KNOWN.get(name)) is not None:
             given[field] = value
         elif name.startswith(("sasl.", "ssl.")):  # not dropped in silence: it may say who is to be trusted
-            raise ClientError(f"{name}: this client knows no such setting, but {', '.join(_KNOWN)}")
+            meant = suggestion(name, _KNOWN) or f"; it knows {', '.join(_KNOWN)}"
+            raise ClientError(f"{name}: this client knows no such setting{meant}")
+        elif closest := closest_name(name, _KNOWN, _MISSPELLING_SIMILARITY_MIN):
+            raise ClientError(f"{name}: this client knows no such setting; did you mean {closest!r}?")
     if given.pop("store_type", "PEM").upper() != "PEM":
         raise ClientError("ssl.truststore.type and ssl.keystore.type: expected PEM; this client reads no Java stores")
     given |= _from_jaas(given.pop("jaas", ""))

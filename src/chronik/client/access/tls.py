@@ -7,7 +7,7 @@ import ssl
 import tempfile
 
 from chronik.client.access.settings import ClientSecurity, reason_of_file
-from chronik.client.errors import BrokerUnreachable, ClientError
+from chronik.client.errors import BrokerUnreachable, BrokerUnresponsive, ClientError
 from chronik.config import Address
 
 
@@ -21,6 +21,8 @@ def encrypted(plain: socket.socket, address: Address, security: ClientSecurity) 
         raise BrokerUnreachable(f"TLS with {address} failed: {why} (see ssl.truststore.location)") from error
     except ssl.SSLError as error:
         raise BrokerUnreachable(f"TLS with {address} failed: {_what(error)}") from error
+    except TimeoutError as error:  # a port without TLS would close the connection
+        raise BrokerUnresponsive(address, plain.gettimeout() or 0.0) from error
     except OSError as error:
         reason = error.strerror or error
         raise BrokerUnreachable(f"TLS with {address} failed: {reason}: does that port expect TLS?") from error

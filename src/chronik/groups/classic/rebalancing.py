@@ -12,6 +12,7 @@ from chronik.groups.classic.transitions import REBALANCE_CAN_START_IN, GroupStat
 from chronik.groups.config import NEW_ID_DELAY_MS, STATIC_ROUND_DELAY_MS_MIN, SYNC_TIMEOUT_MS_MIN
 from chronik.groups.requests import SyncResult
 from chronik.protocol.errors import ErrorCode
+from chronik.wording import counted
 
 
 def rebalance_or_complete_join(group: GroupCore, reason: str) -> None:
@@ -104,7 +105,7 @@ def _become_empty(group: GroupCore) -> None:
 def _start_generation(group: GroupCore) -> None:
     group.generation += 1
     group.protocol_name = group.roster.select_protocol()
-    group.move(GroupState.COMPLETING_REBALANCE, f"{len(group.roster)} members")
+    group.move(GroupState.COMPLETING_REBALANCE, counted(len(group.roster), "member"))
     for member in group.roster:
         group.roster.unsynced.add(member.member_id)
         group.answer_join(member, group.joined(member))

@@ -47,6 +47,7 @@ Command = (
     | topics.CreatePartitions
     | imports.BeginImport
     | imports.ImportTopics
+    | imports.ImportGroups
     | imports.FinishImport
     | imports.GiveUpImport
     | partitions.AssignPartition

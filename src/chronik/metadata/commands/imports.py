@@ -10,8 +10,12 @@ from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, Part
 from chronik.metadata.commands.topics import CreateTopic
 
 IMPORTED_OFFSETS_MAX: Final = 100_000
-"""Offsets of all groups that one import brings. They come into force in one turn of the loop of every node, at some
-5 µs each, and travel in one command."""
+"""Committed offsets in one FinishImport. Applying them blocks the event loop of every node for about 5 µs each. From
+level 5 on, offsets come with ImportGroups, in any number of commands."""
+
+IMPORTED_GROUPS_PER_COMMAND_MAX: Final = 2000
+"""Groups and committed offsets together, in one ImportGroups or removed by one GiveUpImport: about 10 ms of the event
+loop of every node."""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -55,6 +59,16 @@ class ImportedGroup(Part, frozen=True):
     offsets: tuple[ImportedOffset, ...]
 
 
+class ImportGroups(Base, frozen=True, tag=66):
+    """Stores some of the import's groups and their committed offsets, before its topics are visible.
+
+    An existing group keeps its state and gets the offsets. Applying the command again changes nothing."""
+
+    import_id: Id
+    groups: tuple[ImportedGroup, ...]
+    time_ms: TimeMs
+
+
 class FinishImport(Base, frozen=True, tag=62):
     """Shows all topics of the import, with what groups had committed for them. A group that is there already stays as
     it is, and gets the offsets; configs that are set already stay, too."""
@@ -68,7 +82,7 @@ class FinishImport(Base, frozen=True, tag=62):
 
 
 class GiveUpImport(Base, frozen=True, tag=63):
-    """Deletes some of the topics that the import has made, and at last the import. The result's `value` says how many
-    topics are left: it is sent again until that is 0."""
+    """Deletes some of the import's committed offsets, groups and topics, and finally the import itself. The result's
+    `value` is the number of topics left: the proposer repeats the command until it is 0."""
 
     import_id: Id

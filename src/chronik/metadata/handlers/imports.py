@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from chronik.ids import format_id
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
 from chronik.metadata.commands.imports import (
+    IMPORTED_GROUPS_PER_COMMAND_MAX,
     IMPORTED_OFFSETS_MAX,
     BeginImport,
     FinishImport,
     GiveUpImport,
     ImportedGroup,
+    ImportGroups,
     ImportTopics,
 )
 from chronik.metadata.commands.topics import TOPICS_PER_COMMAND_MAX, CreateTopic
@@ -21,10 +25,14 @@ from chronik.metadata.handlers.configs import checked_configs
 from chronik.metadata.handlers.groups import empty_group
 from chronik.metadata.handlers.topics import assigned, refuse_name
 from chronik.metadata.image import Image
+from chronik.metadata.levels import IMPORTED_GROUPS, level_of
 from chronik.metadata.records import CommittedOffset, Failure, Import, Result, Topic
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
+
+TOPICS_GIVEN_UP_PER_COMMAND_MAX: Final = 20
+"""Topics that one GiveUpImport removes with their committed offsets."""
 
 
 def begin_import(writer: ImageWriter, command: BeginImport, index: int) -> Result:
@@ -80,13 +88,28 @@ def _import_topic(writer: ImageWriter, command: CreateTopic, leader_epochs: tupl
     )
 
 
+def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> Result:
+    image = writer.image
+    _under_way(image, command.import_id)
+    if len(command.groups) + _offset_count(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
+        message = f"more than {IMPORTED_GROUPS_PER_COMMAND_MAX} groups and offsets in one command"
+        raise Rejected(ErrorCode.INVALID_REQUEST, message)
+    _refuse_offsets_of_other_topics(image, command.groups)
+    for group in command.groups:
+        _add_group(writer, group, command.time_ms)
+    return Result()
+
+
 def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> Result:
     image = writer.image
     known = _under_way(image, command.import_id)
     if len(image.importing) != known.topic_count:
         message = f"{len(image.importing)} of {known.topic_count} topics of {known.source} are there"
         raise Rejected(ErrorCode.INVALID_REQUEST, message)
-    _refuse_offsets(image, command.groups)
+    if _offset_count(command.groups) > IMPORTED_OFFSETS_MAX:
+        # Results are part of the state hash: nodes of all versions must give the same message.
+        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one import")
+    _refuse_offsets_of_other_topics(image, command.groups)
     cluster_configs = checked_configs({**command.cluster_configs, **image.broker_configs.get(CLUSTER_DEFAULT, {})})
     group_configs = {
         group_id: checked_configs(configs)
@@ -105,9 +128,11 @@ def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> Res
     return Result(value=known.topic_count)
 
 
-def _refuse_offsets(image: Image, groups: tuple[ImportedGroup, ...]) -> None:
-    if sum(len(group.offsets) for group in groups) > IMPORTED_OFFSETS_MAX:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one import")
+def _offset_count(groups: tuple[ImportedGroup, ...]) -> int:
+    return sum(len(group.offsets) for group in groups)
+
+
+def _refuse_offsets_of_other_topics(image: Image, groups: tuple[ImportedGroup, ...]) -> None:
     for group in groups:
         for each in group.offsets:
             topic = image.importing.get(each.topic)
@@ -127,14 +152,42 @@ def _add_group(writer: ImageWriter, group: ImportedGroup, time_ms: int) -> None:
 
 
 def give_up_import(writer: ImageWriter, command: GiveUpImport, index: int) -> Result:
-    _under_way(writer.image, command.import_id)
-    topics = list(writer.image.importing.values())
-    for topic in topics[:TOPICS_PER_COMMAND_MAX]:
-        writer.remove_topic(topic)
-    left = max(0, len(topics) - TOPICS_PER_COMMAND_MAX)
+    image = writer.image
+    _under_way(image, command.import_id)
+    if level_of(image.features) >= IMPORTED_GROUPS:
+        _remove_some(writer)
+    else:
+        for topic in list(image.importing.values())[:TOPICS_PER_COMMAND_MAX]:
+            writer.remove_topic(topic)
+    left = len(image.importing)
     if not left:
         writer.set_import(None)
     return Result(value=left)
+
+
+def _remove_some(writer: ImageWriter) -> None:
+    """Remove topics of the import and their committed offsets, as many as fit into one command.
+
+    Sorted names make the choice the same on every node. Looking for the groups of a topic takes time in proportion to
+    all groups, so the number of topics per command is limited, too."""
+    budget = IMPORTED_GROUPS_PER_COMMAND_MAX
+    for name in sorted(writer.image.importing)[:TOPICS_GIVEN_UP_PER_COMMAND_MAX]:
+        for group_id in sorted(writer.image.groups_with_offsets_of(name)):
+            partitions = sorted(writer.image.offsets(group_id).by_topic()[name])
+            for partition in partitions[:budget]:
+                writer.remove_offset(group_id, name, partition)
+            budget -= len(partitions)
+            if budget < 0:
+                return
+            _remove_group_if_unused(writer, group_id)
+        writer.remove_topic(writer.image.importing[name])
+
+
+def _remove_group_if_unused(writer: ImageWriter, group_id: str) -> None:
+    image = writer.image
+    group = image.groups.get(group_id)
+    if group is not None and not group.members and not image.offsets(group_id) and not image.staged(group_id):
+        writer.remove_group(group_id)
 
 
 def _under_way(image: Image, import_id: bytes) -> Import:
@@ -147,6 +200,7 @@ def _under_way(image: Image, import_id: bytes) -> Import:
 HANDLERS: Handlers = {
     BeginImport: begin_import,
     ImportTopics: import_topics,
+    ImportGroups: import_groups,
     FinishImport: finish_import,
     GiveUpImport: give_up_import,
 }

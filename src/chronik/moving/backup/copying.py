@@ -17,6 +17,7 @@ from chronik.moving.backup.reading import PASSING, Ends, Reader
 from chronik.moving.source import CannotMove
 from chronik.moving.target import PAUSE_SECONDS, Key
 from chronik.protocol.errors import ErrorCode
+from chronik.wording import counted
 
 PARTITIONS_AT_ONCE: Final = 250
 
@@ -57,7 +58,8 @@ class Copying:
                 return entries
             whole = [key for key, writer in under_way.items() if writer.offset >= self._ends[key].end]
             entries.update((key, self._entry(key, under_way.pop(key))) for key in whole)
-            tell(f"copied: {len(entries)} of {len(self._ends)} partitions, {self.bytes_copied} bytes")
+            of, copied = counted(len(self._ends), "partition"), counted(self.bytes_copied, "byte")
+            tell(f"copied: {len(entries):,} of {of}, {copied}")
             if whole or self._take():
                 moved_at = time.monotonic()
                 continue

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from chronik.errors import DataDamaged
-from chronik.files import FileCache
+from chronik.files import FileCache, FileSystem, read_file
 from chronik.files.overlay import OverlayFiles
 from chronik.ids import format_id
 from chronik.limits import MIB
@@ -21,12 +21,14 @@ from chronik.metadata.snapshot import decode_snapshot
 from chronik.moving.backup.manifest import (
     DIGEST_BYTES,
     FileEntry,
+    Manifest,
     PartitionEntry,
     manifest_digest,
     read_manifest,
 )
 from chronik.moving.source import CannotMove, visible_topics
 from chronik.protocol.batch import HEADER_BYTES, Bytes, iter_batches, parse_header
+from chronik.wording import counted
 
 READ_BYTES: Final = 1 * MIB
 
@@ -73,25 +75,16 @@ class BackupLog:
         raise CannotMove(f"offset {offset} is not in {piece.file.path}")
 
 
-class BackupFolder:
+class BackupSource:
+    """The contents of a backup: an image, and the logs that its manifest names."""
+
     is_backup: Final = True
 
-    def __init__(self, path: Path, tell: Callable[[str], None] = lambda _: None) -> None:
-        """`tell` hears how much is checked. Raises CannotMove when there is no backup, DataDamaged when it is not as it
-        was written."""
-        self.name: Final = str(path)
-        self._files = OverlayFiles(path)
-        self._cache = FileCache(self._files)
-        manifest = read_manifest(self._files)
-        if manifest is None:
-            raise CannotMove(f"{path} is no backup, or none that was ever finished")
+    def __init__(self, name: str, files: FileSystem, manifest: Manifest, image: Image) -> None:
+        self.name: Final = name
         self.manifest: Final = manifest
-        files = list(manifest.files())
-        for number, file in enumerate(files, 1):
-            self._check(file)
-            tell(f"checked: {number} of {len(files)} files")
-        chunks = msgspec.msgpack.decode(self._whole(manifest.image), type=list[bytes])
-        self.image: Final[Image] = decode_snapshot(chunks)
+        self.image: Final = image
+        self._cache = FileCache(files)
         self._entries = {entry.key: entry for entry in manifest.partitions}
         self._logs: dict[tuple[bytes, int], BackupLog] = {}
 
@@ -100,7 +93,7 @@ class BackupFolder:
         return manifest_digest(self.manifest)
 
     def topics(self) -> list[Topic]:
-        """Returns those of the image that were there until the backup was finished."""
+        """Return the image's topics that existed until the backup was finished."""
         return [topic for topic in visible_topics(self.image) if (topic.id, 0) in self._entries]
 
     def log(self, topic: Topic, partition: int) -> BackupLog:
@@ -114,19 +107,37 @@ class BackupFolder:
     def close(self) -> None:
         self._cache.close()
 
-    def _whole(self, file: FileEntry) -> bytes:
-        return self._cache.get(file.path).pread(file.size, 0)
 
-    def _check(self, file: FileEntry) -> None:
-        digest = blake2b(digest_size=DIGEST_BYTES)
-        try:
-            opened = self._files.open(file.path)
-        except FileNotFoundError:
-            raise DataDamaged(f"{self.name}/{file.path} is missing") from None
-        try:
-            for position in range(0, file.size, READ_BYTES):
-                digest.update(opened.pread(min(READ_BYTES, file.size - position), position))
-            if opened.size != file.size or digest.hexdigest() != file.digest:
-                raise DataDamaged(f"{self.name}/{file.path} is not as it was written")
-        finally:
-            opened.close()
+def open_backup(path: Path, tell: Callable[[str], None] = lambda _: None) -> BackupSource:
+    """Open a backup after comparing every file with its checksum. `tell` gets the progress.
+
+    Raises:
+        CannotMove: there is no backup.
+        DataDamaged: a file is missing or differs from what was written.
+    """
+    files = OverlayFiles(path)
+    manifest = read_manifest(files)
+    if manifest is None:
+        raise CannotMove(f"{path} is no backup, or none that was ever finished")
+    entries = list(manifest.files())
+    for number, entry in enumerate(entries, 1):
+        _verify(files, path, entry)
+        tell(f"checked: {number} of {counted(len(entries), 'file')}")
+    data = read_file(files, manifest.image.path)
+    chunks = msgspec.msgpack.decode(data or b"", type=list[bytes])
+    return BackupSource(str(path), files, manifest, decode_snapshot(chunks))
+
+
+def _verify(files: FileSystem, path: Path, entry: FileEntry) -> None:
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    try:
+        opened = files.open(entry.path)
+    except FileNotFoundError:
+        raise DataDamaged(f"{path}/{entry.path} is missing") from None
+    try:
+        for position in range(0, entry.size, READ_BYTES):
+            digest.update(opened.pread(min(READ_BYTES, entry.size - position), position))
+        if opened.size != entry.size or digest.hexdigest() != entry.digest:
+            raise DataDamaged(f"{path}/{entry.path} is not as it was written")
+    finally:
+        opened.close()

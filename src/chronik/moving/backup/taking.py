@@ -15,6 +15,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Topic
 from chronik.moving import failpoints
 from chronik.moving.backup.copying import Copying
+from chronik.moving.backup.folder import BackupSource
 from chronik.moving.backup.manifest import (
     FORMAT,
     LOGS,
@@ -27,6 +28,8 @@ from chronik.moving.backup.manifest import (
 )
 from chronik.moving.backup.moment import Moment
 from chronik.moving.backup.reading import Ends, Reader
+from chronik.moving.plan import plan_of
+from chronik.moving.rehearsal import rehearse
 from chronik.moving.source import CannotMove, visible_topics
 from chronik.moving.target import Key
 
@@ -71,7 +74,8 @@ class Backup:
             raise CannotMove(f"{self.path} is a backup of cluster {self.before.cluster_id}, not of {image.cluster_id}")
 
     def take(self, cluster: Cluster, moment: Moment, now_ms: int, tell: Callable[[str], None]) -> Taken:
-        """Copies all up to the ends of the moment. Raises CannotMove and what the client raises."""
+        """Copies all up to the ends of the moment. Raises CannotMove, also when it could not be restored, and what the
+        client raises."""
         self.refuse_other(moment.image)
         run = 1 if self.before is None else self.before.run + 1
         self._remove_unnamed()
@@ -92,11 +96,20 @@ class Backup:
             image,
             tuple(entry for key, entry in sorted(entries.items()) if not reader.is_gone(key)),
         )
+        self._rehearse(manifest, moment.image)
         failpoints.reached(failpoints.BEFORE_MANIFEST)
         write_manifest(self._files, manifest)
         failpoints.reached(failpoints.AFTER_MANIFEST)
         self._remove_unnamed(manifest)
         return Taken(manifest, len(kept), copying.bytes_copied, gone)
+
+    def _rehearse(self, manifest: Manifest, image: Image) -> None:
+        """Raise CannotMove if a restore would fail: the previous backup stays in place then."""
+        source = BackupSource(str(self.path), self._files, manifest, image)
+        try:
+            rehearse(source, plan_of(source))
+        finally:
+            source.close()
 
     def _kept(self, reader: Reader, ends: Mapping[Key, Ends], compacted: set[bytes]) -> dict[Key, PartitionEntry]:
         """Returns the copies that are certain to be a part of their logs still, and that can be gone on with."""

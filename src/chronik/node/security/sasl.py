@@ -16,6 +16,7 @@ from chronik.security.sasl.jwks import KeySource, reader_of
 from chronik.security.sasl.outcomes import MECHANISMS, OAUTHBEARER
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings
 from chronik.security.sasl.users import KnownUsers
+from chronik.wording import install_hint
 
 ENABLED: Final = "sasl.enabled.mechanisms"
 REAUTHENTICATION: Final = "connections.max.reauth.ms"
@@ -52,7 +53,7 @@ def _validator(services: Services) -> JwtValidator:
     try:
         import joserfc  # noqa: F401 - looked for now, and loaded with the first token
     except ImportError:
-        raise ConfigError(f"{OAUTHBEARER} needs joserfc: pip install chronik[oauth]") from None
+        raise ConfigError(f"{OAUTHBEARER} needs joserfc: {install_hint('oauth')}") from None
     keys = KeySource(
         reader_of(url),
         number("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from chronik.limits import MIB
 from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.wording import counted
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_COULD_NOT_LOOK = 0, 1, 2
 
@@ -92,9 +93,9 @@ class Report:
 
     def _figures(self) -> str:
         rate = self.size_bytes / MIB / self.log_seconds if self.log_seconds > 0 else 0.0
-        counted = ((self.topics, "topic"), (self.partitions, "partition"), (self.replicas, "replica"))
-        looked = f"{', '.join(_counted(*each) for each in counted)} on {_counted(len(self.nodes), 'node')}"
-        amount = f"{self.records:,} records, {self.size_bytes / MIB:,.0f} MiB"
+        counts = ((self.topics, "topic"), (self.partitions, "partition"), (self.replicas, "replica"))
+        looked = f"{', '.join(counted(*each) for each in counts)} on {counted(len(self.nodes), 'node')}"
+        amount = f"{counted(self.records, 'record')}, {self.size_bytes / MIB:,.0f} MiB"
         return f"Read {looked}: {amount} ({rate:,.0f} MiB/s). It took {self.seconds:.1f} s in all."
 
     def _checks(self) -> list[str]:
@@ -103,10 +104,12 @@ class Report:
             ("every batch is as it was written, by its checksum", OF_LOGS),
             ("offsets and leader epochs are in order, and nothing is missing or doubled", OF_ORDER),
             ("replicas are identical up to the high watermark", OF_REPLICAS),
-            (f"committed offsets of {_counted(self.groups, 'group')} are within their partitions", OF_GROUPS),
+            (f"committed offsets of {counted(self.groups, 'group')} are within their partitions", OF_GROUPS),
         ]
         if self.tables:
-            checks.append((f"{self.rows:,} rows of {_counted(self.tables, 'table')} equal their records", OF_TABLES))
+            checks.append(
+                (f"{counted(self.rows, 'row')} of {counted(self.tables, 'table')} equal their records", OF_TABLES)
+            )
         if self.state_index is not None:
             checks.append((f"the metadata is the same on all nodes, at index {self.state_index}", (Kind.STATE,)))
         elif counts[Kind.STATE]:
@@ -114,16 +117,12 @@ class Report:
         lines = []
         for says, kinds in checks:
             wrong = sum(counts[kind] for kind in kinds)
-            lines.append(f"WRONG  {says}: {_counted(wrong, 'finding')}" if wrong else f"ok     {says}")
+            lines.append(f"WRONG  {says}: {counted(wrong, 'finding')}" if wrong else f"ok     {says}")
         return lines
 
     def _verdict(self) -> str:
         if self.findings:
-            return f"{_counted(len(self.findings), 'finding')}."
+            return f"{counted(len(self.findings), 'finding')}."
         if self.unseen:
             return "Nothing wrong was found, but not everything could be looked at."
         return "Everything is as it must be."
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

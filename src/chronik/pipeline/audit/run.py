@@ -35,6 +35,7 @@ from chronik.pipeline.spark.masters import chosen_master
 from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process, on_spark
 from chronik.pipeline.tables.storage import absolute_root
 from chronik.protocol.messages.metadata import MetadataResponsePartition
+from chronik.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,7 +235,7 @@ class _Audit:
         for node in self._folders:
             self._note_behind(node)
         report.unseen += [
-            f"node {node} holds {count} replicas, and its data folder was not given"
+            f"node {node} holds {counted(count, 'replica')}, and its data folder was not given"
             for node, count in sorted(unseen.items())
         ]
 
@@ -249,7 +250,7 @@ class _Audit:
         if behind:
             _, end, partition = max(behind, key=lambda each: each[0])
             self.report.notes.append(
-                f"node {node} is behind in {len(behind)} partitions, and was compared up to where it is: "
+                f"node {node} is behind in {counted(len(behind), 'partition')}, and was compared up to where it is: "
                 f"in {partition.source} up to {end} of {partition.end}"
             )
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
+from chronik.wording import counted
 
 
 def told(report: TopicReport) -> str | None:
@@ -19,10 +20,10 @@ def told(report: TopicReport) -> str | None:
     if not report.round_rows:
         return None
     line = (
-        f"{report.topic}: {report.round_rows:,} records in {report.round_seconds:.1f} s"
+        f"{report.topic}: {counted(report.round_rows, 'record')} in {report.round_seconds:.1f} s"
         f" ({report.rows_per_second:,.0f}/s), {report.lag:,} to go"
     )
-    return line + (f", {report.round_dead_letters:,} dead letters" if report.round_dead_letters else "")
+    return line + (f", {counted(report.round_dead_letters, 'dead letter')}" if report.round_dead_letters else "")
 
 
 class ConsoleReporter(Reporter):

@@ -24,6 +24,7 @@ from chronik.errors import ChronikError
 from chronik.pipeline.spark.java import JavaMissing, find_java
 from chronik.pipeline.spark.masters import LOCAL_MASTER, chosen_master, is_connect, is_local
 from chronik.protocol.errors import KafkaError
+from chronik.wording import counted, install_hint
 
 PYSPARK_MIN, PYSPARK_BELOW = (4, 2), (4, 4)
 PANDAS_BELOW = (3,)
@@ -36,7 +37,7 @@ PYTHON_SECONDS_MAX = 20.0
 Version = tuple[int, ...]
 InstalledVersion = Callable[[str], str | None]
 
-INSTALL = "pip install 'chronik[spark]'"
+INSTALL = install_hint("spark")
 
 
 class State(StrEnum):
@@ -171,7 +172,7 @@ def check_broker(bootstrap: Bootstrap) -> Finding:
             brokers = len(cluster.metadata([]).brokers)
     except (ClientError, KafkaError, OSError) as error:
         return Finding("broker", State.WRONG, str(error), "start one (chronik start), or give its --bootstrap-server")
-    return Finding("broker", State.GOOD, f"{brokers} broker{'s' if brokers != 1 else ''} behind {bootstrap}")
+    return Finding("broker", State.GOOD, f"{counted(brokers, 'broker')} behind {bootstrap}")
 
 
 def check_table_root(root: str) -> Finding:

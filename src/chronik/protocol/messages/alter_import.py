@@ -15,6 +15,8 @@ class ImportAction(IntEnum):
     TOPICS = 1
     FINISH = 2
     GIVE_UP = 3
+    GROUPS = 4
+    """Brings some of the groups and their committed offsets. Needs `chronik.version` 5."""
 
 
 class ImportConfig(Struct):

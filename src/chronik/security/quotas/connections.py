@@ -14,6 +14,7 @@ from chronik.addresses import normalized
 from chronik.security.quotas.buckets import Bucket, Buckets
 from chronik.security.quotas.entities import INT_MAX
 from chronik.security.quotas.policy import Policy
+from chronik.wording import counted
 
 BURST_SECONDS: Final = 10.0
 """What may come at once: Kafka measures these rates over `quota.window.num` - 1 windows of a second. Clients open their
@@ -66,7 +67,7 @@ class ConnectionLimits:
     def _verdict(self, address: str, now: float) -> Verdict:
         count, most = self._counts.get(address, 0), self._most(address)
         if count >= most:
-            return Verdict(f"{address} has {count} connections ({PER_ADDRESS})")
+            return Verdict(f"{address} has {counted(count, 'connection')} ({PER_ADDRESS})")
         overall = self._configs.broker_int(CREATION_RATE)
         wait_seconds = 0.0
         if overall < INT_MAX:

@@ -13,11 +13,12 @@ from typing import Any, Final
 from chronik.cli.doctor.gathering.certificates import NotACertificate, certificates_in
 from chronik.cli.doctor.local_facts import ConfigFacts, ListenerFacts
 from chronik.cli.watching.facts import CertificateFacts
-from chronik.config import SECRET_WORDS, NodeConfig, load_config
+from chronik.config import CONFIG_KEYS, SECRET_WORDS, NodeConfig, load_config
 from chronik.configs.checking import check_static
 from chronik.configs.known import broker_key
 from chronik.errors import ConfigError
 from chronik.listeners import ListenerConfig
+from chronik.wording import suggestion
 
 OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
 STORES: Final = ("http_keystore", "http_truststore", "peer_keystore", "peer_truststore")
@@ -56,10 +57,9 @@ def _raw(path: Path) -> dict[str, Any]:
 
 def _problems(raw: Mapping[str, Any]) -> Iterator[str]:
     """A start tells the first; here all are told."""
-    known = set(NodeConfig.__struct_fields__)
     for key in raw:
-        if key not in known:
-            yield f"unknown key {key!r}"
+        if key not in CONFIG_KEYS:
+            yield f"unknown key {key!r}{suggestion(key, CONFIG_KEYS)}"
     broker = raw.get("broker")
     for name, value in (broker if isinstance(broker, dict) else {}).items():
         try:

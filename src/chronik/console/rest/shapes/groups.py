@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from chronik.console.rest.shapes.common import DryRun, Index, Name
+from chronik.console.rest.shapes.common import Body, DryRun, Index, Name
 
 
 class Group(msgspec.Struct):
@@ -53,7 +53,7 @@ class GroupDetails(Group, kw_only=True):
     partitions: list[GroupPartition]
 
 
-class GroupPartitionName(msgspec.Struct):
+class GroupPartitionName(Body):
     topic: Name
     partition: Index
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from chronik.console.rest.shapes.common import DryRun, Index, Name
+from chronik.console.rest.shapes.common import Body, DryRun, Index, Name
 
 
 class TransactionPartition(msgspec.Struct):
@@ -42,7 +42,7 @@ class Transactions(msgspec.Struct):
     """Partitions of open transactions whose last stable offset is before their end."""
 
 
-class PartitionMove(msgspec.Struct):
+class PartitionMove(Body):
     topic: Name
     partition: Index
     replicas: Annotated[list[Index], msgspec.Meta(max_length=100)] | None = None

@@ -22,6 +22,7 @@ from chronik.pipeline.reading.segment_files import SegmentFile, segments_of
 from chronik.protocol.batch import BatchHeader, verify_crc
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import decode_batch
+from chronik.wording import counted
 
 LISTINGS_MAX: Final = 20
 """A file may go away between listing and opening it, when retention or compaction takes it; not so often in a row."""
@@ -276,7 +277,7 @@ class Walk:
         absent = [each for each in range(header.base_offset, header.next_offset) if each not in present]
         first = absent[0] if absent else header.base_offset
         says = (
-            f"the batch with offsets {_span(header)} holds {header.record_count} records: "
+            f"the batch with offsets {_span(header)} holds {counted(header.record_count, 'record')}: "
             f"{_listed(absent)} {'is' if len(absent) == 1 else 'are'} missing"
         )
         return self.place.finding(

@@ -34,6 +34,7 @@ from chronik.pipeline.tables.layout import (
     timestamps_ms_of,
     value_crcs,
 )
+from chronik.wording import counted
 
 FINDINGS_MAX: Final = 20
 """Findings of one stretch and kind."""
@@ -228,7 +229,7 @@ class _Comparison:
         for offset, count in list(zip(doubled.tolist(), counts.tolist(), strict=True)):
             if count > 1:
                 files = self._files_with(self._slice.table, offset)
-                says = f"{count} rows for the record at offset {offset}"
+                says = f"{counted(count, 'row')} for the record at offset {offset}"
                 yield self._finding(Kind.DUPLICATE_ROW, offset, says, ", ".join(files))
 
     def _foreign(self, offsets: Ints, says: str) -> Iterator[Finding]:

@@ -42,6 +42,7 @@ from chronik.pipeline.tables.topic_table import (
     TableSpec,
 )
 from chronik.pipeline.tables.values.growth import Evolved, plan_columns
+from chronik.wording import counted
 
 CHECKPOINT_COMMITS = "20"
 """Every commit begins with a fresh look at the table, which reads the log from its last checkpoint on: with delta-rs's
@@ -240,7 +241,7 @@ class DeltaTopicTable:
         """Raises FilesGone."""
         lost = lost_files(self.storage, files)
         if lost:
-            told = f"{len(lost)} of {len(files)} files to commit are gone, or older than {COMMIT_HOURS_MAX} h"
+            told = f"{len(lost)} of {counted(len(files), 'file')} to commit gone, or older than {COMMIT_HOURS_MAX} h"
             raise FilesGone(f"{self.uri}: {told}, {lost[0]} among them")
         table.create_write_transaction(
             [_add_action(file) for file in files],

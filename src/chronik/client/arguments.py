@@ -1,0 +1,46 @@
+"""Command-line arguments that say which brokers to connect to, and how."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from chronik.client.access.settings import OPEN, Access, ClientSecurity, parse_security, read_settings
+from chronik.client.cluster import DEFAULT_BOOTSTRAP
+
+BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
+CLIENT_CONFIG_VARIABLE = "CHRONIK_CLIENT_CONFIG"
+
+
+def add_bootstrap_argument(parser: argparse.ArgumentParser, help: str = "a broker to ask") -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
+        help=f"{help}; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
+    )
+    add_client_config_argument(parser)
+
+
+def add_client_config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--client-config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get(CLIENT_CONFIG_VARIABLE) or None,
+        help="a file of Kafka's client settings, such as security.protocol, where brokers want TLS or a login; also "
+        + CLIENT_CONFIG_VARIABLE,
+    )
+
+
+def bootstrap_of(arguments: argparse.Namespace) -> Access:
+    """Return the addresses of the brokers and the security settings. Raises ClientError."""
+    return Access(arguments.bootstrap_server, security_of(arguments))
+
+
+def security_of(arguments: argparse.Namespace) -> ClientSecurity:
+    """Return the settings of the client config file, or those of an open broker without one. Raises ClientError."""
+    path = arguments.client_config
+    return OPEN if path is None else parse_security(read_settings(Path(path))).with_whole_paths()

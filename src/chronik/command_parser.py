@@ -1,0 +1,33 @@
+"""A parser of command-line arguments whose errors suggest what was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from chronik.wording import suggestion
+
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*)' \(choose from (?P<choices>.*)\)", re.DOTALL)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argparse parser whose errors name the closest option or action. Its subparsers are of the same class."""
+
+    def parse_known_args(  # type: ignore[override] # typeshed has overloads by the type of the namespace
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse, and report an unknown option with the usage of the action that was given."""
+        found, extra = super().parse_known_args(args, namespace)
+        unknown = next((word for word in extra if re.match("--?[A-Za-z]", word)), None)
+        if unknown is not None:
+            name = unknown.partition("=")[0]
+            self.error(f"unrecognized arguments: {' '.join(extra)}{suggestion(name, self._option_string_actions)}")
+        return found, extra
+
+    def error(self, message: str) -> NoReturn:
+        if choice := _INVALID_CHOICE.search(message):
+            choices = (each.strip("'") for each in choice["choices"].split(", "))  # quoted before Python 3.12 only
+            message += suggestion(choice["given"], choices)
+        super().error(message)

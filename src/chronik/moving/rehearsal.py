@@ -1,0 +1,135 @@
+"""A restore without a cluster: the requests of an import, handled as a broker handles them, on an image in memory.
+
+It proves that a cluster of this version would accept all metadata of a source, before anyone depends on it. Records are
+not part of it: their checksums are compared elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from chronik.admin.topic_plans import TopicPlanner
+from chronik.api.alter_import import alter_import
+from chronik.api.import_security import import_security
+from chronik.client.cluster import raise_for
+from chronik.clock import SystemClock
+from chronik.configs.resolver import ConfigResolver
+from chronik.ids import new_id
+from chronik.limits import PLAIN_REQUEST_BYTES_MAX
+from chronik.metadata import levels
+from chronik.metadata.apply import apply
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
+from chronik.metadata.commands.envelope import COMMAND_BYTES_MAX, Command, Envelope, decode_command, encode_command
+from chronik.metadata.image import Image
+from chronik.metadata.records import Result
+from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, Subscriber
+from chronik.moving.comparing import differences
+from chronik.moving.plan import Plan
+from chronik.moving.requests import begin_request, finish_request, group_requests, topic_requests
+from chronik.moving.security import missing, requests_of
+from chronik.moving.source import CannotMove, Source
+from chronik.protocol.codec import encode_request
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.headers import RequestHeader
+from chronik.protocol.messages.alter_import import AlterImportRequest
+from chronik.protocol.schema import Request
+from chronik.protocol.wire import UnencodableMessage
+
+_NODE_ID: Final = 1
+_DIFFERENCES_SHOWN: Final = 5
+
+
+def rehearse(source: Source, plan: Plan) -> None:
+    """Raise CannotMove if an empty cluster of this version would reject the source's metadata."""
+    asyncio.run(_rehearse(source, plan))
+
+
+async def _rehearse(source: Source, plan: Plan) -> None:
+    store, clock = _MemoryStore(), SystemClock()
+    configs = ConfigResolver(store, _NODE_ID, {})
+    planner = TopicPlanner(store, configs, clock, new_id, lambda count: 0)
+
+    async def alter(request: AlterImportRequest) -> None:
+        _refuse_oversized(request)
+        response = await alter_import(store, planner, configs, clock, request)
+        raise_for(response.error_code, "not imported", response.error_message)
+
+    try:
+        await store.create_cluster()
+        await alter(begin_request(source, plan))
+        for request in topic_requests(source, plan, lambda topic: 1):
+            await alter(request)
+        for secured in requests_of(plan.security, source.id):
+            _refuse_oversized(secured)
+            answer = await import_security(store, secured)
+            raise_for(answer.error_code, "not imported", answer.error_message)
+        for request in group_requests(source, plan.groups):
+            await alter(request)
+        await alter(finish_request(source))
+    except KafkaError as error:
+        raise CannotMove(f"{source.name} cannot be restored: {error.message}") from error
+    found = differences(store.image, plan.topics, plan.groups) + missing(plan.security, store.image)
+    if found:
+        raise CannotMove(f"{source.name} cannot be restored: {'; '.join(found[:_DIFFERENCES_SHOWN])}")
+
+
+def _refuse_oversized(request: Request) -> None:
+    """Raise KafkaError for a request that a broker would not read."""
+    try:
+        size = len(encode_request(RequestHeader(request.__schema__.api_key, 0, 1, None), request))
+    except UnencodableMessage as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if size > PLAIN_REQUEST_BYTES_MAX:
+        message = f"a request of {size:,} bytes, where a broker accepts {PLAIN_REQUEST_BYTES_MAX:,}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+class _MemoryStore:
+    """A metadata store that keeps its image in memory, and no log."""
+
+    def __init__(self) -> None:
+        self.image: Final = Image()
+        self._incarnation = new_id()
+        self._sequence = 0
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    async def create_cluster(self) -> None:
+        """Create an empty cluster of one broker, at this version's level."""
+        await self.propose(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
+        await self.propose(CreateCluster("rehearsal", 0))
+        supported = (levels.LOWEST, levels.HIGHEST)
+        await self.propose(RegisterBroker(_NODE_ID, "localhost", 9092, None, new_id(), new_id(), levels=supported))
+
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        levels.refuse_above(command, levels.level_of(self.image.features))
+        self._sequence += 1
+        data = encode_command(Envelope(_NODE_ID, self._incarnation, self._sequence, self._sequence - 1, command))
+        if len(data) > COMMAND_BYTES_MAX:
+            message = f"{type(command).__name__} is larger than {COMMAND_BYTES_MAX} bytes"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        result, _ = apply(self.image, decode_command(data), self.image.applied_index + 1)
+        if result.code is not ErrorCode.NONE:
+            raise KafkaError(result.code, result.message)
+        return result
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Do nothing: no part of an import follows the image."""
+
+    async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
+        """Return immediately: the image has every command."""
+
+    def is_durable(self, index: int) -> bool:
+        return True
+
+    async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        """Return immediately: nothing is written."""
+
+    async def start(self) -> None:
+        """Do nothing: there are no files."""
+
+    async def close(self) -> None:
+        """Do nothing: there are no files."""

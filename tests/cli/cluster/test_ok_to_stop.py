@@ -1,0 +1,112 @@
+"""`chronik cluster ok-to-stop`: what it makes of errors, and of topics that are deleted while it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from chronik.cli.cluster.ok_to_stop import EXIT_NOT_SAFE, EXIT_UNKNOWN, wait_until_safe
+from chronik.client.admin import NewTopic, create_topics, delete_topics, list_topics_with_configs
+from chronik.client.cluster import Cluster as Client
+from chronik.client.cluster_views import view_partitions
+from chronik.client.errors import BrokerUnreachable, LoginRefused
+from chronik.planning.stopping import Reason
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.testing import Broker
+from chronik.testing.ports import ReservedPorts
+from tests.cli.running import chronik
+
+NO = (Reason("partitions", "a partition would have no leader", ()),)
+WAIT_S = 30.0
+
+
+def answers(*each: tuple[Reason, ...] | Exception) -> Callable[[], tuple[Reason, ...]]:
+    left = iter(each)
+
+    def ask() -> tuple[Reason, ...]:
+        answer = next(left)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        KafkaError(ErrorCode.NOT_CONTROLLER),
+        BrokerUnreachable("no broker at …"),
+    ],
+    ids=str,
+)
+def test_wait_continues_after_an_error_that_may_pass(error: Exception) -> None:
+    told: list[str] = []
+    assert wait_until_safe(answers(error, NO, error, ()), WAIT_S, told.append) == ()
+    assert [str(error) in line for line in told] == [True, False, True]
+
+
+def test_wait_ends_with_the_reasons_or_the_error_of_its_last_attempt() -> None:
+    assert wait_until_safe(answers(NO), 0.0, print) == NO
+    with pytest.raises(BrokerUnreachable):
+        wait_until_safe(answers(BrokerUnreachable("no broker at …")), 0.0, print)
+
+
+@pytest.mark.parametrize("error", [LoginRefused("…"), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)], ids=str)
+def test_wait_ends_immediately_at_an_error_that_does_not_pass(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        wait_until_safe(answers(error), WAIT_S, print)
+
+
+@contextmanager
+def topics_coming_and_going(bootstrap: str) -> Iterator[None]:
+    """Creates and deletes topics all the time, in the background."""
+    stopping = threading.Event()
+    rounds: list[list[str]] = []
+
+    def churn() -> None:
+        with Client(bootstrap) as client:
+            while not stopping.is_set():
+                names = [f"passing-{len(rounds)}-{each}" for each in range(5)]
+                create_topics(client, [NewTopic(name, 1) for name in names])
+                delete_topics(client, names)
+                rounds.append(names)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+        assert rounds
+
+
+def test_topics_that_are_deleted_meanwhile_are_left_out(chronik_broker: Broker) -> None:
+    with chronik_broker.cluster() as cluster, topics_coming_and_going(chronik_broker.bootstrap):
+        for _ in range(100):
+            topics, configs = list_topics_with_configs(cluster, ["min.insync.replicas"])
+            assert {topic.name for topic in topics} == configs.keys()
+            view_partitions(cluster)
+
+
+@pytest.mark.slow
+def test_ok_to_stop_answers_no_while_topics_are_deleted(chronik_broker: Broker) -> None:
+    with topics_coming_and_going(chronik_broker.bootstrap):
+        done = chronik("cluster", "ok-to-stop", "1", "--wait", "2", bootstrap=chronik_broker.bootstrap)
+    assert (done.code, done.err) == (EXIT_NOT_SAFE, "")
+    assert done.out.startswith("no: ")
+
+
+@pytest.mark.slow
+def test_ok_to_stop_exits_with_2_when_there_is_no_answer() -> None:
+    reserved = ReservedPorts(1)
+    done = chronik("cluster", "ok-to-stop", "1", bootstrap=f"127.0.0.1:{reserved.ports[0]}")
+    reserved.release()
+    assert (done.code, done.out) == (EXIT_UNKNOWN, "")
+    assert done.err.startswith("chronik: no broker at ")
