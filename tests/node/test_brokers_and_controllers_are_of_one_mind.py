@@ -47,7 +47,7 @@ class World:
             wait_applied=self._applied,
             status=SimpleNamespace(term=1),
         )
-        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16))
+        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16), position=lambda index: "")
         self.registration = Registration(
             cast(RaftStore, store),
             cast(RaftDriver, driver),

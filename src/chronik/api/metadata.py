@@ -192,8 +192,9 @@ def _answer(
             break  # otherwise topics may name leaders that are not among the brokers
     response = _response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
-    told = "Metadata v%d for %s: %d brokers, %d topics"
-    logger.debug(told, context.version, context.client_id, len(response.brokers), len(response.topics))
+    told = "Metadata v%d for %s: brokers=%d registered=%d topics=%d"
+    known = len(services.image.brokers)
+    logger.debug(told, context.version, context.client_id, len(response.brokers), known, len(response.topics))
     return response
 
 

@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -44,7 +44,7 @@ from chronik.node.alone import Alone
 from chronik.node.data_folder import DataFolder
 from chronik.node.descriptors import Descriptors
 from chronik.node.http.port import HttpPort
-from chronik.node.identity import Mode
+from chronik.node.identity import METADATA_FOLDERS, Mode
 from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
 from chronik.node.security.securing import http_tls, listener_securing
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
+
+STORES: Final = {Mode.STANDALONE: "write-ahead-log(%s)", Mode.CLUSTER: "raft(%s)"}
+"""The metadata store of each mode, with its folder below `data_dir`."""
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -140,6 +143,9 @@ class Node:
         folder = DataFolder(self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity)
         self._undo.append(_later(folder.close))
         folder.open()
+        store = STORES[mode] % METADATA_FOLDERS[mode]
+        starting = "node %d starting: mode=%s metadata_store=%s data_dir=%s"
+        logger.info(starting, self._config.node_id, mode.value, store, self._config.data_dir)
         parts = self._parts(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions

@@ -149,14 +149,8 @@ class Registration:
             self.epoch = result.value
             self._acknowledged_at = asked_at
             self.registered.set()
-            term = self._driver.status.term
-            logger.info(
-                "registered broker %d with epoch %d (term %d, index %d)",
-                self._broker_id,
-                self.epoch,
-                term,
-                result.index,
-            )
+            position = self._store.position(result.index)
+            logger.info("registered broker %d: epoch=%d %s", self._broker_id, self.epoch, position)
             return
 
     def _command_now(self) -> RegisterBroker:

@@ -141,7 +141,9 @@ class LocalStore:
         if not self._image.cluster_id:
             if levels.level_of(self._image.features) < levels.HIGHEST:
                 await self.propose(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
-            await self.propose(CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms()))
+            created = CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms())
+            result = await self.propose(created)
+            log.info("cluster created: id=%s index=%d", created.cluster_id, result.index)
         self._started = True
         self._publish(difference(Image(), self._image))
 

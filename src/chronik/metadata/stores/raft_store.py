@@ -150,6 +150,11 @@ class RaftStore:
                 raise StoreClosed(str(error)) from error
             await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
 
+    def position(self, index: int) -> str:
+        """Format the log position of a committed entry for a log line: the entry's own term, and its index."""
+        term = self._driver.term_at(index)
+        return f"term={'compacted' if term is None else term} index={index}"
+
     def is_durable(self, index: int) -> bool:
         """Whether it is applied here: nothing is, before it is on the disks of a majority."""
         return index <= self.image.applied_index
