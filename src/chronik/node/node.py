@@ -67,6 +67,13 @@ STORES: Final = {Mode.STANDALONE: "write-ahead-log(%s)", Mode.CLUSTER: "raft(%s)
 """The metadata store of each mode, with its folder below `data_dir`."""
 
 
+STOP_SECONDS: Final = 2.0
+"""How long a node of a cluster takes to transfer leadership and to answer what is under way, together."""
+
+ANSWER_SECONDS_MIN: Final = 0.25
+"""The part of it that is left for answers, however long the transfer took."""
+
+
 class _Parts(msgspec.Struct, frozen=True):
     standing: Standing
     services: Services
@@ -105,6 +112,7 @@ class Node:
         self.http: HttpPort | None = None
         self._told: NodeStatus | None = None
         self._began = self._clock.monotonic()
+        self._stops_at = float("inf")
 
     async def start(self) -> Address:
         """Returns the address of the main Kafka port when requests are answered.
@@ -120,6 +128,7 @@ class Node:
 
     async def stop(self) -> None:
         """Answers what is under way, syncs and closes everything. Does nothing the second time."""
+        self._stops_at = min(self._stops_at, self._clock.monotonic() + STOP_SECONDS)
         while self._undo:
             undo = self._undo.pop()
             try:
@@ -153,7 +162,7 @@ class Node:
         await self._open(parts)
         await self._join(parts)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
-        self._undo.append(parts.listener.stop)
+        self._undo.append(partial(self._stop_listener, parts.listener))
         self._undo.append(parts.services.groups.close)
         self._undo.append(parts.services.transactions.close)
         self._undo.append(_later(parts.services.stop_waiting))
@@ -366,6 +375,12 @@ class Node:
         from chronik.node.http.side import HttpSide
 
         return HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
+
+    async def _stop_listener(self, listener: Listener) -> None:
+        """Answer requests that are under way: in a cluster only for the rest of STOP_SECONDS, since clients retry them
+        on another node, and a node without a quorum cannot answer them at all."""
+        seconds_left = max(self._stops_at - self._clock.monotonic(), ANSWER_SECONDS_MIN)
+        await listener.stop(seconds_left if self._config.peers else None)
 
     # Supervision
 

@@ -81,12 +81,12 @@ class Registration:
         self._answered = (NOBODY, NOT_ANSWERED)
         """Who answered last, and when the question had arrived there."""
 
-    async def leave(self) -> None:
-        """Ends all heartbeats, also those under way: the broker is about to say goodbye, and must not be brought
-        back by what it said before."""
+    async def leave(self, seconds: float = LAST_BEATS_SECONDS) -> None:
+        """Stop sending heartbeats, and wait up to `seconds` for answers to those in flight: one that arrives after
+        the broker's farewell would bring it back online."""
         self._is_leaving = True
-        if self._beats:
-            await asyncio.wait(self._beats, timeout=LAST_BEATS_SECONDS)
+        if self._beats and seconds:
+            await asyncio.wait(self._beats, timeout=seconds)
         self._end_beats()
 
     @property
