@@ -12,13 +12,14 @@ import pytest
 
 from chronik.api.metadata import LEFT_ALONE_SECONDS
 from chronik.api.routing.router import Router
-from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.admission import CONFIRM_SECONDS, IMAGE_LOOK_SECONDS
 from chronik.api.shared.context import Services
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.clock import ManualClock
 from chronik.exchange import Disconnect, Outbox, Peer, Pending
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import DeleteTopic
+from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS, Api, Asked
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
@@ -102,7 +103,7 @@ class Node:
             coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
             configs=SimpleNamespace(broker_flag=lambda _: False),
         )
-        self.services = cast(Services, parts)
+        self.services: Any = cast(Services, parts)
 
     def _replica(self, topic: str, index: int) -> Any:
         if not self.leads:
@@ -119,18 +120,20 @@ class Node:
     def ask(
         self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
     ) -> ResponseT:
-        async def scenario() -> ResponseT:
-            key = APIS_BY_NAME[name].key
-            router = Router(self.services, on_fatal=lambda _: None)
-            frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
-            answer = router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1))
-            frames = await answer.response if isinstance(answer, Pending) else answer
-            assert frames is not None
-            _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
-            assert isinstance(response, kind)
-            return response
+        return asyncio.run(self.answer(name, version, request, kind, peer))
 
-        return asyncio.run(scenario())
+    async def answer(
+        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
+    ) -> ResponseT:
+        key = APIS_BY_NAME[name].key
+        router = Router(self.services, on_fatal=lambda _: None)
+        frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
+        answer = router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1))
+        frames = await answer.response if isinstance(answer, Pending) else answer
+        assert frames is not None
+        _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
+        assert isinstance(response, kind)
+        return response
 
     def metadata(self, *names: str, version: int = 12, peer: Peer | None = None) -> MetadataResponse:
         """Of all topics, without names."""
@@ -211,6 +214,29 @@ def test_metadata_of_a_node_that_may_be_behind_names_partitions_and_no_leaders(v
     assert [(each.name, each.error_code, partitions_of(each)) for each in everything.topics] == [
         ("orders", ErrorCode.NONE, without_leaders)
     ]
+
+
+def test_metadata_waits_for_the_first_broker_of_the_image() -> None:
+    node = Node(Barrier())
+    image, node.services.store.image = node.services.image, Image()
+    node.services.image = node.services.store.image
+
+    async def scenario() -> MetadataResponse:
+        def learn() -> None:
+            node.services.image = node.services.store.image = image
+
+        asyncio.get_running_loop().call_later(2 * IMAGE_LOOK_SECONDS, learn)
+        return await node.answer("Metadata", 12, MetadataRequest(topics=None), MetadataResponse)
+
+    assert [broker.node_id for broker in asyncio.run(scenario()).brokers] == [1, 2, 3]
+
+
+def test_metadata_disconnects_clients_while_the_image_has_no_brokers() -> None:
+    node = Node(unconfirmed())
+    node.services.image = node.services.store.image = Image()
+    with pytest.raises(Disconnect):
+        node.metadata()
+    assert node.barrier.passed == 0
 
 
 def partitions_of(topic: MetadataResponseTopic) -> list[tuple[int, int, int]]:

@@ -16,7 +16,14 @@ from chronik.api.routing.handlers import HANDLERS, Answer, Outcome
 from chronik.api.routing.held_answers import HeldAnswers
 from chronik.api.routing.metering import ApiMeter, error_names, errors_in
 from chronik.api.routing.throttling import limited
-from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
+from chronik.api.shared.admission import (
+    CONFIRM_SECONDS,
+    CONFIRMED_READS,
+    FENCED,
+    OF_THE_IMAGE,
+    UNCONFIRMED,
+    wait_for_brokers,
+)
 from chronik.api.shared.context import Context, Pipelined, Prompt, Services
 from chronik.api.shared.long_answers import Long
 from chronik.clock import SystemClock
@@ -192,6 +199,8 @@ class Router:
 
     async def _when_confirmed(self, header: RequestHeader, request: Request, context: Context) -> Answer:
         services = self._services
+        if header.api_key in OF_THE_IMAGE:
+            await wait_for_brokers(services)
         try:
             await services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError as error:
