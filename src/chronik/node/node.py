@@ -29,7 +29,7 @@ from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.tenure import Coordinators
-from chronik.errors import reason_of
+from chronik.errors import reason_of, unexpected
 from chronik.exchange import Dispatch
 from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
@@ -404,7 +404,7 @@ class Node:
         """Stops the node, which cannot go on: what it holds in memory may no longer be what is on disk."""
         if self._failure is None:
             self._failure = reason_of(error)
-            logger.critical("the node stops: %s", self._failure, exc_info=error)
+            logger.critical("the node stops: %s", self._failure, exc_info=unexpected(error))
             if self._stopped is not None:
                 self._stopped.set()
 

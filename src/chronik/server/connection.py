@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final, Protocol, cast
 
+from chronik.errors import reason_of, unexpected
 from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Pending, Response
 from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
@@ -199,7 +200,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error))
                 return
             except Exception as error:  # a bug; it must not leave a client waiting forever
-                logger.exception("a request of connection %d failed", self._number)
+                told = "request of connection %d failed: %s; the connection is closed"
+                logger.error(told, self._number, reason_of(error), exc_info=unexpected(error))
                 self.close(f"its request failed: {error!r}")
                 return
             if isinstance(outcome, Pending):

@@ -27,7 +27,7 @@ from chronik.api.shared.admission import (
 from chronik.api.shared.context import Context, Pipelined, Prompt, Services
 from chronik.api.shared.long_answers import Long
 from chronik.clock import SystemClock
-from chronik.errors import StorageFailed
+from chronik.errors import StorageFailed, reason_of, unexpected
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
 from chronik.limits import (
@@ -346,7 +346,7 @@ class Router:
             code = error.code
         else:
             self.meters[header.api_key].failures += 1
-            logger.error("%s v%d of %s failed", *told, exc_info=error)
+            logger.error("%s v%d of %s failed: %s", *told, reason_of(error), exc_info=unexpected(error))
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         return HANDLERS[header.api_key].failure(request, code)
 

@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from chronik.clock import Clock, SystemClock
-from chronik.errors import StorageFailed, invariant
+from chronik.errors import StorageFailed, invariant, unexpected
 from chronik.files import FileSystem
 from chronik.ids import format_id, new_id
 from chronik.limits import MIB
@@ -78,7 +78,7 @@ def one_thread() -> Executor:
 
 
 def report_fatal(error: BaseException) -> None:
-    log.critical("the metadata store has stopped: %s", error, exc_info=error)
+    log.critical("metadata store stopped: %s", error, exc_info=unexpected(error))
 
 
 class LocalStore:
