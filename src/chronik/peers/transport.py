@@ -223,7 +223,7 @@ class PeerTransport:
         connection = PeerConnection(self, AcceptorHandshake(self._identity))
         pushed_out = self._strangers.add(connection)
         if pushed_out is not None:
-            pushed_out.close("it showed no secret, and others wait", logging.WARNING)
+            pushed_out.close("too many unauthenticated connections", logging.WARNING)
         return connection if self._tls is None else self._tls.accept(connection)
 
     def connection_opened(self, connection: PeerConnection) -> None:
