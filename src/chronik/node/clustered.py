@@ -111,6 +111,8 @@ class Clustered:
         self._elections.note(status)
         self.store.leader_changed()
         self._controller.status_changed(status)
+        if self._registration is not None:
+            self._registration.controller_reached(status.leader)
 
     @property
     def broker_epoch(self) -> int:
@@ -210,6 +212,7 @@ class Clustered:
         self._registration = Registration(
             self.store, self.driver, self._controller, self._clock, command, self._session_seconds
         )
+        self._transport.when_connected.append(self._registration.controller_reached)
         if self._replicas is not None:
             self._registration.when_fenced.append(self._replicas.end_waits)
 

@@ -65,6 +65,8 @@ class PeerTransport:
         self._strangers = Strangers(address.host for address in peers.values())
         self._accepted: dict[int, PeerConnection] = {}
         self._all_closed = asyncio.Event()
+        self.when_connected: list[Callable[[int], None]] = []
+        """Called with a peer's id when this node is connected to it, and calls to it can be made."""
         self.calls: Final = PeerCalls(self._send_request)
 
     # ---------------------------------------------------------------------------------------------------------- life
@@ -208,6 +210,8 @@ class PeerTransport:
 
     def link_opened(self, peer: int) -> None:
         self._tell_reached(peer)
+        for tell in self.when_connected:
+            tell(peer)
 
     def link_lost(self, peer: int) -> None:
         self.calls.lost(peer)
