@@ -261,7 +261,8 @@ class HangingLink(peer_link.PeerLink):
 
     async def _dial_once(self) -> PeerConnection:
         self.dials += 1
-        return await asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[PeerConnection] = asyncio.get_running_loop().create_future()
+        return await answer
 
 
 def test_link_dials_immediately_when_the_peer_has_dialled_while_other_dials_hang(
