@@ -43,6 +43,21 @@ def reason_of(error: BaseException) -> BaseException:
     return next((leaf for leaf in leaves if isinstance(leaf, StorageFailed)), leaves[0])
 
 
+def unexpected(error: BaseException) -> BaseException | None:
+    """Return the error if a traceback helps to explain it, to be passed to a log call as `exc_info`.
+
+    Failures of the operating system (a full disk, no descriptors) and errors that Chronik raises on purpose are
+    expected: their message says everything. Every other error is a bug, whose traceback is needed.
+    """
+    return None if all(map(_is_expected, _leaves(error))) else error
+
+
+def _is_expected(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno is not None  # asyncio's TimeoutError has none
+    return isinstance(error, ChronikError) and not isinstance(error, InvariantBroken)
+
+
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:

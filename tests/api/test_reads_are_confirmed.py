@@ -12,13 +12,14 @@ import pytest
 
 from chronik.api.metadata import LEFT_ALONE_SECONDS
 from chronik.api.routing.router import Router
-from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.admission import CONFIRM_SECONDS, IMAGE_LOOK_SECONDS
 from chronik.api.shared.context import Services
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.clock import ManualClock
 from chronik.exchange import Disconnect, Outbox, Peer
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import DeleteTopic
+from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS, Api, Asked
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
@@ -36,7 +37,12 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from chronik.protocol.schema import Request, Response
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import NotLeader, ReadTimedOut
@@ -99,7 +105,7 @@ class Node:
             coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
             configs=SimpleNamespace(broker_flag=lambda _: False),
         )
-        self.services = cast(Services, parts)
+        self.services: Any = cast(Services, parts)
 
     def _replica(self, topic: str, index: int) -> Any:
         if not self.leads:
@@ -116,17 +122,19 @@ class Node:
     def ask(
         self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
     ) -> ResponseT:
-        async def scenario() -> ResponseT:
-            key = APIS_BY_NAME[name].key
-            router = Router(self.services, on_fatal=lambda _: None)
-            frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
-            frames = await router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1)).wait()
-            assert frames is not None
-            _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
-            assert isinstance(response, kind)
-            return response
+        return asyncio.run(self.answer(name, version, request, kind, peer))
 
-        return asyncio.run(scenario())
+    async def answer(
+        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
+    ) -> ResponseT:
+        key = APIS_BY_NAME[name].key
+        router = Router(self.services, on_fatal=lambda _: None)
+        frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
+        frames = await router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1)).wait()
+        assert frames is not None
+        _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
+        assert isinstance(response, kind)
+        return response
 
     def metadata(self, *names: str, version: int = 12, peer: Peer | None = None) -> MetadataResponse:
         """Of all topics, without names."""
@@ -194,18 +202,55 @@ def test_metadata_shows_no_topic_that_was_deleted_before_it_was_asked_for() -> N
 
 
 @pytest.mark.parametrize("version", [0, 1, 9, 12])
-def test_a_node_that_may_be_behind_says_of_no_topic_that_it_is_there_or_is_not(version: int) -> None:
+def test_metadata_of_a_node_that_may_be_behind_names_partitions_and_no_leaders(version: int) -> None:
     node = Node(unconfirmed())
     asked = node.metadata("orders", "unknown", version=version)
-    assert [(each.name, each.error_code, each.partitions) for each in asked.topics] == [
-        ("orders", ErrorCode.LEADER_NOT_AVAILABLE, []),
+    without_leaders = [(index, -1, ErrorCode.LEADER_NOT_AVAILABLE) for index in range(3)]
+    assert [(each.name, each.error_code, partitions_of(each)) for each in asked.topics] == [
+        ("orders", ErrorCode.NONE, without_leaders),
         ("unknown", ErrorCode.LEADER_NOT_AVAILABLE, []),
     ]
     assert [broker.node_id for broker in asked.brokers] == [1, 2, 3], "for clients to ask another"
     everything = Node(unconfirmed()).metadata(version=version)
-    assert [(each.name, each.error_code, each.partitions) for each in everything.topics] == [
-        ("orders", ErrorCode.LEADER_NOT_AVAILABLE, [])
+    assert [(each.name, each.error_code, partitions_of(each)) for each in everything.topics] == [
+        ("orders", ErrorCode.NONE, without_leaders)
     ]
+
+
+def test_metadata_waits_for_the_first_broker_of_the_image() -> None:
+    node = Node(Barrier())
+    image, node.services.store.image = node.services.image, Image()
+    node.services.image = node.services.store.image
+
+    async def scenario() -> MetadataResponse:
+        def learn() -> None:
+            node.services.image = node.services.store.image = image
+
+        asyncio.get_running_loop().call_later(2 * IMAGE_LOOK_SECONDS, learn)
+        return await node.answer("Metadata", 12, MetadataRequest(topics=None), MetadataResponse)
+
+    assert [broker.node_id for broker in asyncio.run(scenario()).brokers] == [1, 2, 3]
+
+
+def test_metadata_disconnects_clients_while_the_image_has_no_brokers() -> None:
+    node = Node(unconfirmed())
+    node.services.image = node.services.store.image = Image()
+    with pytest.raises(Disconnect):
+        node.metadata()
+    assert node.barrier.passed == 0
+
+
+def partitions_of(topic: MetadataResponseTopic) -> list[tuple[int, int, int]]:
+    return [(each.partition_index, each.leader_id, each.error_code) for each in topic.partitions]
+
+
+def test_client_of_a_fenced_node_is_disconnected_when_it_asks_for_a_topic_not_in_the_image() -> None:
+    """The topic may be new: librdkafka would drop it from a subscription, whatever the error is."""
+    node, peer = Node(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.NONE
+    node.is_fenced, node.barrier.failure = True, KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    with pytest.raises(Disconnect):
+        node.metadata("new", peer=peer)
 
 
 def test_a_node_that_may_be_behind_names_offline_brokers_when_it_knows_no_others() -> None:
@@ -254,7 +299,7 @@ def test_a_client_that_asks_a_fenced_node_again_is_sent_away() -> None:
     """librdkafka asks nobody else as long as its only connection works."""
     node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
     node.clock.advance(60.0)
-    assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NOBODY
     with pytest.raises(Disconnect):
         node.metadata("orders", peer=peer)
 
@@ -263,9 +308,9 @@ def test_a_client_of_a_node_that_is_fenced_meanwhile_is_sent_away_however_young_
     node, peer = Node(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
     for _ in range(2):  # also when that happens a second time
         node.is_fenced, node.barrier.failure = False, None
-        assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.NONE
+        assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == 2
         node.is_fenced, node.barrier.failure = True, KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NOBODY
         with pytest.raises(Disconnect):
             node.metadata("orders", peer=peer)
 

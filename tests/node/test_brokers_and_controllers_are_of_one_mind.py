@@ -47,7 +47,7 @@ class World:
             wait_applied=self._applied,
             status=SimpleNamespace(term=1),
         )
-        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16))
+        store = SimpleNamespace(image=self, propose=self._propose, incarnation=bytes(16), position=lambda index: "")
         self.registration = Registration(
             cast(RaftStore, store),
             cast(RaftDriver, driver),
@@ -231,5 +231,25 @@ def test_a_broker_knows_when_it_may_have_been_replaced_for_a_port_that_refuses()
         assert cut_at < world.loop.time() <= cut_at + GONE_SECONDS + LOOK_SECONDS
         assert heard_last is not None
         assert world.liveness.changes(world.brokers, world.loop.time() - LOOK_SECONDS, {BROKER: 60.0}) == []
+
+    tell(story)
+
+
+def test_broker_sends_a_heartbeat_when_it_reaches_the_controller_again() -> None:
+    """It does not wait for the end of the heartbeat interval."""
+
+    async def story(world: World) -> None:
+        world.is_lost_there = True
+        await world.watch(2 * SESSION)
+        assert world.registration.lease_seconds < 0
+        world.is_lost_there = False
+        beats = world.beats_under_way
+        world.registration.controller_reached(LEADER + 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.beats_under_way == beats, "another node is not the controller"
+        world.registration.controller_reached(LEADER)
+        await asyncio.sleep(HEARTBEAT_SECONDS_MAX / 100)
+        assert world.registration.lease_seconds > 0
 
     tell(story)

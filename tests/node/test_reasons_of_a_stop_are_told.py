@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from chronik.config import NodeConfig
-from chronik.errors import ChronikError, InvariantBroken, StorageFailed, reason_of
+from chronik.errors import ChronikError, InvariantBroken, StorageFailed, reason_of, unexpected
 from chronik.node.node import Node
+from chronik.node.run import report_loop_error
 
 FULL = StorageFailed("write topics/x/0/0.log: No space left on device")
 
@@ -21,6 +23,15 @@ def test_a_group_is_told_by_what_is_in_it() -> None:
     nested = ExceptionGroup("outer", [lost, ExceptionGroup("inner", [InvariantBroken("x"), FULL])])
     assert reason_of(nested) is FULL
     assert reason_of(ExceptionGroup("outer", [lost, InvariantBroken("x")])) is lost
+
+
+def test_expected_failures_have_no_traceback_and_bugs_have_one() -> None:
+    full, descriptors = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EMFILE, "Too many open files")
+    for error in (full, descriptors, FULL, ExceptionGroup("", [full, ExceptionGroup("", [FULL])])):
+        assert unexpected(error) is None
+    bugs = (KeyError("x"), InvariantBroken("x"), TimeoutError(), ExceptionGroup("", [FULL, KeyError("x")]))
+    for bug in bugs:
+        assert unexpected(bug) is bug
 
 
 def test_a_job_that_dies_in_a_group_ends_the_node_with_its_reason(
@@ -45,3 +56,17 @@ def test_a_job_that_dies_in_a_group_ends_the_node_with_its_reason(
 
     asyncio.run(live())
     assert "the node stops: write topics/x/0/0.log: No space left on device" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_event_loop_logs_lack_of_descriptors_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(error: Exception) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(report_loop_error)
+        loop.call_exception_handler({"message": "accept failed", "exception": error})
+
+    asyncio.run(fail(OSError(errno.EMFILE, "Too many open files")))
+    assert "event loop: accept failed: [Errno 24] Too many open files" in caplog.text
+    assert caplog.records[-1].exc_info is None
+    asyncio.run(fail(KeyError("a bug")))
+    assert caplog.records[-1].exc_info is not None

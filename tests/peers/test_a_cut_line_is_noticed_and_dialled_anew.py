@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
@@ -18,7 +19,7 @@ from chronik.peers.connection import SILENT_PINGS_MAX, PeerConnection
 from chronik.peers.handshake import AcceptorHandshake, DialerHandshake
 from chronik.peers.transport import PeerTransport
 from chronik.testing.links import Links
-from tests.peers.talking import LOCALHOST, Inbox, dialling, identity, listening, run, until
+from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, identity, listening, run, until
 
 PING_SECONDS = 0.02
 LARGE_BYTES = 1024 * 1024
@@ -73,7 +74,7 @@ async def slow_line_to(address: Address) -> AsyncIterator[Address]:
 
 
 def silent_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "nothing was heard" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if "no data received for" in record.getMessage()]
 
 
 def test_both_ends_give_up_a_silent_connection_and_are_connected_again_when_the_line_is_back(
@@ -251,3 +252,34 @@ def test_the_dials_under_way_are_bounded_and_end_with_the_link(monkeypatch: pyte
 
 def _fatal(error: BaseException) -> None:
     raise error
+
+
+class HangingLink(peer_link.PeerLink):
+    """A link whose dials are never answered, as in a network that drops packets."""
+
+    dials = 0
+
+    async def _dial_once(self) -> PeerConnection:
+        self.dials += 1
+        answer: asyncio.Future[PeerConnection] = asyncio.get_running_loop().create_future()
+        return await answer
+
+
+def test_link_dials_immediately_when_the_peer_has_dialled_while_other_dials_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The peer's dial shows that the network has healed; packets of the hanging dials are repeated seconds later."""
+    monkeypatch.setattr(peer_link, "DIAL_AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr(peer_link, "HANDSHAKE_SECONDS_MAX", 3600.0)
+
+    async def scenario() -> None:
+        hanging = HangingLink(identity(2), 1, ANY_PORT, PeerTransport(identity(2), ANY_PORT, {}, fatal), Random(1))
+        running = asyncio.create_task(hanging.run())
+        await until(lambda: hanging.dials == 1)
+        hanging.dial_now()
+        await until(lambda: hanging.dials == 2)
+        hanging.dial_now()
+        await until(lambda: hanging.dials == 3)
+        running.cancel()
+
+    run(scenario())

@@ -104,7 +104,7 @@ def test_the_oldest_unfinished_handshake_makes_room_for_the_next(
             opened.append(await asyncio.open_connection(*one.address))
             assert await opened[0][0].read() == b""
             assert len(one.transport._strangers) == 4
-            assert any("others wait" in line for line in closed(caplog))
+            assert any("too many unauthenticated connections" in line for line in closed(caplog))
             async with node(2, peer_tls(tmp_path, "two"), {1: one.address}) as two:
                 await until(lambda: two.transport.connected_peers == [1])
             for _, writer in opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -15,6 +16,8 @@ from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.scheduler import run_in_slices
+
+logger = logging.getLogger("chronik.api")
 
 PARTITIONS_PER_PROPOSAL: Final = 200
 """Partitions that one command makes, since each node begins to lead or follow them in one turn of its loop, at some
@@ -104,6 +107,11 @@ class TopicAdmin:
                 continue
             for failure in result.failures:
                 outcomes[places[failure.item]] = KafkaError(failure.code, failure.message)
+            for place in places:
+                created = outcomes[place]
+                if isinstance(created, CreateTopic) and created.internal:
+                    told = "system topic %s created: partitions=%d index=%d"
+                    logger.info(told, created.name, len(created.partitions), result.index)
 
     # More partitions
 

@@ -62,7 +62,7 @@ def handle(services: Services, request: MetadataRequest, context: Context) -> Re
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return Reply.of(failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
     if context.may_be_behind:
-        _send_away(services, context)
+        _send_away(services, request, context)
         return Reply.of_steps(_answer_of_the_past(services, request, context))
     context.peer.was_answered, context.peer.was_sent_away = True, False
     missing = _missing(services, request)
@@ -80,22 +80,37 @@ def _is_by_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_ID
 
 
-def _send_away(services: Services, context: Context) -> None:
-    """Raises Disconnect the second time that this connection asks a fenced node. librdkafka asks nobody else as long as
-    it has one connection that works, and may have no other: this node led all that it needs."""
+def _send_away(services: Services, request: MetadataRequest, context: Context) -> None:
+    """Raise Disconnect the second time that a connection asks a fenced node: librdkafka asks no other node as long as
+    it has one connection that works, and may have no other. A client of longer standing that asks for a topic which is
+    not in the image is disconnected the first time: the topic may be new, and any answer would make librdkafka report
+    it as unknown and drop it from its subscription."""
     if services.is_fenced():
         peer = context.peer
         is_new = not peer.was_answered and services.clock.monotonic() - peer.connected_at <= LEFT_ALONE_SECONDS
-        if peer.was_sent_away and not is_new:
+        if not is_new and (peer.was_sent_away or not _knows_all(services.image, request)):
             raise Disconnect("this node is cut off, and the client was told whom to ask instead")
         peer.was_sent_away = True
+
+
+def _knows_all(image: Image, request: MetadataRequest) -> bool:
+    return all(_known(image, topic) is not None for topic in request.topics or ())
+
+
+def _known(image: Image, wanted: MetadataRequestTopic) -> Topic | None:
+    if wanted.topic_id != ZERO_ID:
+        return image.topics_by_id.get(wanted.topic_id)
+    return None if wanted.name is None else image.topics.get(wanted.name)
 
 
 def _answer_of_the_past(
     services: Services, request: MetadataRequest, context: Context
 ) -> Generator[None, None, MetadataResponse]:
-    """A node that may be behind names brokers, for clients to ask another, and nobody as a leader. Topics may have been
-    created since, or deleted: it says of none whether it exists."""
+    """Answer from an image that may be outdated: brokers, for clients to ask another one, and topics with their
+    partitions, but without leaders. Clients drop topics that are missing, or have an error, from their subscriptions;
+    a partition without a leader makes them ask again. A topic that is not in the image may be new: its error is
+    LEADER_NOT_AVAILABLE, which does not say that it does not exist."""
+    form = context.version, request.include_topic_authorized_operations, context.listener
     topics = Elements(MetadataResponse, context.version)
     are_all_wanted, named = _named(services, request, context.version)
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
@@ -107,7 +122,17 @@ def _answer_of_the_past(
             if are_all_wanted:
                 continue
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
+        topic = _known(services.image, wanted) if code is ErrorCode.LEADER_NOT_AVAILABLE else None
+        try:
+            if topic is not None:
+                found = topic_answer(services.image, topic, form, gone=services.image.brokers)
+                if form[1] and services.authorizer is not None:
+                    found.topic_authorized_operations = operations_on(services, context, ResourceType.TOPIC, topic.name)
+                topics.add(found)
+        except KafkaError as error:
+            topic, code = None, error.code
+        if topic is None:
+            topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
     response = _response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
     if not response.brokers:
@@ -189,8 +214,9 @@ def _answer(
             break  # otherwise topics may name leaders that are not among the brokers
     response = _response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
-    told = "Metadata v%d for %s: brokers=%d topics=%d"
-    logger.debug(told, context.version, context.client_id, len(response.brokers), len(response.topics))
+    told = "Metadata v%d for %s: brokers=%d registered=%d topics=%d"
+    known = len(services.image.brokers)
+    logger.debug(told, context.version, context.client_id, len(response.brokers), known, len(response.topics))
     return response
 
 

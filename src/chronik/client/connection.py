@@ -220,6 +220,6 @@ class Connection:
             self._socket.settimeout(remaining_s)
             count = self._socket.recv_into(buffer[filled:])
             if count == 0:
-                raise ConnectionLost(f"{self.address} closed the connection")
+                raise ConnectionLost(f"{self.address} closed the connection; its log may say why")
             filled += count
         return buffer.toreadonly()

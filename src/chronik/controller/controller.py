@@ -39,6 +39,8 @@ logger = logging.getLogger("chronik.controller")
 LOOKS_PER_SESSION: Final = 6
 """How often to look for silent brokers: one is found dead at most a sixth of a session too late."""
 
+TOPIC_CREATED: Final = "system topic %s created: partitions=%d %s"
+
 SYSTEM_TOPICS_PATIENCE_SECONDS: Final = 5.0
 """How long the first leader waits for all nodes before it spreads the system topics over those that are online."""
 
@@ -150,7 +152,7 @@ class Controller:
             result = await self._store.propose(change, only_here=True)
             broker = self._store.image.brokers.get(change.broker_id)
             status = broker.status if broker is not None else change.status
-            logger.info("broker %d is %s (index %d)", change.broker_id, status.value, result.index)
+            logger.info("broker %d is %s: %s", change.broker_id, status.value, self._store.position(result.index))
 
     async def _found_cluster(self) -> None:
         image = self._store.image
@@ -159,14 +161,23 @@ class Controller:
             if level > levels.level_of(image.features):
                 await self._store.propose(SetFeatureLevel(levels.FEATURE, level), only_here=True)
             await self._note_members()
-            await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()), only_here=True)
+            created = CreateCluster(format_id(new_id()), self._clock.now_ms())
+            result = await self._store.propose(created, only_here=True)
+            logger.info("cluster created: id=%s %s", created.cluster_id, self._store.position(result.index))
         else:
             await self._note_members()
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
         holders = self._holders() if missing else ()
         if missing and self._may_place(holders):
             commands = system_topics(image, missing, holders, self._replication_factor, self._clock.now_ms(), new_id)
-            await self._store.propose(CreateTopics(commands), only_here=True)
+            result = await self._store.propose(CreateTopics(commands), only_here=True)
+            failed = {failure.item: failure.message for failure in result.failures}
+            position = self._store.position(result.index)
+            for item, command in enumerate(commands):
+                if item in failed:
+                    logger.warning("system topic %s not created: %s; %s", command.name, failed[item], position)
+                else:
+                    logger.info(TOPIC_CREATED, command.name, len(command.partitions), position)
 
     async def _note_members(self) -> None:
         """Adds to the nodes who is missing there. The cluster has no id before all of its members are noted: from then

@@ -17,7 +17,7 @@ from chronik.coordination.custody import Custody
 from chronik.coordination.machine import Kind, MachineT
 from chronik.coordination.proposals import ImageStore, Proposals
 from chronik.coordination.tenure import Tenure, changes_terms
-from chronik.errors import InvariantBroken
+from chronik.errors import InvariantBroken, reason_of, unexpected
 from chronik.metadata.delta import Delta
 from chronik.protocol.errors import ErrorCode
 from chronik.scheduler import run_in_slices
@@ -88,7 +88,7 @@ class Coordinator(Generic[MachineT]):
 
     def _fail(self, error: BaseException) -> None:
         """Serves nobody from now on, and sends away those who wait."""
-        log.critical("the %s coordinator cannot go on", self._kind.name, exc_info=error)
+        log.critical("%s coordinator stopped: %s", self._kind.name, reason_of(error), exc_info=unexpected(error))
         try:
             self._custody.is_open = False
             for _ in self._let_go_of_all():

@@ -100,7 +100,7 @@ class Alone:
         time_ms = time_if_kept(self.store.image.features, self._clock.now_ms())
         result = await self.store.propose(replace(command, time_ms=time_ms))
         self.broker_epoch = result.value
-        logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
+        logger.info("registered broker %d: epoch=%d index=%d", self._config.node_id, result.value, result.index)
 
     async def drain(self) -> None:
         """Does nothing: there is nobody to lead in its place."""

@@ -41,8 +41,8 @@ from chronik.transactions.parts import TransactionParts
 
 logger = logging.getLogger("chronik.node")
 
-LEAVE_SECONDS: Final = 2.0
-"""The time to tell the others, each time. When all nodes stop at once there is soon no majority left to tell."""
+LEAVE_SECONDS: Final = 1.5
+"""The time limit of all proposals of a node that stops. When all nodes stop together, there is soon no majority."""
 
 
 class Clustered:
@@ -111,6 +111,8 @@ class Clustered:
         self._elections.note(status)
         self.store.leader_changed()
         self._controller.status_changed(status)
+        if self._registration is not None:
+            self._registration.controller_reached(status.leader)
 
     @property
     def broker_epoch(self) -> int:
@@ -210,6 +212,7 @@ class Clustered:
         self._registration = Registration(
             self.store, self.driver, self._controller, self._clock, command, self._session_seconds
         )
+        self._transport.when_connected.append(self._registration.controller_reached)
         if self._replicas is not None:
             self._registration.when_fenced.append(self._replicas.end_waits)
 
@@ -220,21 +223,28 @@ class Clustered:
 
     async def drain(self) -> None:
         self.is_draining = True
-        if self._registration is None or self.is_fenced:
+        is_fenced = self._registration is None or self.is_fenced
+        # A fenced node has no quorum to propose to: requests that wait for one would delay the shutdown.
+        self.store.stop_waiting(0.0 if is_fenced else LEAVE_SECONDS)
+        if is_fenced:
+            logger.info("shutdown: broker %d is fenced; leadership is not transferred", self._config.node_id)
             return
         try:
             drained = UpdateBrokerStatus(self._config.node_id, BrokerStatus.MAINTENANCE, self.broker_epoch)
             await self.store.propose(drained, LEAVE_SECONDS)
             self._is_drained = True
         except ChronikError as error:
-            logger.info("stops without handing over: %s", error)
+            logger.info("shutdown: leadership transfer failed: %s; stopping anyway", error)
 
     async def leave(self) -> None:
         if self._registration is None or self.is_fenced:
             return
+        if not self._is_drained:  # no quorum was reachable: answers would be waited for in vain
+            await self._registration.leave(0.0)
+            if self._replicas is not None:
+                self._replicas.end_waits()
+            return
         await self._registration.leave()
-        if not self._is_drained:
-            return  # nobody heard it then, and nobody would hear it now
         try:
             offline = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
             await self.store.propose(offline, LEAVE_SECONDS)
@@ -244,7 +254,9 @@ class Clustered:
             if raft.role is Role.LEADER and heirs:
                 await self.driver.transfer_leadership(max(heirs)[1], LEAVE_SECONDS)
         except ChronikError as error:
-            logger.info("left without telling the others: %s", error)
+            logger.info(
+                "shutdown: broker %d was not reported offline: %s; stopping anyway", self._config.node_id, error
+            )
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
         registration = self._registration

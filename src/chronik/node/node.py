@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,7 +29,7 @@ from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.tenure import Coordinators
-from chronik.errors import reason_of
+from chronik.errors import reason_of, unexpected
 from chronik.exchange import Dispatch
 from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
@@ -44,7 +44,7 @@ from chronik.node.alone import Alone
 from chronik.node.data_folder import DataFolder
 from chronik.node.descriptors import Descriptors
 from chronik.node.http.port import HttpPort
-from chronik.node.identity import Mode
+from chronik.node.identity import METADATA_FOLDERS, Mode
 from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
 from chronik.node.security.securing import http_tls, listener_securing
@@ -63,6 +63,16 @@ if TYPE_CHECKING:
     from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
+
+STORES: Final = {Mode.STANDALONE: "write-ahead-log(%s)", Mode.CLUSTER: "raft(%s)"}
+"""The metadata store of each mode, with its folder below `data_dir`."""
+
+
+STOP_SECONDS: Final = 2.0
+"""How long a node of a cluster takes to transfer leadership and to answer what is under way, together."""
+
+ANSWER_SECONDS_MIN: Final = 0.25
+"""The part of it that is left for answers, however long the transfer took."""
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -103,6 +113,7 @@ class Node:
         self.http: HttpPort | None = None
         self._told: NodeStatus | None = None
         self._began = self._clock.monotonic()
+        self._stops_at = float("inf")
 
     async def start(self) -> Address:
         """Returns the address of the main Kafka port when requests are answered.
@@ -118,6 +129,7 @@ class Node:
 
     async def stop(self) -> None:
         """Answers what is under way, syncs and closes everything. Does nothing the second time."""
+        self._stops_at = min(self._stops_at, self._clock.monotonic() + STOP_SECONDS)
         while self._undo:
             undo = self._undo.pop()
             try:
@@ -141,6 +153,9 @@ class Node:
         folder = DataFolder(self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity)
         self._undo.append(_later(folder.close))
         folder.open()
+        store = STORES[mode] % METADATA_FOLDERS[mode]
+        starting = "node %d starting: mode=%s metadata_store=%s data_dir=%s"
+        logger.info(starting, self._config.node_id, mode.value, store, self._config.data_dir)
         parts = self._parts(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions
@@ -148,7 +163,7 @@ class Node:
         await self._open(parts)
         await self._join(parts)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
-        self._undo.append(parts.listener.stop)
+        self._undo.append(partial(self._stop_listener, parts.listener))
         self._undo.append(parts.services.groups.close)
         self._undo.append(parts.services.transactions.close)
         self._undo.append(_later(parts.services.stop_waiting))
@@ -364,6 +379,12 @@ class Node:
 
         return HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
 
+    async def _stop_listener(self, listener: Listener) -> None:
+        """Answer requests that are under way: in a cluster only for the rest of STOP_SECONDS, since clients retry them
+        on another node, and a node without a quorum cannot answer them at all."""
+        seconds_left = max(self._stops_at - self._clock.monotonic(), ANSWER_SECONDS_MIN)
+        await listener.stop(seconds_left if self._config.peers else None)
+
     # Supervision
 
     def _supervise(self, jobs: list[Callable[[], Awaitable[None]]]) -> None:
@@ -386,7 +407,7 @@ class Node:
         """Stops the node, which cannot go on: what it holds in memory may no longer be what is on disk."""
         if self._failure is None:
             self._failure = reason_of(error)
-            logger.critical("the node stops: %s", self._failure, exc_info=error)
+            logger.critical("the node stops: %s", self._failure, exc_info=unexpected(error))
             if self._stopped is not None:
                 self._stopped.set()
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from chronik.api.routing.handlers import import_the_rest
 from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
-from chronik.errors import ChronikError
+from chronik.errors import ChronikError, reason_of, unexpected
 from chronik.logs import configure_logging, say
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.node.garbage import keep_collections_short
@@ -60,6 +60,7 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
         return EXIT_REFUSED
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report_loop_error)
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, stopping.set)
@@ -86,6 +87,15 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
     except Exception as error:
         _fail_stop(error, log_format)
     return EXIT_OK
+
+
+def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what the event loop could not do: expected failures, such as a lack of descriptors, in one line."""
+    error = context.get("exception")
+    if error is None or unexpected(error) is not None:
+        loop.default_exception_handler(context)
+    else:
+        logger.error("event loop: %s: %s", context.get("message", "error"), reason_of(error))
 
 
 def _fail_stop(error: Exception, log_format: str) -> NoReturn:

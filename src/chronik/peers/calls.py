@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from chronik.errors import BadMessage, ChronikError, invariant
+from chronik.errors import BadMessage, ChronikError, invariant, reason_of, unexpected
 from chronik.files import Buffer
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.connection import PeerConnection
@@ -166,8 +166,9 @@ async def _handle(connection: PeerConnection, number: int, handler: Handler, pay
         invariant(size <= ANSWER_BYTES_MAX, f"an answer of {size} bytes")
     except CallRefused as error:
         _answer(connection, number, Status.REFUSED, [str(error).encode()])
-    except Exception:
-        logger.exception("a call from node %d failed", connection.peer)
+    except Exception as error:
+        told = "call from node %d failed: %s; the caller gets an error"
+        logger.error(told, connection.peer, reason_of(error), exc_info=unexpected(error))
         _answer(connection, number, Status.REFUSED, [b"it failed there; its log says why"])
     else:
         _answer(connection, number, Status.OK, answer)

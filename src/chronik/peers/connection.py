@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 from chronik.errors import BadMessage
 from chronik.files import Buffer
 from chronik.peers.frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
-from chronik.peers.handshake import Handshake, HandshakeFailed
+from chronik.peers.handshake import DialerHandshake, Handshake, HandshakeFailed
 
 logger = logging.getLogger("chronik.raft")
 
@@ -59,6 +59,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._owner = owner
         self._handshake = handshake
         self._ping = ping
+        self._has_dialled = isinstance(handshake, DialerHandshake)
         self._is_watched = ping is not None
         self._pings_unanswered = 0
         self._handed_bytes = 0
@@ -123,14 +124,25 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._handshake.is_done:
-            logger.log(level, "peer connection with node %d at %s closed: %s", self.peer, self._address, reason)
-        else:  # a line of another kind: however many strangers there are, those about peers are written
-            logger.log(level, "peer connection with a stranger at %s closed: %s", self._address, reason)
+        self._log_close(reason, level)
         if self._transport is not None:
             self._transport.abort()  # what was not sent is lost, as any message may be
         elif self._hang_up is not None:
             self._hang_up()
+
+    def _log_close(self, reason: str, level: int) -> None:
+        """Log the peer by its node id wherever it is known: this end knows whom it dialled. The log limits the lines of
+        each kind, so that a flood of unauthenticated connections does not suppress the lines about peers."""
+        if self._handshake.is_done:
+            logger.log(level, "peer connection with node %d at %s closed: %s", self.peer, self._address, reason)
+        elif self._has_dialled:
+            told = "peer connection to node %d at %s closed during the handshake: %s"
+            logger.log(level, told, self.peer, self._address, reason)
+        elif self.has_greeted:
+            told = "unauthenticated peer connection from %s closed: %s; it claimed to be node %d"
+            logger.log(level, told, self._address, reason, self.peer)
+        else:
+            logger.log(level, "unauthenticated peer connection from %s closed: %s", self._address, reason)
 
     # ------------------------------------------------------------------------------------------- the transport's side
 
@@ -181,14 +193,14 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.is_closing:
-            self.close(str(error) if error else "the other end closed it")
+            self.close(str(error) if error else "closed by the other end")
         self._owner.connection_closed(self)
 
     # ------------------------------------------------------------------------------------------------- the handshake
 
     def _shake_hands(self, frame: Frame) -> None:
         if frame.kind is not FrameKind.HANDSHAKE:
-            raise HandshakeFailed("it spoke before it had shown who it is")
+            raise HandshakeFailed("data received before the handshake was completed")
         answer = self._handshake.receive(bytes(frame.content))
         if answer is not None:
             self.send([encode_frame(FrameKind.HANDSHAKE, answer)])
@@ -200,7 +212,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._owner.connection_opened(self)
 
     def _handshake_is_late(self) -> None:
-        self.close(f"it did not show who it is within {HANDSHAKE_SECONDS_MAX:.0f} s", logging.WARNING)
+        self.close(f"handshake not completed within {HANDSHAKE_SECONDS_MAX:.0f} s", logging.WARNING)
 
     # --------------------------------------------------------------------------------------------------------- silence
 
@@ -210,7 +222,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _look(self) -> None:
         if self._is_watched and self._pings_unanswered >= SILENT_PINGS_MAX:
-            self.close(f"nothing was heard of it for {PING_SECONDS * SILENT_PINGS_MAX:g} s")
+            self.close(f"no data received for {PING_SECONDS * SILENT_PINGS_MAX:g} s")
             return
         self._pings_unanswered = 0 if self._gets_through() else self._pings_unanswered + 1
         if self._ping is not None:

@@ -135,17 +135,26 @@ class PeerLink:
         return connection.has_been_open
 
     async def _dial(self) -> PeerConnection:
-        """Returns the first connection that succeeds. Raises OSError as soon as a dial fails."""
+        """Return the first connection that succeeds. Raise OSError as soon as a dial fails.
+
+        Another dial is started every DIAL_AGAIN_SECONDS, and immediately when the peer has dialled us: then the network
+        has healed, and the kernel would repeat the first packet of the earlier dials only seconds later."""
         dials: set[asyncio.Task[PeerConnection]] = set()
+        heard = self._dialled_us.count
+        woken: asyncio.Task[bool] | None = None
         try:
             while True:
                 if len(dials) < DIALS_MAX:
                     dials.add(asyncio.create_task(self._dial_once(), name=f"dial of node {self.peer}"))
-                done, _ = await asyncio.wait(dials, timeout=DIAL_AGAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                for dial in done:
+                woken = asyncio.create_task(self._dialled_us.since(heard, DIAL_AGAIN_SECONDS))
+                done, _ = await asyncio.wait({*dials, woken}, return_when=asyncio.FIRST_COMPLETED)
+                for dial in dials & done:
                     dials.remove(dial)
                     return dial.result()
+                heard = self._dialled_us.count
         finally:
+            if woken is not None:
+                woken.cancel()
             for dial in dials:
                 dial.add_done_callback(_hang_up)
                 dial.cancel()

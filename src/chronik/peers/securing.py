@@ -133,7 +133,7 @@ class _Shaking:
         self._close_account()
         if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
-        self._connection.close(reason or "it went away during its TLS handshake", logging.WARNING)
+        self._connection.close(reason or "closed by the other end during the TLS handshake", logging.WARNING)
         self._connection.connection_lost(None)
 
 
@@ -157,7 +157,7 @@ class _FirstByte(asyncio.Protocol):
 
     def _is_late(self) -> None:
         if not self._connection.has_begun:
-            self._connection.close(f"it said nothing within {HANDSHAKE_SECONDS_MAX:.0f} s")
+            self._connection.close(f"no data received within {HANDSHAKE_SECONDS_MAX:.0f} s")
 
     def data_received(self, data: bytes) -> None:
         next_one = self._secured() if data[0] == _TLS_HANDSHAKE else self._connection

@@ -65,6 +65,8 @@ class PeerTransport:
         self._strangers = Strangers(address.host for address in peers.values())
         self._accepted: dict[int, PeerConnection] = {}
         self._all_closed = asyncio.Event()
+        self.when_connected: list[Callable[[int], None]] = []
+        """Called with a peer's id when this node is connected to it, and calls to it can be made."""
         self.calls: Final = PeerCalls(self._send_request)
 
     # ---------------------------------------------------------------------------------------------------------- life
@@ -208,6 +210,8 @@ class PeerTransport:
 
     def link_opened(self, peer: int) -> None:
         self._tell_reached(peer)
+        for tell in self.when_connected:
+            tell(peer)
 
     def link_lost(self, peer: int) -> None:
         self.calls.lost(peer)
@@ -223,7 +227,7 @@ class PeerTransport:
         connection = PeerConnection(self, AcceptorHandshake(self._identity))
         pushed_out = self._strangers.add(connection)
         if pushed_out is not None:
-            pushed_out.close("it showed no secret, and others wait", logging.WARNING)
+            pushed_out.close("too many unauthenticated connections", logging.WARNING)
         return connection if self._tls is None else self._tls.accept(connection)
 
     def connection_opened(self, connection: PeerConnection) -> None:

@@ -237,6 +237,10 @@ class RaftDriver:
             waiting=len(self._waiters),
         )
 
+    def term_at(self, index: int) -> int | None:
+        """Return the term of the log entry at `index`, or None if the log does not hold it. Only after `start`."""
+        return self._node.term_at(index)
+
     async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
         """Returns when the command is committed, and applied on this node, which must be the leader; or, if `until`
         asks for less, when it is on this node's disk.

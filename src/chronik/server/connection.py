@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol, cast
 
 from chronik.addresses import network_of
+from chronik.errors import reason_of, unexpected
 from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Reply, Response, account_key
 from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.scheduler import Account, Scheduler, Work
@@ -241,7 +242,8 @@ class Connection(asyncio.BufferedProtocol, Work):
                 self.close(str(error))
                 return
             except Exception as error:  # a bug; it must not leave a client waiting forever
-                logger.exception("a request of connection %d failed", self._number)
+                told = "request of connection %d failed: %s; the connection is closed"
+                logger.error(told, self._number, reason_of(error), exc_info=unexpected(error))
                 self.close(f"its request failed: {error!r}")
                 return
             if reply.is_ready and not self._replies:

@@ -27,6 +27,9 @@ logger = logging.getLogger("chronik.server")
 BACKLOG = 1024
 SWEEPS_PER_TIMEOUT = 10
 
+STOP_LINGER_SECONDS = 0.5
+"""Time for clients to read their last answers after the node has stopped to wait for more."""
+
 ACCEPTED_PER_ITERATION = 16
 """Connections that a port accepts in one turn of the loop. libuv takes one for each server, so that who comes behind a
 hundred others would wait for a hundred turns: each port has as many servers on its one socket. A connection that comes
@@ -122,8 +125,9 @@ class Listener:
         """Returns what has to run as long as it serves."""
         return self._securing.jobs() if self._securing is not None else ()
 
-    async def stop(self) -> None:
-        """Takes no new connection or request; finishes answers under way, for `stop_seconds` at most."""
+    async def stop(self, seconds: float | None = None) -> None:
+        """Accept no new connection or request, and finish answers under way within `seconds` (`stop_seconds` if None).
+        Clients that do not read their answers by then, or within STOP_LINGER_SECONDS, are disconnected."""
         if not self._servers:
             return
         self._stopping = True
@@ -135,20 +139,30 @@ class Listener:
             self._securing.stop()
         for connection in list(self._connections):
             connection.stop_reading()
-        deadline = self.loop.time() + self.limits.stop_seconds
+        deadline = self.loop.time() + (self.limits.stop_seconds if seconds is None else seconds)
         while pending := [future for connection in self._connections for future in connection.unanswered()]:
             if self.loop.time() >= deadline:
                 break
             await asyncio.wait(pending, timeout=deadline - self.loop.time())
         for connection in list(self._connections):
             connection.close("the node stops")
+        linger = min(self.limits.linger_seconds, max(deadline - self.loop.time(), STOP_LINGER_SECONDS))
+        if not await self._have_closed(linger):
+            for connection in list(self._connections):
+                connection.close_unread("the node stops")
+            if not await self._have_closed(STOP_LINGER_SECONDS):
+                logger.warning("listener stopped: connections=%d did not close", len(self._connections))
+        self._servers.clear()
+
+    async def _have_closed(self, seconds: float) -> bool:
+        """Wait up to `seconds` until all connections are closed, and return whether they are."""
         if self._connections:
             self._all_closed.clear()
             try:
-                await asyncio.wait_for(self._all_closed.wait(), self.limits.linger_seconds + 1)
+                await asyncio.wait_for(self._all_closed.wait(), seconds)
             except TimeoutError:
-                logger.warning("%d connections did not close", len(self._connections))
-        self._servers.clear()
+                return False
+        return True
 
     @property
     def connection_count(self) -> int:

@@ -17,10 +17,17 @@ from chronik.api.routing.handlers import HANDLERS
 from chronik.api.routing.held_answers import HeldAnswers
 from chronik.api.routing.metering import ApiMeter, error_names, errors_in, holds_more_than
 from chronik.api.routing.throttling import limited, timed
-from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
+from chronik.api.shared.admission import (
+    CONFIRM_SECONDS,
+    CONFIRMED_READS,
+    FENCED,
+    OF_THE_IMAGE,
+    UNCONFIRMED,
+    wait_for_brokers,
+)
 from chronik.api.shared.context import Context, Services
 from chronik.clock import SystemClock
-from chronik.errors import StorageFailed
+from chronik.errors import StorageFailed, reason_of, unexpected
 from chronik.exchange import Disconnect, Hurry, Peer, Reply
 from chronik.exchange import Response as ResponseFrame
 from chronik.limits import (
@@ -245,6 +252,8 @@ class Router:
 
     async def _when_confirmed(self, call: _Call, context: Context) -> Response | None:
         services, key = self._services, call.header.api_key
+        if key in OF_THE_IMAGE:
+            await wait_for_brokers(services)
         try:
             await services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError as error:
@@ -362,7 +371,7 @@ class Router:
             code = error.code
         else:
             self.meters[header.api_key].failures += 1
-            logger.error("%s v%d of %s failed", *told, exc_info=error)
+            logger.error("%s v%d of %s failed: %s", *told, reason_of(error), exc_info=unexpected(error))
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         return HANDLERS[header.api_key].failure(request, code)
 

@@ -8,8 +8,12 @@ that the image holds all that was answered before. Fetch is not: what it shows w
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
+from chronik.api.shared.context import Services
+from chronik.exchange import Disconnect
+from chronik.metadata.image import Image
 from chronik.protocol.apis import APIS, Asked
 from chronik.protocol.errors import ErrorCode
 
@@ -41,3 +45,28 @@ CONFIRMED_READS: Final = frozenset({*UNCONFIRMED, *(api.key for api in APIS.valu
 CONFIRM_SECONDS: Final = 3.0
 """Time for a majority to do so: usually a round trip between nodes, at worst an election; on a line of 1.2 s each way
 it takes 2.4 s."""
+
+OF_THE_IMAGE: Final = frozenset(api.key for api in APIS.values() if api.asked is Asked.METADATA)
+"""Answered from the image alone: a node whose image is still empty has no answer to them."""
+
+IMAGE_SECONDS: Final = 1.0
+"""How long they are held while no broker is known, or none is online: a cluster that starts has its first broker by
+then. Clients that try one bootstrap server after the other wait as long before they try the next one."""
+
+IMAGE_LOOK_SECONDS: Final = 0.05
+
+
+async def wait_for_brokers(services: Services) -> None:
+    """Wait up to IMAGE_SECONDS until the image has a broker that is online. Raise Disconnect if it has no broker then:
+    a node that was not admitted to a cluster knows nothing. An empty list of brokers would make librdkafka forget the
+    brokers that it knows, and other clients ask the same node again; without a connection they ask another one."""
+    for _ in range(round(IMAGE_SECONDS / IMAGE_LOOK_SECONDS)):
+        if _has_online(services.image):
+            return
+        await asyncio.sleep(IMAGE_LOOK_SECONDS)
+    if not services.image.brokers:
+        raise Disconnect("this node has not been admitted to a cluster: it knows no brokers")
+
+
+def _has_online(image: Image) -> bool:
+    return any(not broker.fenced for broker in image.brokers.values())

@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from chronik.clock import Clock, SystemClock
-from chronik.errors import StorageFailed, invariant
+from chronik.errors import StorageFailed, invariant, unexpected
 from chronik.files import FileSystem
 from chronik.ids import format_id, new_id
 from chronik.limits import MIB
@@ -78,7 +78,7 @@ def one_thread() -> Executor:
 
 
 def report_fatal(error: BaseException) -> None:
-    log.critical("the metadata store has stopped: %s", error, exc_info=error)
+    log.critical("metadata store stopped: %s", error, exc_info=unexpected(error))
 
 
 class LocalStore:
@@ -141,7 +141,9 @@ class LocalStore:
         if not self._image.cluster_id:
             if levels.level_of(self._image.features) < levels.HIGHEST:
                 await self.propose(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
-            await self.propose(CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms()))
+            created = CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms())
+            result = await self.propose(created)
+            log.info("cluster created: id=%s index=%d", created.cluster_id, result.index)
         self._started = True
         self._publish(difference(Image(), self._image))
 

@@ -65,6 +65,7 @@ COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
 
 class _Pending(msgspec.Struct):
     answer: asyncio.Future[Result]
+    limit: asyncio.Timeout
     may_be_done: bool = False
     news: News = msgspec.field(default_factory=News)
     """Tells of a new leader, or of the answer."""
@@ -90,6 +91,7 @@ class RaftStore:
         self._leaderless_since: float | None = None
         self._started = False
         self._closing = False
+        self._ends_at = float("inf")
         self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
 
     def _begin_life(self, incarnation: bytes) -> None:
@@ -114,6 +116,14 @@ class RaftStore:
         self._started = True
         self._publish(difference(Image(), self.image))
 
+    def stop_waiting(self, seconds: float) -> None:
+        """End each proposal that is not answered within `seconds`, including those made later: the node is stopping."""
+        self._ends_at = asyncio.get_running_loop().time() + seconds
+        for pending in self._pending.values():
+            when = pending.limit.when()
+            if not pending.limit.expired() and (when is None or when > self._ends_at):
+                pending.limit.reschedule(self._ends_at)
+
     async def close(self) -> None:
         self._closing = True
         await self._driver.stop()
@@ -137,7 +147,7 @@ class RaftStore:
         """Waits while a leader is being elected. A node that has known of none for longer than an election takes says
         so at once: its client should ask another node."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
+        deadline = min(loop.time() + seconds, self._ends_at)
         while True:
             heard = self._leader_news.count
             try:
@@ -149,6 +159,11 @@ class RaftStore:
             except DriverStopped as error:
                 raise StoreClosed(str(error)) from error
             await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
+
+    def position(self, index: int) -> str:
+        """Format the log position of a committed entry for a log line: the entry's own term, and its index."""
+        term = self._driver.term_at(index)
+        return f"term={'compacted' if term is None else term} index={index}"
 
     def is_durable(self, index: int) -> bool:
         """Whether it is applied here: nothing is, before it is on the disks of a majority."""
@@ -180,16 +195,19 @@ class RaftStore:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes are under way")
         sequence, data = self._seal(command)
         under_way = self._pending  # another life has others
-        pending = under_way[sequence] = _Pending(asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout_at(min(loop.time() + timeout, self._ends_at))
+        pending = _Pending(loop.create_future(), limit)
         try:
-            async with asyncio.timeout(timeout):
+            async with limit:
+                under_way[sequence] = pending
                 result = await self._until_answered(pending, data, acks, only_here)
         except TimeoutError:
             raise self._not_in_time(pending) from None
         except DriverStopped as error:
             raise StoreClosed(str(error)) from error
         finally:
-            del under_way[sequence]
+            under_way.pop(sequence, None)
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address, NodeConfig
+from chronik.errors import unexpected
 
 if TYPE_CHECKING:
     from chronik.node.http.side import HttpSide
@@ -71,8 +72,8 @@ class HttpPort:
         try:
             self._side = await asyncio.to_thread(self._make)
             await self._side.serve(self._config.http or Address("127.0.0.1", 0), listening)
-        except Exception:
-            logger.exception("the console could not be loaded")
+        except Exception as error:
+            logger.error("console not loaded: %s; HTTP requests are not answered", error, exc_info=unexpected(error))
 
     async def stop(self) -> None:
         """Does nothing the second time."""
