@@ -14,13 +14,8 @@ from chronik.protocol.messages.describe_image import DescribeImageRequest, Descr
 async def handle(services: Services, request: DescribeImageRequest, context: Context) -> Long | DescribeImageResponse:
     if context.may_be_behind:
         return DescribeImageResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="There is no quorum.")
-    image = services.image
-    frozen = image.freeze()
-    try:
-        response = DescribeImageResponse()
-        for chunk in encode_snapshot(frozen):
-            response.chunks.append(ImageChunk(data=chunk))
-            await asyncio.sleep(0)
-        return Long(response)
-    finally:
-        image.thaw()
+    response = DescribeImageResponse()
+    for chunk in encode_snapshot(services.image.freeze()):
+        response.chunks.append(ImageChunk(data=chunk))
+        await asyncio.sleep(0)
+    return Long(response)

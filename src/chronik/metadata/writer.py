@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from chronik.metadata.hashing import (
     HASH_MASK,
     broker_hash,
     node_hash,
+    offset_digest,
     partitions_hash,
     record_hash,
     results_hash,
@@ -38,6 +40,9 @@ from chronik.metadata.records import (
 )
 from chronik.metadata.security_writer import SecurityWriter
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, Session, SessionRecord
+
+OFFSETS_APPENDED_MIN: Final = 8
+"""From how many offsets on it takes less time to append them together than to put each."""
 
 
 class ImageWriter(SecurityWriter):
@@ -217,21 +222,38 @@ class ImageWriter(SecurityWriter):
         self._hash_change -= record_hash(hashing.GROUP, old)
 
     def put_offset(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        table = self.image._offsets
-        old = table.get(group_id, topic, partition)
-        self._hash_change += record_hash(hashing.OFFSET, group_id, topic, partition, committed)
-        if old is not None:
-            self._hash_change -= record_hash(hashing.OFFSET, group_id, topic, partition, old)
-        table.put(group_id, topic, partition, committed)
+        digest = offset_digest(group_id, topic, partition, committed)
+        replaced = self.image._offsets.put(group_id, topic, partition, committed, digest)
+        self._hash_change += int.from_bytes(digest, "little")
+        if replaced is not None:
+            self._hash_change -= int.from_bytes(replaced, "little")
         self._offset_groups[group_id] = None
 
+    def put_offsets(self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]]) -> None:
+        """Store offsets of one topic, by partition, as a snapshot has them."""
+        if len(offsets) >= OFFSETS_APPENDED_MIN:
+            digests = [offset_digest(group_id, topic, *each) for each in offsets]
+            if self.image._offsets.append(group_id, topic, offsets, digests):
+                self._hash_change += sum(int.from_bytes(digest, "little") for digest in digests)
+                self._offset_groups[group_id] = None
+                return
+        for partition, committed in offsets:
+            self.put_offset(group_id, topic, partition, committed)
+
     def remove_offset(self, group_id: str, topic: str, partition: int) -> None:
-        table = self.image._offsets
-        old = table.get(group_id, topic, partition)
-        invariant(old is not None, f"group {group_id} has no offset of {topic}-{partition}")
-        self._hash_change -= record_hash(hashing.OFFSET, group_id, topic, partition, old)
-        table.remove(group_id, topic, partition)
+        self._hash_change -= self.image._offsets.remove(group_id, topic, partition)
         self._offset_groups[group_id] = None
+
+    def remove_offsets_of_topic(self, group_id: str, topic: str) -> None:
+        """Remove all offsets that the group has committed for the topic."""
+        self._hash_change -= self.image._offsets.remove_topic(group_id, topic)
+        self._offset_groups[group_id] = None
+
+    def remove_offsets_of_group(self, group_id: str) -> None:
+        """Remove all offsets that the group has committed."""
+        if self.image.offsets(group_id):
+            self._hash_change -= self.image._offsets.remove_group(group_id)
+            self._offset_groups[group_id] = None
 
     # --- transactions, and offsets in them ---
 

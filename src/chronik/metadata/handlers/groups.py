@@ -75,8 +75,7 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
         raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members")
     if image.staged(command.group_id):
         raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has offsets in open transactions")
-    for topic, partition in list(image.offsets(command.group_id)):
-        writer.remove_offset(command.group_id, topic, partition)
+    writer.remove_offsets_of_group(command.group_id)
     writer.remove_group(command.group_id)
     return Result()
 
@@ -113,6 +112,7 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
     group_id = command.group_id
     refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
     refused: list[tuple[int, ErrorCode, str]] = []
+    has_staged = bool(image.staged(group_id))
     for position, offset in enumerate(command.offsets):
         if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
@@ -122,7 +122,8 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
             offset.offset, offset.leader_epoch, offset.metadata, command.commit_time_ms, command.expire_time_ms
         )
         writer.put_offset(group_id, offset.topic, offset.partition, committed)
-        writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
+        if has_staged:
+            writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
     if group_id not in image.groups and len(refused) < len(command.offsets):
         writer.put_group(empty_group(group_id, "", command.commit_time_ms))
     return refused
