@@ -379,7 +379,7 @@ def commits(groups: int, topics: int, partitions: int, first_sequence: int) -> I
 @pytest.mark.parametrize(
     ("groups", "topics", "partitions"),
     [
-        pytest.param(count(100, 1_000), 1, 1_000, id="1000-groups-1000-partitions"),
+        pytest.param(count(30, 1_000), 1, 1_000, id="1000-groups-1000-partitions"),
         pytest.param(count(300, 10_000), 10, 10, id="10000-groups-10-topics-10-partitions"),
         pytest.param(count(3_000, 100_000), 10, 1, id="100000-groups-10-topics-1-partition"),
         pytest.param(count(3_000, 100_000), 1, 10, id="100000-groups-1-topic-10-partitions"),

@@ -108,7 +108,8 @@ class Replica(HeldLog):
         self._starts = News()  # of where the followers' logs start, or who of them is alive
         self.bytes_appended = 0
         self._bytes_readable = 0  # of those appended
-        self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
+        # (end offset, bytes appended) of batches that are not readable yet; created by the first append.
+        self._marks: deque[tuple[int, int]] | None = None
 
     def _opened(self) -> None:
         if self.leading is not None:
@@ -159,7 +160,7 @@ class Replica(HeldLog):
         """Writes batches under this epoch from now on."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
-        self._marks.clear()
+        self._marks = None
         self._bytes_readable = self.bytes_appended
         self._advance()
 
@@ -223,6 +224,8 @@ class Replica(HeldLog):
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch, origin=origin)
         if not info.duplicate:
             self.bytes_appended += len(incoming.buffer)
+            if self._marks is None:
+                self._marks = deque()
             self._marks.append((info.last_offset + 1, self.bytes_appended))
             if self.readers:
                 self._recent.add(info.base_offset, info.last_offset + 1, incoming.buffer)
@@ -353,8 +356,9 @@ class Replica(HeldLog):
                 high_watermark, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             )
         before = self._bytes_readable
-        while self._marks and self._marks[0][0] <= high_watermark:
-            self._bytes_readable = self._marks.popleft()[1]
+        marks = self._marks
+        while marks and marks[0][0] <= high_watermark:
+            self._bytes_readable = marks.popleft()[1]
         # What an earlier leader wrote has no marks, but it exists: those who wait have to look.
         arrived = self._bytes_readable - before or UNCOUNTED_BYTES
         if self.watchers:

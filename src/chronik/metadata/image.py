@@ -47,8 +47,8 @@ class Image:
         self._broker_configs: dict[int, dict[str, str]] = {}
         self._features: dict[str, int] = {}
         self._topics: dict[str, Topic] = {}
-        self._topics_by_id: dict[bytes, Topic] = {}
         self._held_topics: dict[bytes, Topic] = {}
+        self._topics_by_id = self._held_topics  # another dict only while topics are being imported
         self._partition_index = PartitionIndex()
         self._importing: dict[str, Topic] = {}
         self._import: Import | None = None

@@ -26,6 +26,7 @@ from chronik.metadata.hashing import (
 from chronik.metadata.image import Image
 from chronik.metadata.names import metric_name
 from chronik.metadata.records import (
+    NO_CONFIGS,
     Broker,
     CommittedOffset,
     Group,
@@ -129,6 +130,8 @@ class ImageWriter(SecurityWriter):
         is_new = topic.name not in image._topics and topic.id not in image._held_topics
         invariant(is_new and topic.name not in image._importing, f"{topic.name} exists")
         self._old_topics.setdefault(topic.id, None)
+        if not topic.configs and topic.configs is not NO_CONFIGS:
+            topic = replace(topic, configs=NO_CONFIGS)
         image._names_by_metric[metric_name(topic.name)] = topic.name
         image._partition_index.add(topic.id, topic.partitions)
         self._store(topic)
@@ -138,10 +141,11 @@ class ImageWriter(SecurityWriter):
         image = self.image
         self._old_topics.setdefault(topic.id, topic)
         if topic.importing:
-            del image._importing[topic.name]
+            self._forget_importing(topic)
         else:
-            del image._topics[topic.name], image._topics_by_id[topic.id]
+            del image._topics[topic.name]
         del image._held_topics[topic.id], image._names_by_metric[metric_name(topic.name)]
+        image._topics_by_id.pop(topic.id, None)
         image._partition_index.remove(topic.id, topic.partitions)
         self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
@@ -150,8 +154,8 @@ class ImageWriter(SecurityWriter):
         new = replace(topic, importing=False)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += topic_hash(new) - topic_hash(topic)
-        del self.image._importing[topic.name]
         self._store(new)
+        self._forget_importing(topic)
 
     def set_import(self, imported: Import | None) -> None:
         old = self.image._import
@@ -190,12 +194,21 @@ class ImageWriter(SecurityWriter):
         self._store(replace(topic, partitions=tuple(partitions)))
 
     def _store(self, topic: Topic) -> None:
-        self.image._held_topics[topic.id] = topic
+        image = self.image
+        if topic.importing and image._topics_by_id is image._held_topics:
+            image._topics_by_id = dict(image._held_topics)
+        image._held_topics[topic.id] = topic
         if topic.importing:
-            self.image._importing[topic.name] = topic
+            image._importing[topic.name] = topic
         else:
-            self.image._topics[topic.name] = topic
-            self.image._topics_by_id[topic.id] = topic
+            image._topics[topic.name] = topic
+            image._topics_by_id[topic.id] = topic
+
+    def _forget_importing(self, topic: Topic) -> None:
+        image = self.image
+        del image._importing[topic.name]
+        if not image._importing:
+            image._topics_by_id = image._held_topics
 
     # --- groups and offsets ---
 

@@ -145,7 +145,8 @@ def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existi
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         refuse_replicas(image, number, assignment.replicas)
         _refuse_leadership(image, number, assignment)
-        partitions[assignment] = Partition(assignment.replicas, assignment.isr, assignment.leader)
+        isr = assignment.replicas if assignment.isr == assignment.replicas else assignment.isr  # mostly one tuple
+        partitions[assignment] = Partition(assignment.replicas, isr, assignment.leader)
     return tuple(partitions[assignment] for assignment in assignments)
 
 
