@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from functools import partial
 from typing import Any, cast
 
 from chronik.broker.flusher import Flusher
@@ -47,7 +48,7 @@ def test_promises_are_kept_in_order_of_their_offsets() -> None:
     assert not promises
     promises.reached(100)
     for offset in (5, 9, 7):
-        promises.add(offset, lambda code, offset=offset: called.append((offset, code)))
+        promises.add(offset, partial(lambda offset, code: called.append((offset, code)), offset))
     promises.reached(7)
     assert called == [(5, ErrorCode.NONE), (7, ErrorCode.NONE)]
     assert promises

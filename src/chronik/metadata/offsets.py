@@ -370,7 +370,11 @@ class OffsetTable:
             return found
         low, high = _keys_of(number)
         for group_id, group in self._groups.items():
-            count = sum(end - first for _, first, end in _ranges(group, low, high))
+            if isinstance(group, _Chunk):  # as nearly all: without a generator this takes a third of the time
+                first = bisect_left(group.keys, low)
+                count = bisect_left(group.keys, high, first) - first
+            else:
+                count = sum(end - first for _, first, end in _ranges(group, low, high))
             if count:
                 found.append(group_id)
                 left -= count
@@ -491,21 +495,32 @@ class OffsetTable:
         """Remove one offset, which must exist, and return its hash."""
         number = self._topics.numbers.get(topic, -1)
         key = number << PARTITION_BITS | partition
-        count, hashes = self._remove(group_id, key, key + 1)
-        invariant(count == 1, f"group {group_id} has no offset of {topic}-{partition}")
-        return hashes
+        group = self._groups.get(group_id, _NO_OFFSETS)
+        place = -1 if isinstance(group, _Chunk) else bisect_right(group.separators, key)
+        keys = group.keys if isinstance(group, _Chunk) else group.chunks[place].keys
+        index = bisect_left(keys, key)
+        invariant(index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}")
+        if len(keys) == 1:
+            return self._remove(group_id, key, key + 1)
+        group = self._writable(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.writable(place)
+        (record_hash,) = _HASH.unpack_from(chunk.values, index * VALUE_BYTES)
+        self._grow(group, -1, -_characters(chunk.notes[index]) if chunk.notes else 0)
+        chunk.remove(index, index + 1)
+        self._count_topic(number, -1)
+        return int.from_bytes(record_hash, "little")
 
     def remove_topic(self, group_id: str, topic: str) -> int:
         """Remove the group's offsets of a topic, and return the sum of their hashes."""
         number = self._topics.numbers.get(topic)
-        return 0 if number is None else self._remove(group_id, *_keys_of(number))[1]
+        return 0 if number is None else self._remove(group_id, *_keys_of(number))
 
     def remove_group(self, group_id: str) -> int:
         """Remove all offsets of a group, and return the sum of their hashes."""
-        return self._remove(group_id, 0, _KEYS_END)[1]
+        return self._remove(group_id, 0, _KEYS_END)
 
-    def _remove(self, group_id: str, low: int, high: int) -> tuple[int, int]:
-        """Remove the offsets with keys from `low` to below `high`. Return how many, and the sum of their hashes."""
+    def _remove(self, group_id: str, low: int, high: int) -> int:
+        """Remove the offsets with keys from `low` to below `high`, and return the sum of their hashes."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         count = hashes = characters = 0
         for chunk, first, end in _ranges(group, low, high):
@@ -513,9 +528,9 @@ class OffsetTable:
             hashes += sum(chunk.hashes(first, end))
             characters += sum(map(_characters, chunk.notes[first:end])) if chunk.notes else 0
             for number, first_of_topic, end_of_topic in chunk.topics(first, end):
-                self._topics.count(number, first_of_topic - end_of_topic)
+                self._count_topic(number, first_of_topic - end_of_topic)
         if not count:
-            return 0, 0
+            return 0
         if count == group.count:
             del self._groups[group_id]
         else:
@@ -525,8 +540,11 @@ class OffsetTable:
             else:
                 _remove_from_chunks(group, low, high)
         self._grow(group, -count, -characters)
+        return hashes
+
+    def _count_topic(self, number: int, change: int) -> None:
+        self._topics.count(number, change)
         self._topics = self._topics.compacted()
-        return count, hashes
 
 
 _Range = tuple[_Chunk, int, int]
