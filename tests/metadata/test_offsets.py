@@ -122,6 +122,7 @@ OPERATIONS = st.one_of(
     PUTS,
     PUTS,
     st.tuples(st.just("put range"), GROUPS, TOPICS, PARTITIONS, COMMITTED),
+    st.tuples(st.just("append"), GROUPS, TOPICS, st.lists(PARTITIONS, unique=True), st.booleans()),
     st.tuples(st.just("remove"), GROUPS, TOPICS, PARTITIONS),
     st.tuples(st.just("remove range"), GROUPS, TOPICS, PARTITIONS),
     st.tuples(st.just("remove topic"), GROUPS, TOPICS),
@@ -156,6 +157,17 @@ class ModelledTable:
         self.hash_sum += record_hash - (known or 0)
         self.hashes[group, topic, partition] = record_hash
         self.model.setdefault(group, {})[topic, partition] = committed
+
+    def append(self, group: str, topic: str, partitions: list[int], committed: CommittedOffset) -> None:
+        """Append the offsets, or put them if they don't follow the others."""
+        offsets = [(partition, committed) for partition in partitions]
+        if not self.table.append(group, topic, offsets, [partition.to_bytes(16, "little") for partition in partitions]):
+            for partition in partitions:
+                self.put(group, topic, partition, committed)
+            return
+        self.model.setdefault(group, {}).update({(topic, partition): committed for partition in partitions})
+        self.hashes.update({(group, topic, partition): partition for partition in partitions})
+        self.hash_sum += sum(partitions)
 
     def remove(self, group: str, topic: str, partition: int) -> None:
         if (topic, partition) in self.model.get(group, {}):
@@ -218,6 +230,9 @@ def run_operation(modelled: ModelledTable, name: str, *arguments: Any) -> None:
         case "put range", group, topic, partition, committed:
             for number in range(partition, 41):
                 modelled.put(group, topic, number, committed)
+        case "append", group, topic, partitions, is_sorted:
+            committed = CommittedOffset(7, 1, None, 5)
+            modelled.append(group, topic, sorted(partitions) if is_sorted else partitions, committed)
         case "remove", group, topic, partition:
             modelled.remove(group, topic, partition)
         case "remove range", group, topic, partition:

@@ -441,6 +441,8 @@ class OffsetTable:
 
         Returns False, and stores nothing, unless they are sorted, follow all others of the group and have no notes.
         """
+        if not offsets:
+            return False
         number = self._topics.numbers.get(topic)
         if number is None:
             number = self._topics.add(topic)
