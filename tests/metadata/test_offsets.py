@@ -213,6 +213,11 @@ class ModelledTable:
                     of_topic.get(number) for number in range(45)
                 ]
                 assert table.get(group, topic, 3) == of_topic.get(3)
+        for chunk in (chunk for group in table._groups.values() for chunk in offsets_module._all(group)):
+            assert 0 < len(chunk.keys) <= offsets_module.CHUNK_RECORDS_MAX
+            assert list(chunk.keys) == sorted(set(chunk.keys))
+            assert len(chunk.values) == len(chunk.keys) * offsets_module.VALUE_BYTES
+            assert chunk.notes is None or len(chunk.notes) == len(chunk.keys)
         for topic in ("a", "b", "c", "unknown"):
             assert table.group_ids_of(topic) == [
                 group for group in table.group_ids() if any(name == topic for name, _ in model[group])
@@ -274,6 +279,14 @@ def test_table_equals_dict_with_usual_chunk_sizes(order: str) -> None:
     modelled.remove_topic("g1", "b")
     modelled.check()
     modelled.remove_group("g1")
+    modelled.check()
+
+
+def test_appended_offsets_follow_one_with_metadata() -> None:
+    modelled = ModelledTable()
+    modelled.put("g1", "a", 0, CommittedOffset(1, -1, "m", 1))
+    modelled.append("g1", "a", [1, 2], CommittedOffset(2, -1, "", 2))
+    modelled.put("g1", "a", 3, CommittedOffset(3, -1, "n", 3))
     modelled.check()
 
 
