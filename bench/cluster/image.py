@@ -65,10 +65,7 @@ class _Image:
             raise BenchFailed(f"{type(command).__name__} was refused: {result.message}")
 
     def snapshot_bytes(self) -> int:
-        try:
-            return sum(map(len, encode_snapshot(self.image.freeze())))
-        finally:
-            self.image.thaw()
+        return sum(map(len, encode_snapshot(self.image.freeze())))
 
 
 def _figures(made: _Image) -> list[Figure]:

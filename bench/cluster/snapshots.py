@@ -151,7 +151,4 @@ class _Beat:
 
 
 def _encoded(image: Image) -> list[bytes]:
-    try:
-        return list(encode_snapshot(image.freeze()))
-    finally:
-        image.thaw()
+    return list(encode_snapshot(image.freeze()))

@@ -13,12 +13,12 @@ class News:
 
     def __init__(self) -> None:
         self.count = 0
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiting: dict[asyncio.Future[None], None] | None = None  # most have no waiters
 
     def tell(self) -> None:
         self.count += 1
         if self._waiting:
-            waiting, self._waiting = self._waiting, {}
+            waiting, self._waiting = self._waiting, None
             for waiter in waiting:
                 _end(waiter)
 
@@ -28,12 +28,15 @@ class News:
             return True
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
+        if self._waiting is None:
+            self._waiting = {}
         self._waiting[waiter] = None
         timer = None if seconds is None else loop.call_later(max(seconds, 0.0), _end, waiter)
         try:
             await waiter
         finally:
-            self._waiting.pop(waiter, None)
+            if self._waiting is not None:
+                self._waiting.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
         return self.count != count

@@ -150,7 +150,7 @@ def test_the_size_of_offsets_is_what_they_add_up_to() -> None:
             table.remove(group, topic, partition)
         else:
             metadata = rng.choice([None, "", "m" * rng.randrange(50)])
-            table.put(group, topic, partition, CommittedOffset(1, -1, metadata, 0))
+            table.put(group, topic, partition, CommittedOffset(1, -1, metadata, 0), bytes(16))
     held = {group: [each.metadata or "" for each in table.group(group).values()] for group in "abc"}
     everything = [metadata for group in held.values() for metadata in group]
     total = sum(OFFSET_BYTES + len(metadata) for metadata in everything)

@@ -195,7 +195,6 @@ class VirtualStore(RaftStore):
         authority = self._consensus.image
         for chunk in encode_snapshot(authority.freeze()):
             loader.add(chunk)
-        authority.thaw()
         before, self.machine.image = self.image, loader.finish()
         self._publish(difference(before, self.image))
         self._restored()

@@ -12,13 +12,8 @@ from chronik.scheduler import yield_loop
 async def handle(services: Services, request: DescribeImageRequest, context: Context) -> DescribeImageResponse:
     if context.may_be_behind:
         return DescribeImageResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="There is no quorum.")
-    image = services.image
-    frozen = image.freeze()
-    try:
-        response = DescribeImageResponse()
-        for chunk in encode_snapshot(frozen):
-            response.chunks.append(ImageChunk(data=chunk))
-            await yield_loop()
-        return response
-    finally:
-        image.thaw()
+    response = DescribeImageResponse()
+    for chunk in encode_snapshot(services.image.freeze()):
+        response.chunks.append(ImageChunk(data=chunk))
+        await yield_loop()
+    return response

@@ -1,4 +1,4 @@
-"""Callbacks that wait for a log to reach an offset. They hear when it has, or that nobody can promise it any more."""
+"""Callbacks that wait until a log reaches an offset, or until it is certain that it will not."""
 
 from __future__ import annotations
 
@@ -11,23 +11,38 @@ WhenSafe = Callable[[ErrorCode], None]
 """Is called with NONE, or with the reason why nobody can promise that the records are safe."""
 
 
-class Promises(deque[tuple[int, WhenSafe]]):
-    __slots__ = ()
+class Promises:
+    """The callbacks of one partition, sorted by offset. True if there are any."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        # Created by the first callback: an empty deque takes 600 bytes, and most partitions are idle.
+        self._waiting: deque[tuple[int, WhenSafe]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
 
     def add(self, offset: int, when_safe: WhenSafe) -> None:
-        """Keeps the lowest offset first: a batch that is sent again lies below others that came after it."""
-        place = len(self)
-        while place and self[place - 1][0] > offset:
+        """Add a callback. A batch that is sent again lies below others that were sent after it."""
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = deque()
+        place = len(waiting)
+        while place and waiting[place - 1][0] > offset:
             place -= 1
-        self.insert(place, (offset, when_safe))
+        waiting.insert(place, (offset, when_safe))
 
     def reached(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        while self and self[0][0] <= offset:
-            self.popleft()[1](code)
+        """Call all callbacks that wait for `offset` or less."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](code)
 
     def take_back(self, code: ErrorCode) -> None:
-        """Tells everyone `code`. A callback may wait again, for something else."""
-        waiting = list(self)
-        self.clear()
-        for _, when_safe in waiting:
-            when_safe(code)
+        """Call all callbacks with `code`. A callback may add itself again, for another log."""
+        if self._waiting:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            for _, when_safe in waiting:
+                when_safe(code)

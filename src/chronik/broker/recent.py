@@ -34,7 +34,8 @@ class RecentBatches:
 
     def __init__(self, room: RecentRoom) -> None:
         self._room = room
-        self._by_offset: OrderedDict[int, tuple[int, Buffer]] = OrderedDict()  # (end offset, batches), in their order
+        # (end offset, batches) in their order; created by the first batch, since most partitions are idle.
+        self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
 
     def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
         """Keeps the batches if there is room."""
@@ -43,13 +44,18 @@ class RecentBatches:
         size = _held_bytes(batches)
         if size <= self._room.bytes_left:
             self._room.bytes_left -= size
+            if self._by_offset is None:
+                self._by_offset = OrderedDict()
             self._by_offset[base_offset] = (end_offset, batches)
 
     def read(self, offset: int, bytes_max: int) -> list[memoryview]:
         """Returns batches from `offset` on, in consecutive pieces; none when that is not kept, or does not fit."""
         pieces: list[memoryview] = []
+        kept = self._by_offset
+        if kept is None:
+            return pieces
         small: list[Buffer] = []
-        found = self._by_offset.get(offset)
+        found = kept.get(offset)
         while found is not None:
             end_offset, batches = found
             bytes_max -= len(batches)
@@ -60,7 +66,7 @@ class RecentBatches:
             else:
                 _join(small, pieces)
                 pieces.append(memoryview(batches))
-            found = self._by_offset.get(end_offset)
+            found = kept.get(end_offset)
         _join(small, pieces)
         return pieces
 

@@ -34,7 +34,9 @@ class Uncommitted:
 
     def __init__(self, node: NodeUncommitted) -> None:
         self._node = node
-        self._ends: deque[tuple[int, int]] = deque()  # (end offset, bytes appended by then) of uncommitted batches
+        # (end offset, bytes appended by then) of uncommitted batches. Most partitions never have any, and a deque takes
+        # more memory than the rest of an idle replica.
+        self._ends: deque[tuple[int, int]] | None = None
         self._committed = 0
         self.appended = 0
         """Bytes that this node has appended as leader since it started."""
@@ -51,6 +53,8 @@ class Uncommitted:
         """Count appended batches of `size` bytes that end before `end_offset`."""
         self.appended += size
         self._node.bytes += size
+        if self._ends is None:
+            self._ends = deque()
         self._ends.append((end_offset, self.appended))
 
     def commit(self, high_watermark: int) -> int:
@@ -68,7 +72,7 @@ class Uncommitted:
 
         The next leader may truncate them, and their producers have been notified.
         """
-        self._ends.clear()
+        self._ends = None
         self._node.bytes -= self.bytes
         self._committed = self.appended
 

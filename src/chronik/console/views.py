@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from chronik.metadata.image import Image
 from chronik.metadata.levels import level_of
-from chronik.metadata.records import Broker, CommittedOffset
+from chronik.metadata.offsets import GroupOffsets
+from chronik.metadata.records import Broker
 
 
 def hash_text(state_hash: int) -> str:
@@ -48,7 +49,7 @@ def broker_view(broker: Broker) -> dict[str, Any]:
 
 def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
     """Returns this node's own view of a group: its state and what it has committed; None when there is neither."""
-    group, offsets = image.groups.get(group_id), image.offsets(group_id)
+    group, offsets = image.groups.get(group_id), image.frozen_offsets(group_id)
     if group is None and not offsets:
         return None
     return {
@@ -58,14 +59,14 @@ def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
         "protocol_type": group.protocol_type if group is not None else None,
         "generation": group.generation if group is not None else None,
         "members": [member.member_id for member in group.members] if group is not None else [],
-        "offsets": _offset_rows({topic: dict(partitions) for topic, partitions in offsets.by_topic().items()}),
+        "offsets": _offset_rows(offsets),
     }
 
 
-def _offset_rows(offsets: Mapping[str, Mapping[int, CommittedOffset]]) -> Iterator[dict[str, Any]]:
-    """Yields rows in order, from a copy: what is committed while the page is read does not belong on it."""
-    for topic in sorted(offsets):
-        for partition, committed in sorted(offsets[topic].items()):
+def _offset_rows(offsets: GroupOffsets) -> Iterator[dict[str, Any]]:
+    """Yield a row per committed offset, sorted by topic and partition. Commits after the call are not included."""
+    for topic, partitions in offsets.by_topic():
+        for partition, committed in partitions:
             yield {
                 "topic": topic,
                 "partition": partition,

@@ -13,7 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from chronik.metadata.levels import written
-from chronik.metadata.records import Broker, Node, Partition, Result, Topic, Transaction, TransactionPartition
+from chronik.metadata.records import (
+    Broker,
+    CommittedOffset,
+    Node,
+    Partition,
+    Result,
+    Topic,
+    Transaction,
+    TransactionPartition,
+)
 from chronik.metadata.sessions import Session, SessionRecord
 
 HASH_BITS: Final = 128
@@ -32,6 +41,11 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def record_hash(*key_and_value: Any) -> int:
     """`key_and_value` starts with the kind, then what names the record, then what it holds."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
+
+
+def offset_digest(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> bytes:
+    """Return the hash of a committed offset as little-endian bytes, in which form it is stored with the offset."""
+    return blake2b(_encode((OFFSET, group_id, topic, partition, committed)), digest_size=HASH_BITS // 8).digest()
 
 
 def node_hash(node: Node) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from chronik.metadata.names import coordinator_partition
-from chronik.metadata.offsets import GroupOffsets, OffsetSizes, OffsetTable
+from chronik.metadata.offsets import FrozenOffsets, GroupOffsets, OffsetSizes, OffsetTable
 from chronik.metadata.partition_index import PartitionIndex
 from chronik.metadata.records import (
     Acl,
@@ -47,8 +47,8 @@ class Image:
         self._broker_configs: dict[int, dict[str, str]] = {}
         self._features: dict[str, int] = {}
         self._topics: dict[str, Topic] = {}
-        self._topics_by_id: dict[bytes, Topic] = {}
         self._held_topics: dict[bytes, Topic] = {}
+        self._topics_by_id = self._held_topics  # another dict only while topics are being imported
         self._partition_index = PartitionIndex()
         self._importing: dict[str, Topic] = {}
         self._import: Import | None = None
@@ -151,8 +151,15 @@ class Image:
         return self._group_configs
 
     def offsets(self, group_id: str) -> GroupOffsets:
-        """Returns what the group has committed, by (topic, partition); empty for an unknown group."""
+        """Return the offsets that the group has committed, by (topic, partition); empty for an unknown group.
+
+        They must be read before the next commit.
+        """
         return self._offsets.group(group_id)
+
+    def frozen_offsets(self, group_id: str) -> GroupOffsets:
+        """Return the group's committed offsets as they are now, to be read over many iterations of the event loop."""
+        return self._offsets.freeze_group(group_id)
 
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._offsets.get(group_id, topic, partition)
@@ -235,9 +242,9 @@ class Image:
         return tuple(self._hashes)
 
     def freeze(self) -> FrozenImage:
-        """Returns the image as it is now, to be read over many turns of the loop. `thaw` when done.
+        """Return the image as it is now, to be read over many iterations of the event loop.
 
-        Costs a shallow copy of the tables (about 1 ms per 100,000 topics or groups); offsets are copied when changed.
+        Costs a shallow copy of the tables: about 1 ms per 100,000 topics or groups.
         """
         return FrozenImage(
             cluster_id=self._cluster_id,
@@ -262,9 +269,6 @@ class Image:
             sessions=tuple(SessionRecord.of(self._sessions[node_id]) for node_id in sorted(self._sessions)),
         )
 
-    def thaw(self) -> None:
-        self._offsets.thaw()
-
     def parts(self) -> list[object]:
         """Returns what most of its memory is in, in pieces that can be released one by one."""
         return [*self._held_topics.values(), *self._groups.values(), *self._offsets.parts()]
@@ -284,7 +288,7 @@ class FrozenImage(NamedTuple):
     imported: Import | None
     groups: Mapping[str, Group]
     group_configs: Mapping[str, Mapping[str, str]]
-    offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
+    offsets: FrozenOffsets
     transactions: Mapping[str, Transaction]
     staged: list[tuple[str, int, Staged]]
     commits_hold: int

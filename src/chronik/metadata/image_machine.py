@@ -39,12 +39,7 @@ class ImageMachine:
             self._on_applied(envelope, result)
 
     def begin_snapshot(self) -> Iterator[bytes]:
-        image = self.image
-        frozen = image.freeze()
-        try:
-            yield from encode_snapshot(frozen)
-        finally:
-            image.thaw()
+        yield from encode_snapshot(self.image.freeze())
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
         """Replaces the image. The old one answers until the new one is whole; then the difference is one delta. It is

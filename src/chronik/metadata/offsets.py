@@ -1,156 +1,607 @@
-"""Committed offsets by group, topic and partition: a table that a snapshot can read while commits go on.
+"""The committed offsets of all groups, in a compact table that can be read while commits go on.
 
-`freeze` hands out the table as it is now; until `thaw`, the first change to a group's part for one topic copies that
-part (and nothing else) so that what was handed out stays as it was. A commit thus pays for one topic's partitions at
-most, never for a group with a million offsets.
+A group's offsets are fixed-size records, sorted by topic number and partition, in chunks of arrays: an offset takes
+about 50 bytes, and no Python object of its own. A record includes its hash, which is part of the state hash: to replace
+or remove an offset takes no second hash.
+
+Chunks are copied on write. `freeze` starts a new version of the table; the first change to a chunk of an older version
+copies the chunk, so what `freeze` returned stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import lt
+from struct import Struct
+from struct import error as struct_error
 from typing import Final, NamedTuple
+
+import msgspec
 
 from chronik.errors import invariant
 from chronik.metadata.records import CommittedOffset
 
 OFFSET_BYTES: Final = 200
-"""What one offset takes in memory besides its metadata: its place in a table, and its numbers."""
+"""What the limits on committed offsets charge for one, besides its metadata. Most take 50 to 100 bytes in memory; an
+offset that has a group of its own takes more."""
 
-PartitionOffsets = dict[int, CommittedOffset]
-TopicOffsets = dict[str, PartitionOffsets]
+CHUNK_RECORDS_MAX: Final = 256
+"""A commit may copy one chunk, or shift its records: 256 records have 12 kB, which takes about a microsecond."""
+
+UNUSED_TOPICS_MAX: Final = 1000
+"""How many topics without offsets keep their numbers until the next compaction of the topic numbers."""
+
+_VALUE: Final = Struct(">qqiB16s")
+"""Offset, commit time, leader epoch, metadata kind and record hash."""
+
+_HASH: Final = Struct(">21x16s")
+
+VALUE_BYTES: Final = _VALUE.size
+_NO_VALUE: Final = bytes(VALUE_BYTES)
+
+PARTITION_BITS: Final = 32
+PARTITION_MASK: Final = (1 << PARTITION_BITS) - 1
+_KEYS_END: Final = 1 << 64
+
+_NONE, _EMPTY, _NOTED = range(3)
+"""Metadata kinds: None, the empty string, or the metadata in the record's note."""
+
+Note = str | CommittedOffset
+"""An offset's metadata; or all of it, if it has an expiry or a number that a record cannot hold."""
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    """Up to CHUNK_RECORDS_MAX offsets of a group, and all of them unless there are more."""
+
+    version: int
+    keys: array[int] = msgspec.field(default_factory=lambda: array("Q"))
+    """Topic number and partition of each record, sorted."""
+    values: bytearray = msgspec.field(default_factory=bytearray)
+    notes: list[Note | None] | None = None
+    """One per record; None if no record of the chunk has a note."""
+
+    def copy(self, version: int) -> _Chunk:
+        return _Chunk(version, self.keys[:], self.values[:], self.notes and self.notes[:])
+
+    @property
+    def count(self) -> int:
+        return len(self.keys)
+
+    @property
+    def metadata_characters(self) -> int:
+        return sum(map(_characters, self.notes)) if self.notes else 0
+
+    def get(self, key: int) -> CommittedOffset | None:
+        keys = self.keys
+        index = bisect_left(keys, key)
+        if index == len(keys) or keys[index] != key:
+            return None
+        return self._committed(index, _VALUE.unpack_from(self.values, index * VALUE_BYTES))
+
+    def read(self, first: int, end: int) -> list[tuple[int, CommittedOffset]]:
+        """Return the partitions and offsets of a range of records."""
+        keys, values, unpack, committed = self.keys, self.values, _VALUE.unpack_from, self._committed
+        return [
+            (keys[index] & PARTITION_MASK, committed(index, unpack(values, index * VALUE_BYTES)))
+            for index in range(first, end)
+        ]
+
+    def _committed(self, index: int, value: tuple[int, int, int, int, bytes]) -> CommittedOffset:
+        offset, time_ms, leader_epoch, kind, _ = value
+        if kind == _EMPTY:
+            return CommittedOffset(offset, leader_epoch, "", time_ms)
+        if kind == _NONE:
+            return CommittedOffset(offset, leader_epoch, None, time_ms)
+        assert self.notes is not None
+        note = self.notes[index]
+        return note if isinstance(note, CommittedOffset) else CommittedOffset(offset, leader_epoch, note, time_ms)
+
+    def hashes(self, first: int, end: int) -> Iterator[int]:
+        some = self.values[first * VALUE_BYTES : end * VALUE_BYTES]
+        return (int.from_bytes(record_hash, "little") for (record_hash,) in _HASH.iter_unpack(some))
+
+    def topics(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the topic numbers in a range of records, each with the range of its own records."""
+        keys = self.keys
+        while first < end:
+            number = keys[first] >> PARTITION_BITS
+            is_last = keys[end - 1] >> PARTITION_BITS == number
+            after = end if is_last else bisect_left(keys, (number + 1) << PARTITION_BITS, first, end)
+            yield number, first, after
+            first = after
+
+    def put(self, key: int, committed: CommittedOffset, record_hash: bytes) -> tuple[bytes | None, int]:
+        """Store a record. Return the hash of the record that it replaces, and by how many characters metadata grew."""
+        keys, values = self.keys, self.values
+        metadata, offset, time_ms = committed.metadata, committed.offset, committed.commit_time_ms
+        note: Note | None = metadata or None
+        kind = _NOTED if note else _EMPTY if metadata == "" else _NONE
+        index = bisect_left(keys, key)
+        start = index * VALUE_BYTES
+        old_hash: bytes | None = None
+        if index < len(keys) and keys[index] == key:
+            (old_hash,) = _HASH.unpack_from(values, start)
+        else:
+            keys.insert(index, key)
+            values[start:start] = _NO_VALUE
+        try:
+            _VALUE.pack_into(values, start, offset, time_ms, committed.leader_epoch, kind, record_hash)
+            if committed.expire_time_ms != -1:
+                note = committed
+        except struct_error:
+            note = committed
+        if note is committed:
+            _VALUE.pack_into(values, start, 0, 0, 0, _NOTED, record_hash)
+        if note is None and self.notes is None:
+            return old_hash, 0
+        return old_hash, self._put_note(index, note, is_new=old_hash is None)
+
+    def append(self, keys: array[int], values: bytes) -> None:
+        """Add records without notes after the last one."""
+        self.keys.extend(keys)
+        self.values += values
+        if self.notes is not None:
+            self.notes += [None] * len(keys)
+
+    def _put_note(self, index: int, note: Note | None, *, is_new: bool) -> int:
+        notes = self.notes
+        if notes is None:
+            notes = self.notes = [None] * (len(self.keys) - is_new)
+        growth = _characters(note)
+        if index and note == notes[index - 1]:
+            note = notes[index - 1]  # a member's offsets often have the same metadata: keep one copy
+        if is_new:
+            notes.insert(index, note)
+        else:
+            growth -= _characters(notes[index])
+            notes[index] = note
+            if note is None:
+                self._drop_unused_notes()
+        return growth
+
+    def remove(self, first: int, end: int) -> None:
+        del self.keys[first:end]
+        del self.values[first * VALUE_BYTES : end * VALUE_BYTES]
+        if self.notes is not None:
+            del self.notes[first:end]
+            self._drop_unused_notes()
+
+    def split(self, index: int) -> _Chunk:
+        """Remove the records from `index` on, and return them as a chunk."""
+        index = range(len(self.keys))[index]
+        right = self.copy(self.version)
+        right.remove(0, index)
+        self.remove(index, len(self.keys))
+        return right
+
+    def _drop_unused_notes(self) -> None:
+        if self.notes is not None and all(note is None for note in self.notes):
+            self.notes = None
+
+
+class _Chunks(msgspec.Struct, gc=False):
+    """The offsets of a group that has more of them than one chunk holds."""
+
+    version: int
+    separators: array[int]
+    """One less than chunks: keys from `separators[i]` on are in `chunks[i + 1]` or after it."""
+    chunks: list[_Chunk]
+    count: int
+    metadata_characters: int
+
+    def copy(self, version: int) -> _Chunks:
+        return _Chunks(version, self.separators[:], self.chunks[:], self.count, self.metadata_characters)
+
+    def writable(self, place: int) -> _Chunk:
+        chunk = self.chunks[place]
+        if chunk.version != self.version:
+            chunk = self.chunks[place] = chunk.copy(self.version)
+        return chunk
+
+
+_Group = _Chunk | _Chunks
+
+_NO_OFFSETS: Final = _Chunk(0)
+
+
+class OffsetSizes(NamedTuple):
+    """The sizes that the limits on committed offsets apply to."""
+
+    group_bytes: int
+    all_bytes: int
+    all_metadata_bytes: int
+    """The part of `all_bytes` that is metadata."""
+
+
+class _TopicNumbers:
+    """The topics that have committed offsets, numbered in the order of their first commit.
+
+    A number is never given to another topic. Compaction makes a new object, so that a reader's object stays complete.
+    """
+
+    __slots__ = ("counts", "names", "next_number", "numbers", "unused_count")
+
+    def __init__(self, next_number: int = 0) -> None:
+        self.numbers: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.counts: dict[int, int] = {}
+        self.unused_count = 0
+        self.next_number = next_number
+
+    def add(self, topic: str) -> int:
+        """Assign a number to a topic that has none."""
+        number = self.numbers[topic] = self.next_number
+        self.names[number] = topic
+        self.counts[number] = 0
+        self.unused_count += 1
+        self.next_number += 1
+        return number
+
+    def count(self, number: int, change: int) -> None:
+        before = self.counts[number]
+        self.counts[number] = after = before + change
+        self.unused_count += (not after) - (not before)
+
+    def compacted(self) -> _TopicNumbers:
+        """Return the numbers of the topics that have offsets; the same object unless many have none."""
+        if self.unused_count <= max(UNUSED_TOPICS_MAX, len(self.numbers) // 2):
+            return self
+        compacted = _TopicNumbers(self.next_number)
+        for number, count in self.counts.items():
+            if count:
+                name = self.names[number]
+                compacted.numbers[name], compacted.names[number], compacted.counts[number] = number, name, count
+        return compacted
 
 
 class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
-    """What one group has committed, keyed by (topic, partition). It is no copy, and must be read at once."""
+    """The committed offsets of a group, by (topic, partition).
 
-    __slots__ = ("_topics",)
+    An instance that comes from `freeze` stays as it is; any other must be read before the next commit.
+    """
 
-    def __init__(self, topics: Mapping[str, Mapping[int, CommittedOffset]]) -> None:
+    __slots__ = ("_group", "_topics")
+
+    def __init__(self, group: _Group, topics: _TopicNumbers) -> None:
+        self._group = group
         self._topics = topics
 
     def __getitem__(self, key: tuple[str, int]) -> CommittedOffset:
         topic, partition = key
-        return self._topics[topic][partition]
+        number = self._topics.numbers.get(topic)
+        found = None if number is None else _get(self._group, number << PARTITION_BITS | partition)
+        if found is None:
+            raise KeyError(key)
+        return found
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        return ((topic, partition) for topic, partitions in self._topics.items() for partition in partitions)
+        names = self._topics.names
+        return (
+            (names[key >> PARTITION_BITS], key & PARTITION_MASK) for chunk in _all(self._group) for key in chunk.keys
+        )
 
     def __len__(self) -> int:
-        return sum(len(partitions) for partitions in self._topics.values())
+        return self._group.count
 
-    def __eq__(self, other: object) -> bool:
-        return self._topics == other._topics if isinstance(other, GroupOffsets) else super().__eq__(other)
+    def items(self) -> ItemsView[tuple[str, int], CommittedOffset]:
+        return _Items(self)
 
-    __hash__ = None  # type: ignore[assignment]
+    def by_topic(self) -> Iterator[tuple[str, Iterator[tuple[int, CommittedOffset]]]]:
+        """Yield the topics sorted by name, each with its partitions and their offsets, sorted by partition."""
+        group, names = self._group, self._topics.names
+        if isinstance(group, _Chunk):
+            topics = [(names[number], first, end) for number, first, end in group.topics(0, len(group.keys))]
+            for name, first, end in sorted(topics):
+                yield name, iter(group.read(first, end))
+            return
+        ranges: dict[str, list[_Range]] = {}
+        for chunk in group.chunks:
+            for number, first, end in chunk.topics(0, len(chunk.keys)):
+                ranges.setdefault(names[number], []).append((chunk, first, end))
+        for name in sorted(ranges):
+            yield name, _read(ranges[name])
 
-    def by_topic(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        return self._topics
+    def of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
+        """Yield a topic's partitions and their offsets, sorted by partition."""
+        number = self._topics.numbers.get(topic)
+        return iter(()) if number is None else _read(_ranges(self._group, *_keys_of(number)))
+
+    def record_hashes(self) -> Iterator[int]:
+        """Yield the hashes of the offsets, which depend on the group's id as well."""
+        return (each for chunk in _all(self._group) for each in chunk.hashes(0, len(chunk.keys)))
 
     def __repr__(self) -> str:
         return f"GroupOffsets({dict(self)})"
 
 
-class OffsetSizes(NamedTuple):
-    """What offsets take in memory, roughly."""
+class _Items(ItemsView[tuple[str, int], CommittedOffset]):
+    """The items of a group, read chunk by chunk instead of key by key."""
 
-    group_bytes: int
-    all_bytes: int
-    all_metadata_bytes: int
-    """The part of it that clients wrote beside their offsets."""
+    _mapping: GroupOffsets
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, int], CommittedOffset]]:
+        names = self._mapping._topics.names
+        for chunk in _all(self._mapping._group):
+            for number, first, end in chunk.topics(0, len(chunk.keys)):
+                name = names[number]
+                for partition, committed in chunk.read(first, end):
+                    yield (name, partition), committed
+
+
+class FrozenOffsets:
+    """The table as it was at one moment."""
+
+    __slots__ = ("_groups", "_topics")
+
+    def __init__(self, groups: Mapping[str, _Group], topics: _TopicNumbers) -> None:
+        self._groups = groups
+        self._topics = topics
+
+    def groups(self) -> Iterator[tuple[str, GroupOffsets]]:
+        return ((group_id, GroupOffsets(group, self._topics)) for group_id, group in self._groups.items())
 
 
 class OffsetTable:
     def __init__(self) -> None:
-        self._groups: dict[str, TopicOffsets] = {}
-        self._bytes: dict[str, int] = {}  # by group
-        self._all_bytes = 0
-        self._all_metadata_bytes = 0
-        # While frozen: the parts that were copied since and may be changed in place.
-        self._frozen_count = 0
-        self._own_groups: set[str] | None = None
-        self._own_topics: set[tuple[str, str]] = set()
+        self._groups: dict[str, _Group] = {}
+        self._topics = _TopicNumbers()
+        self._version = 0
+        self._count = 0
+        self._metadata_characters = 0
+
+    # --- reading ---
 
     def group(self, group_id: str) -> GroupOffsets:
-        return GroupOffsets(self._groups.get(group_id, {}))
+        """Return the offsets of a group, to be read before the next commit."""
+        return GroupOffsets(self._groups.get(group_id, _NO_OFFSETS), self._topics)
 
     def group_ids(self) -> Iterator[str]:
         return iter(self._groups)
 
     def group_ids_of(self, topic: str) -> list[str]:
-        """Returns the groups that have committed offsets of the topic. It looks at all groups: 5 ms for 100,000."""
-        return [group_id for group_id, topics in self._groups.items() if topic in topics]
+        """Return the groups that have committed offsets of the topic. If there are any, this searches all groups."""
+        found: list[str] = []
+        number = self._topics.numbers.get(topic)
+        left = 0 if number is None else self._topics.counts[number]
+        if number is None or not left:
+            return found
+        low, high = _keys_of(number)
+        for group_id, group in self._groups.items():
+            if isinstance(group, _Chunk):  # as nearly all: without a generator this takes a third of the time
+                first = bisect_left(group.keys, low)
+                count = bisect_left(group.keys, high, first) - first
+            else:
+                count = sum(end - first for _, first, end in _ranges(group, low, high))
+            if count:
+                found.append(group_id)
+                left -= count
+                if not left:
+                    break
+        return found
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        topics = self._groups.get(group_id)
-        partitions = topics.get(topic) if topics is not None else None
-        return partitions.get(partition) if partitions is not None else None
+        group = self._groups.get(group_id)
+        number = self._topics.numbers.get(topic)
+        return None if group is None or number is None else _get(group, number << PARTITION_BITS | partition)
 
-    def parts(self) -> Iterator[PartitionOffsets]:
-        return (partitions for topics in self._groups.values() for partitions in topics.values())
+    def parts(self) -> list[object]:
+        """Return the objects that hold most of the table's memory."""
+        return [chunk for group in self._groups.values() for chunk in _all(group)]
 
     def sizes(self, group_id: str) -> OffsetSizes:
-        return OffsetSizes(self._bytes.get(group_id, 0), self._all_bytes, self._all_metadata_bytes)
+        group = self._groups.get(group_id, _NO_OFFSETS)
+        return OffsetSizes(
+            OFFSET_BYTES * group.count + group.metadata_characters,
+            OFFSET_BYTES * self._count + self._metadata_characters,
+            self._metadata_characters,
+        )
 
-    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        partitions = self._writable(group_id, topic)
-        old = partitions.get(partition)
-        partitions[partition] = committed
-        if old is None:
-            self._count(group_id, OFFSET_BYTES, len(committed.metadata or ""))
-        elif old.metadata != committed.metadata:
-            self._count(group_id, 0, len(committed.metadata or "") - len(old.metadata or ""))
+    def freeze(self) -> FrozenOffsets:
+        """Return the table as it is now."""
+        self._version += 1
+        return FrozenOffsets(dict(self._groups), self._topics)
 
-    def _count(self, group_id: str, offset_bytes: int, metadata_bytes: int) -> None:
-        size = offset_bytes + metadata_bytes
-        self._bytes[group_id] = self._bytes.get(group_id, 0) + size
-        self._all_bytes += size
-        self._all_metadata_bytes += metadata_bytes
-        if not self._bytes[group_id]:
-            del self._bytes[group_id]
+    def freeze_group(self, group_id: str) -> GroupOffsets:
+        """Return the offsets of a group as they are now."""
+        self._version += 1
+        return self.group(group_id)
 
-    def remove(self, group_id: str, topic: str, partition: int) -> None:
-        partitions = self._writable(group_id, topic)
-        removed = partitions.pop(partition)
-        self._count(group_id, -OFFSET_BYTES, -len(removed.metadata or ""))
-        if not partitions:
-            self._drop_topic(group_id, topic)
+    # --- changing ---
 
-    def _drop_topic(self, group_id: str, topic: str) -> None:
-        topics = self._groups[group_id]
-        del topics[topic]
-        if not topics:
+    def put(
+        self, group_id: str, topic: str, partition: int, committed: CommittedOffset, record_hash: bytes
+    ) -> bytes | None:
+        """Store an offset with the hash of its record, and return the hash of the record that it replaces."""
+        topics = self._topics
+        number = topics.numbers.get(topic)
+        if number is None:
+            number = topics.add(topic)
+        key = number << PARTITION_BITS | partition
+        group = self._groups.get(group_id)
+        if group is None or group.version != self._version:
+            group = self._writable(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.writable(bisect_right(group.separators, key))
+        old_hash, characters = chunk.put(key, committed, record_hash)
+        if old_hash is None or characters:
+            self._grow(group, 1 if old_hash is None else 0, characters)
+        if old_hash is None:
+            topics.count(number, 1)
+            if len(chunk.keys) > CHUNK_RECORDS_MAX:
+                # A record that comes last often is one of many in order: then the left chunk stays full.
+                self._split(group_id, chunk, -1 if chunk.keys[-1] == key else CHUNK_RECORDS_MAX // 2)
+        return old_hash
+
+    def append(
+        self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]], record_hashes: Sequence[bytes]
+    ) -> bool:
+        """Store offsets of one topic with the hashes of their records, in less time than `put` takes for each.
+
+        Returns False, and stores nothing, unless they are sorted, follow all others of the group and have no notes.
+        """
+        if not offsets:
+            return False
+        number = self._topics.numbers.get(topic)
+        if number is None:
+            number = self._topics.add(topic)
+        keys = array("Q", [number << PARTITION_BITS | partition for partition, _ in offsets])
+        known = self._groups.get(group_id)
+        last_key = -1 if known is None else _all(known)[-1].keys[-1]
+        if not all(map(lt, chain((last_key,), keys), keys)):
+            return False
+        if any(committed.metadata or committed.expire_time_ms != -1 for _, committed in offsets):
+            return False
+        try:
+            values = b"".join(map(_encode, (committed for _, committed in offsets), record_hashes))
+        except struct_error:
+            return False
+        group = self._writable(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.writable(len(group.chunks) - 1)
+        chunk.append(keys, values)
+        self._grow(group, len(keys), 0)
+        self._topics.count(number, len(keys))
+        while len(chunk.keys) > CHUNK_RECORDS_MAX:
+            chunk = self._split(group_id, chunk, CHUNK_RECORDS_MAX)
+        return True
+
+    def _writable(self, group_id: str) -> _Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = _Chunk(self._version)
+        elif group.version != self._version:
+            group = self._groups[group_id] = group.copy(self._version)
+        return group
+
+    def _grow(self, group: _Group, count: int, characters: int) -> None:
+        self._count += count
+        self._metadata_characters += characters
+        if isinstance(group, _Chunks):
+            group.count += count
+            group.metadata_characters += characters
+
+    def _split(self, group_id: str, chunk: _Chunk, index: int) -> _Chunk:
+        """Move a chunk's records from `index` on into a new chunk, which is returned."""
+        group = self._groups[group_id]
+        if isinstance(group, _Chunk):
+            count, characters = group.count, group.metadata_characters
+            group = self._groups[group_id] = _Chunks(self._version, array("Q"), [chunk], count, characters)
+        right = chunk.split(index)
+        place = bisect_right(group.separators, chunk.keys[0])
+        group.separators.insert(place, right.keys[0])
+        group.chunks.insert(place + 1, right)
+        return right
+
+    def remove(self, group_id: str, topic: str, partition: int) -> int:
+        """Remove one offset, which must exist, and return its hash."""
+        number = self._topics.numbers.get(topic, -1)
+        key = number << PARTITION_BITS | partition
+        group = self._groups.get(group_id, _NO_OFFSETS)
+        place = -1 if isinstance(group, _Chunk) else bisect_right(group.separators, key)
+        keys = group.keys if isinstance(group, _Chunk) else group.chunks[place].keys
+        index = bisect_left(keys, key)
+        invariant(index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}")
+        if len(keys) == 1:
+            return self._remove(group_id, key, key + 1)
+        group = self._writable(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.writable(place)
+        (record_hash,) = _HASH.unpack_from(chunk.values, index * VALUE_BYTES)
+        self._grow(group, -1, -_characters(chunk.notes[index]) if chunk.notes else 0)
+        chunk.remove(index, index + 1)
+        self._count_topic(number, -1)
+        return int.from_bytes(record_hash, "little")
+
+    def remove_topic(self, group_id: str, topic: str) -> int:
+        """Remove the group's offsets of a topic, and return the sum of their hashes."""
+        number = self._topics.numbers.get(topic)
+        return 0 if number is None else self._remove(group_id, *_keys_of(number))
+
+    def remove_group(self, group_id: str) -> int:
+        """Remove all offsets of a group, and return the sum of their hashes."""
+        return self._remove(group_id, 0, _KEYS_END)
+
+    def _remove(self, group_id: str, low: int, high: int) -> int:
+        """Remove the offsets with keys from `low` to below `high`, and return the sum of their hashes."""
+        group = self._groups.get(group_id, _NO_OFFSETS)
+        count = hashes = characters = 0
+        for chunk, first, end in _ranges(group, low, high):
+            count += end - first
+            hashes += sum(chunk.hashes(first, end))
+            characters += sum(map(_characters, chunk.notes[first:end])) if chunk.notes else 0
+            for number, first_of_topic, end_of_topic in chunk.topics(first, end):
+                self._count_topic(number, first_of_topic - end_of_topic)
+        if not count:
+            return 0
+        if count == group.count:
             del self._groups[group_id]
+        else:
+            group = self._writable(group_id)
+            if isinstance(group, _Chunk):
+                group.remove(bisect_left(group.keys, low), bisect_left(group.keys, high))
+            else:
+                _remove_from_chunks(group, low, high)
+        self._grow(group, -count, -characters)
+        return hashes
 
-    def _writable(self, group_id: str, topic: str) -> PartitionOffsets:
-        topics = self._groups.get(group_id)
-        if topics is None:
-            topics = self._groups[group_id] = {}
-            if self._own_groups is not None:
-                self._own_groups.add(group_id)
-        elif self._own_groups is not None and group_id not in self._own_groups:
-            topics = self._groups[group_id] = dict(topics)
-            self._own_groups.add(group_id)
-        partitions = topics.get(topic)
-        if partitions is None:
-            partitions = topics[topic] = {}
-            if self._own_groups is not None:
-                self._own_topics.add((group_id, topic))
-        elif self._own_groups is not None and (group_id, topic) not in self._own_topics:
-            partitions = topics[topic] = dict(partitions)
-            self._own_topics.add((group_id, topic))
-        return partitions
+    def _count_topic(self, number: int, change: int) -> None:
+        self._topics.count(number, change)
+        self._topics = self._topics.compacted()
 
-    def freeze(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
-        """May be called again before `thaw`: then nothing that was copied since counts as copied any more."""
-        self._frozen_count += 1
-        self._own_groups = set()
-        self._own_topics = set()
-        return dict(self._groups)
 
-    def thaw(self) -> None:
-        """Ends one `freeze`: its caller does not read the frozen table any more."""
-        invariant(self._frozen_count > 0, "offsets are thawed that were not frozen")
-        self._frozen_count -= 1
-        if not self._frozen_count:
-            self._own_groups = None
-            self._own_topics = set()
+_Range = tuple[_Chunk, int, int]
+"""A chunk, and the indexes of the first record and after the last one."""
+
+
+def _all(group: _Group) -> list[_Chunk]:
+    return [group] if isinstance(group, _Chunk) else group.chunks
+
+
+def _get(group: _Group, key: int) -> CommittedOffset | None:
+    if not isinstance(group, _Chunk):
+        group = group.chunks[bisect_right(group.separators, key)]
+    return group.get(key)
+
+
+def _keys_of(number: int) -> tuple[int, int]:
+    """Return the first key of a topic, and the first key after its last."""
+    return number << PARTITION_BITS, (number + 1) << PARTITION_BITS
+
+
+def _ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
+    """Yield the ranges of records with keys from `low` to below `high`."""
+    chunks = [group] if isinstance(group, _Chunk) else group.chunks[bisect_right(group.separators, low) :]
+    for chunk in chunks:
+        first, end = bisect_left(chunk.keys, low), bisect_left(chunk.keys, high)
+        if first < end:
+            yield chunk, first, end
+        if end < len(chunk.keys):
+            return
+
+
+def _read(ranges: Iterable[_Range]) -> Iterator[tuple[int, CommittedOffset]]:
+    return chain.from_iterable(chunk.read(first, end) for chunk, first, end in ranges)
+
+
+def _encode(committed: CommittedOffset, record_hash: bytes) -> bytes:
+    """Return the value of an offset that has no note."""
+    kind = _NONE if committed.metadata is None else _EMPTY
+    return _VALUE.pack(committed.offset, committed.commit_time_ms, committed.leader_epoch, kind, record_hash)
+
+
+def _characters(note: Note | None) -> int:
+    metadata = note.metadata if isinstance(note, CommittedOffset) else note
+    return 0 if metadata is None else len(metadata)
+
+
+def _remove_from_chunks(group: _Chunks, low: int, high: int) -> None:
+    """Remove the records with keys from `low` to below `high`, which are not all that the group has."""
+    first, last = bisect_right(group.separators, low), bisect_left(group.separators, high)
+    for place in range(last, first - 1, -1):
+        keys = group.chunks[place].keys
+        start, end = bisect_left(keys, low), bisect_left(keys, high)
+        if end - start < len(keys):
+            group.writable(place).remove(start, end)
+        else:
+            del group.chunks[place]
+            del group.separators[max(0, place - 1)]

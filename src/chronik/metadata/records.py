@@ -7,7 +7,7 @@ it was, without a copy.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -134,6 +134,10 @@ class Partition(Record, frozen=True):
     def original(self) -> tuple[int, ...]:
         """The replicas it goes back to when the reassignment is cancelled."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+
+NO_CONFIGS: Final[dict[str, str]] = {}
+"""The configs of all topics that have none: as all that records hold, it is never changed."""
 
 
 class Topic(Record, frozen=True):

@@ -6,7 +6,7 @@ hash that was kept command by command is never written, and never loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Final
@@ -68,6 +68,8 @@ CHUNK_RECORDS: Final = 1000
 CHARACTERS_PER_RECORD: Final = 500
 """What members and configs bring counts too: this many characters take as long as a record. It also keeps every chunk
 far below what a record of the write-ahead log may hold."""
+
+PARTITION_INDEX_END: Final = 1 << 31
 
 
 Weighed = tuple[Entry, int]
@@ -152,9 +154,9 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
     for group_id, configs in frozen.group_configs.items():
         yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // CHARACTERS_PER_RECORD
-    for group_id, topics in frozen.offsets.items():
-        for name, offsets in topics.items():
-            yield from _offset_entries(group_id, name, offsets)
+    for group_id, offsets in frozen.offsets.groups():
+        for name, partitions in offsets.by_topic():
+            yield from _offset_entries(group_id, name, partitions)
     for transaction in frozen.transactions.values():
         yield from _transaction_entries(transaction)
     for group_id, producer_id, staged in frozen.staged:
@@ -203,9 +205,8 @@ def _weight_of_group(group: Group) -> int:
     return 1 + len(group.members) + characters // CHARACTERS_PER_RECORD
 
 
-def _offset_entries(group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> Iterator[Weighed]:
-    items = iter(offsets.items())
-    while some := tuple(islice(items, CHUNK_RECORDS)):
+def _offset_entries(group_id: str, topic: str, offsets: Iterator[tuple[int, CommittedOffset]]) -> Iterator[Weighed]:
+    while some := tuple(islice(offsets, CHUNK_RECORDS)):
         yield OffsetsEntry(group_id, topic, some), len(some)
 
 
@@ -283,8 +284,11 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case GroupConfigEntry(group_id, configs):
             writer.set_group_configs(group_id, configs)
         case OffsetsEntry(group_id, topic_name, offsets):
-            for partition, committed in offsets:
-                writer.put_offset(group_id, topic_name, partition, committed)
+            for partition, _ in offsets:
+                if not 0 <= partition < PARTITION_INDEX_END:
+                    raise DataDamaged(f"the snapshot has an offset of {topic_name}-{partition}, which cannot exist")
+            known_group = writer.image.groups.get(group_id)
+            writer.put_offsets(group_id if known_group is None else known_group.group_id, topic_name, offsets)
         case TransactionEntry(transaction):
             writer.put_transaction(transaction)
         case TransactionPartitionsEntry(transactional_id, parts):

@@ -142,11 +142,11 @@ class Surveyor:
         return committed.commit_time_ms if found is None or found < 0 else found
 
 
-Partitions = list[tuple[int, CommittedOffset]]
+Partitions = Iterator[tuple[int, CommittedOffset]]
 
 
 def _committed(image: Image) -> Iterator[tuple[str, str, Partitions]]:
-    """Yields what groups have committed as it is when its turn comes, topic by topic."""
+    """Yield the groups' committed offsets by topic. Each group's are those of the moment at which it is reached."""
     for group in list(image.groups_with_offsets()):
-        for topic, partitions in list(image.offsets(group).by_topic().items()):
-            yield group, topic, list(partitions.items())
+        for topic, partitions in image.frozen_offsets(group).by_topic():
+            yield group, topic, partitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from chronik.metadata.records import NO_CONFIGS
 from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode
 
@@ -31,4 +32,4 @@ def checked_configs(configs: Mapping[str, str]) -> dict[str, str]:
         raise Rejected(ErrorCode.INVALID_CONFIG, f"more than {CONFIG_KEYS_MAX} configs")
     if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_CHARACTERS_MAX:
         raise Rejected(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_CHARACTERS_MAX} characters")
-    return dict(sorted(configs.items()))
+    return dict(sorted(configs.items())) if configs else NO_CONFIGS

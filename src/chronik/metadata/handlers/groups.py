@@ -52,7 +52,7 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
         raise Rejected(ErrorCode.ILLEGAL_GENERATION, message)
     writer.put_group(
         Group(
-            group_id=command.group_id,
+            group_id=command.group_id if known is None else known.group_id,
             protocol_type=command.protocol_type,
             generation=command.generation,
             protocol_name=command.protocol_name,
@@ -75,8 +75,7 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
         raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members")
     if image.staged(command.group_id):
         raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has offsets in open transactions")
-    for topic, partition in list(image.offsets(command.group_id)):
-        writer.remove_offset(command.group_id, topic, partition)
+    writer.remove_offsets_of_group(command.group_id)
     writer.remove_group(command.group_id)
     return Result()
 
@@ -110,9 +109,11 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
 def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
     """Returns the offsets that were refused, by position."""
     image = writer.image
-    group_id = command.group_id
+    group = image.groups.get(command.group_id)
+    group_id = command.group_id if group is None else group.group_id  # one copy of the id for all tables
     refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
     refused: list[tuple[int, ErrorCode, str]] = []
+    has_staged = bool(image.staged(group_id))
     for position, offset in enumerate(command.offsets):
         if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
@@ -122,8 +123,9 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
             offset.offset, offset.leader_epoch, offset.metadata, command.commit_time_ms, command.expire_time_ms
         )
         writer.put_offset(group_id, offset.topic, offset.partition, committed)
-        writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
-    if group_id not in image.groups and len(refused) < len(command.offsets):
+        if has_staged:
+            writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
+    if group is None and len(refused) < len(command.offsets):
         writer.put_group(empty_group(group_id, "", command.commit_time_ms))
     return refused
 

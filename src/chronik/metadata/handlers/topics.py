@@ -60,8 +60,7 @@ def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> Res
 def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Result:
     topic = known_topic(writer.image, command.topic_id)
     for group_id in writer.image.groups_with_offsets_of(topic.name):
-        for partition in list(writer.image.offsets(group_id).by_topic()[topic.name]):
-            writer.remove_offset(group_id, topic.name, partition)
+        writer.remove_offsets_of_topic(group_id, topic.name)
     writer.drop_staged_of(topic.name)
     for transaction in writer.image.transactions_with(topic.id):
         left = tuple(each for each in transaction.partitions if each.topic_id != topic.id)
@@ -146,7 +145,8 @@ def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existi
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         refuse_replicas(image, number, assignment.replicas)
         _refuse_leadership(image, number, assignment)
-        partitions[assignment] = Partition(assignment.replicas, assignment.isr, assignment.leader)
+        isr = assignment.replicas if assignment.isr == assignment.replicas else assignment.isr  # mostly one tuple
+        partitions[assignment] = Partition(assignment.replicas, isr, assignment.leader)
     return tuple(partitions[assignment] for assignment in assignments)
 
 

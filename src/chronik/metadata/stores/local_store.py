@@ -332,8 +332,6 @@ class LocalStore:
             raise
         except Exception as error:
             self._stop(error)
-        finally:
-            self._image.thaw()
 
     async def _in_thread(self, thread: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, lambda: function(*args, **kwargs))
