@@ -12,6 +12,7 @@ from chronik.broker.promises import Promises
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import IncomingRules
+from chronik.broker.uncommitted import NodeUncommitted
 from chronik.log.files.synced import SyncedOffsets
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode
@@ -24,7 +25,8 @@ REPLICA_BYTES_MAX = 1_500
 def idle_leader(topic: Topic, synced: SyncedOffsets, room: RecentRoom) -> Replica:
     rules = IncomingRules(max_message_bytes=1000)
     nothing: Any = None
-    replica = Replica(1, topic, 0, rules, nothing, synced, cast(Flusher, nothing), room, flush_each_append=False)
+    flusher, node = cast(Flusher, nothing), NodeUncommitted()
+    replica = Replica(1, topic, 0, rules, nothing, synced, flusher, room, node, flush_each_append=False)
     replica.assume(topic.partitions[0], 0.0)
     return replica
 

@@ -173,7 +173,7 @@ def _remove_some(writer: ImageWriter) -> None:
     budget = IMPORTED_GROUPS_PER_COMMAND_MAX
     for name in sorted(writer.image.importing)[:TOPICS_GIVEN_UP_PER_COMMAND_MAX]:
         for group_id in sorted(writer.image.groups_with_offsets_of(name)):
-            partitions = sorted(writer.image.offsets(group_id).by_topic()[name])
+            partitions = [partition for partition, _ in writer.image.offsets(group_id).of_topic(name)]
             for partition in partitions[:budget]:
                 writer.remove_offset(group_id, name, partition)
             budget -= len(partitions)
