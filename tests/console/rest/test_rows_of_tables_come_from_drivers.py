@@ -190,7 +190,7 @@ def test_account_that_asks_drivers_for_rows_leaves_requests_to_others(
     node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline(node, root)
-    monkeypatch.setattr(pipelines, "_asking", Counter({Principal("User", "root"): ASKED_PER_ACCOUNT_MAX}))
+    monkeypatch.setattr(pipelines, "_asking", Counter({"User:root": ASKED_PER_ACCOUNT_MAX}))
     assert root.get(PATH).status == 429
     monkeypatch.setattr(pipelines, "_asking", Counter({Principal("User", "mallory"): ASKED_PER_ACCOUNT_MAX}))
     with answered(node, b"{}"):
