@@ -12,7 +12,7 @@ import msgspec
 from chronik.addresses import network_of
 from chronik.listeners import PLAINTEXT
 from chronik.principals import ANONYMOUS, Principal
-from chronik.scheduler import Account, Steps, run_in_slices
+from chronik.scheduler import Account, Scheduler, Steps, run_in_slices
 
 R = TypeVar("R")
 
@@ -305,3 +305,17 @@ class Reply(Generic[R]):
 
 Dispatch = Callable[[bytearray, Peer], Reply[Any]]
 """Handles one request frame. Raises Disconnect."""
+
+
+async def dispatch_without_connection(
+    dispatch: Dispatch, scheduler: Scheduler, frame: bytearray, peer: Peer
+) -> Response:
+    """Return the frame that answers a request which came over HTTP or from another node. Raises Disconnect.
+
+    The request is charged to the account of `peer`, like those that come over its own connections.
+    """
+    peer.account = scheduler.open_account(account_key(peer.principal, peer.host))
+    try:
+        return await dispatch(frame, peer).wait()
+    finally:
+        scheduler.close_account(peer.account)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter, thread_time
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 ITERATION_SECONDS_MAX: Final = 0.005
 """Client work in one event-loop iteration. Everything else on the loop is delayed by at most this, plus one request."""
@@ -447,6 +447,12 @@ class Scheduler:
         else:
             self._queue_of(account).charge(account, seconds)
 
+    def charge_thread(self, key: str, seconds: float) -> None:
+        """Charge an account, if it has connections, for work that another thread has done for it."""
+        account = self._accounts.get((key, True))
+        if account is not None:
+            self._attain(account, seconds)
+
     def accepted(self) -> None:
         """Count a connection that was accepted in this iteration."""
         self._accepted += 1
@@ -807,3 +813,41 @@ async def offloaded(function: Callable[[], T]) -> T:
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     scheduler.offload(account, function, partial(_settle, future))
     return await future
+
+
+async def timed(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
+    """Await the coroutine, and report the time for which the event loop has run it."""
+    return cast(T, await _Timed(coroutine, took))
+
+
+class _Timed:
+    """Awaits a coroutine, and counts the time for which the loop runs it."""
+
+    def __init__(self, coroutine: Any, took: Callable[[float], None]) -> None:
+        self._coroutine = coroutine
+        self._took = took
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
+        seconds = 0.0
+        try:
+            while True:
+                began = perf_counter()
+                try:
+                    waited_for = step()
+                except StopIteration as end:
+                    return end.value
+                finally:
+                    seconds += perf_counter() - began
+                try:
+                    yield waited_for
+                except BaseException as error:
+                    step = _thrower(self._coroutine, error)
+                else:
+                    step = lambda: self._coroutine.send(None)  # noqa: E731
+        finally:
+            self._took(seconds)
+
+
+def _thrower(coroutine: Any, error: BaseException) -> Callable[[], Any]:
+    return lambda: coroutine.throw(error)

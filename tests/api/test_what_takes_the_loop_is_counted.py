@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chronik import scheduler
 from chronik.api.routing import throttling
 from chronik.api.routing.handlers import replying
 from chronik.api.routing.throttling import limited
@@ -30,6 +31,7 @@ loop_clock = ManualClock()
 def _time_passes_only_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     loop_clock.advance(1.0)  # requests do not come at 0: that stands for one whose time is not counted
     monkeypatch.setattr(throttling, "time", SimpleNamespace(perf_counter=loop_clock.monotonic))
+    monkeypatch.setattr(scheduler, "perf_counter", loop_clock.monotonic)
 
 
 def a_usage(**quotas: float) -> Usage:

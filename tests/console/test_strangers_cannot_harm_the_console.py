@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,7 @@ from chronik.console.http import (
 )
 from chronik.console.listener import HttpListener
 from chronik.console.pages import ROWS_PER_PIECE
+from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX
 
 from .serving import DEADLINE_SECONDS, FakeSource, console, request
 
@@ -137,7 +140,9 @@ def test_what_h11_complains_of_is_repeated_in_part_only() -> None:
     assert len(str(refused.value)) == len("not a request of HTTP/1.1: ") + COMPLAINT_CHARACTERS_MAX + 1
 
 
-def test_requests_that_come_at_once_are_answered_one_in_a_turn_of_the_loop() -> None:
+def test_pipelined_requests_are_answered_a_few_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = itertools.count()
+    monkeypatch.setattr("chronik.scheduler.perf_counter", lambda: next(steps) * UNAUTHENTICATED_SECONDS_MAX / 5)
     turn = 0
     turns: list[int] = []
 
@@ -159,7 +164,7 @@ def test_requests_that_come_at_once_are_answered_one_in_a_turn_of_the_loop() -> 
             loop.call_soon(tick)
             peer.send(request("/readyz") * asked)
             assert [(await peer.answer()).status for _ in range(asked)] == [200] * asked
-        assert len(set(turns)) == asked
+        assert max(Counter(turns).values()) <= 5
 
     asyncio.run(scenario())
 

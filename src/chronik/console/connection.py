@@ -35,6 +35,7 @@ from chronik.console.pages import Pages, error_page, in_one_piece
 from chronik.exchange import account_key
 from chronik.limits import KIB, MIB
 from chronik.principals import ANONYMOUS, Principal
+from chronik.scheduler import Account, Callback, Scheduler, timed, working_for
 
 logger = logging.getLogger("chronik.console")
 
@@ -121,6 +122,7 @@ class ConnectionOwner(Protocol):
     scratch: memoryview
     """Room for one read: those on one loop never overlap."""
     bodies: BodyBudget[HttpConnection]
+    scheduler: Scheduler
     application: Application | None
     """What answers all that is no page, if anything does."""
 
@@ -166,8 +168,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         """The answer under way, if it takes time."""
         self._keeps_alive = True
-        self._has_turn = False
-        """Whether it goes on in the next turn of the loop."""
+        self._work: Final = Callback(self._resume)
+        self._has_more = False
+        """Whether the work is queued, or is to be."""
+        self.loop_account: Account
+        """What the event loop's time is charged to."""
         self._unread = False
         """Whether the peer has yet to read what it was sent."""
         self._was_read = asyncio.Event()
@@ -198,6 +203,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         host = normalized(address[0]) if isinstance(address, tuple) else ""
         self._caller = Caller(host, is_encrypted, has_certificate)
         self.network = network_of(host)
+        self.loop_account = self._listener.scheduler.open_account(self.network, is_authenticated=False)
         self._listener.opened(self)
         self._abort_after(self._listener.limits.silence_seconds)
 
@@ -207,6 +213,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._task is not None:
             self._task.cancel()
         self._pieces = None
+        self._listener.scheduler.withdraw(self.loop_account, self._work)
+        self._listener.scheduler.close_account(self.loop_account)
         self._listener.bodies.release(self)
         self._listener.closed(self)
 
@@ -217,8 +225,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._refused:
             return
         self._received += self._listener.scratch[:count]
-        if not self._has_turn:
-            self._go_on()
+        self._run()
 
     def pause_writing(self) -> None:
         self._unread = True
@@ -227,19 +234,24 @@ class HttpConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._unread = False
         self._was_read.set()
-        if not self._has_turn:
-            self._go_on()
+        self._run()
 
-    # Turns
+    # Work for the scheduler
 
-    def _go_on(self) -> None:
-        """Sends the next piece of a page, or takes the next request; a peer that does not read gets no more."""
-        self._has_turn = False
+    def _run(self) -> None:
+        """Do what there is to do, when the scheduler allows it."""
+        if not self._has_more:
+            self._listener.scheduler.run(self.loop_account, self._work)
+            self._has_more = self._work.is_queued
+
+    def _resume(self) -> None:
+        """Send the next piece of a page, or handle the next request. A client that does not read gets no more."""
+        self._has_more = False
         if not self._unread and not self._transport.is_closing() and self._task is None:
             did_something = self._send_piece() if self._pieces is not None else self._take_request()
             if did_something:
-                self._has_turn = True
-                self._loop.call_soon(self._go_on)
+                self._has_more = True
+                self._listener.scheduler.submit(self.loop_account, self._work)
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:
@@ -345,7 +357,20 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _identify(self, principal: Principal | None) -> None:
         """Record whose request it is: the only place where the account of a request is decided."""
         self.account = None if principal is None else account_key(principal, self._caller.host)
+        self._change_loop_account()
         self._listener.identified(self)
+
+    def _change_loop_account(self) -> None:
+        scheduler, before = self._listener.scheduler, self.loop_account
+        is_authenticated = self.account is not None
+        if (before.key, before.is_authenticated) == (self.account or self.network, is_authenticated):
+            return
+        was_queued = self._work.is_queued
+        scheduler.withdraw(before, self._work)
+        self.loop_account = scheduler.open_account(self.account or self.network, is_authenticated=is_authenticated)
+        scheduler.close_account(before)
+        if was_queued:
+            scheduler.submit(self.loop_account, self._work)
 
     def _answer(self, request: HttpRequest, body: bytes, prepared: Prepared | None) -> None:
         """Raises BadRequest."""
@@ -397,8 +422,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Answers in a task, while the peer may be silent."""
         if self._silence is not None:
             self._silence.cancel()
-        self._task = self._loop.create_task(answering)
+        scheduler = self._listener.scheduler
+        with working_for(scheduler, self.loop_account):
+            self._task = self._loop.create_task(timed(answering, self._charge))
         self._task.add_done_callback(self._answered)
+
+    def _charge(self, seconds: float) -> None:
+        self._listener.scheduler.charge(self.loop_account, seconds)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -415,8 +445,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif error is not None or task.cancelled():
             logger.error("an answer broke off", exc_info=error)
             self.abort()
-        elif not self._has_turn:
-            self._go_on()
+        else:
+            self._run()
 
     async def _stream(self, request: HttpRequest, response: HttpResponse) -> None:
         """Sends what comes until there is no more, or nobody who reads it."""

@@ -21,6 +21,7 @@ from chronik.console.slots import Slots
 from chronik.console.source import StatusSource
 from chronik.limits import KIB
 from chronik.listeners import naming
+from chronik.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpAcceptor, HttpTls
@@ -42,6 +43,7 @@ class HttpListener:
         application: Application | None = None,
         *,
         asks_who: bool = False,
+        scheduler: Scheduler | None = None,
     ) -> None:
         """`asks_who`: whoever shows neither token nor certificate has to log in, on loopback too."""
         self._address = address
@@ -53,6 +55,7 @@ class HttpListener:
         self.application = application
         self.bodies: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.scheduler = scheduler or Scheduler()
         self.scheme: Final = "http" if tls is None else "https"
         self._tls = tls
         self._acceptor: HttpAcceptor | None = None
@@ -66,7 +69,7 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         if self._tls is not None:
             self._acceptor = self._tls.acceptor(
-                min(self.limits.connections, self.limits.handshakes), self._new_connection
+                min(self.limits.connections, self.limits.handshakes), self._new_connection, self.scheduler
             )
         accept = self._new_connection if self._acceptor is None else self._acceptor.accept
         host, port = self._address

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from chronik.addresses import network_of
+from chronik.console.connection import HttpConnection
 from chronik.limits import TLS_HANDSHAKE_SECONDS_MAX
 from chronik.scheduler import Account, AccountShare, Scheduler
 from chronik.server.handshakes import Handshakes
@@ -34,9 +36,10 @@ class HttpTls:
         """Follows its files until cancelled."""
         await keep_up_to_date([self.context])
 
-    def acceptor(self, handshakes_max: int, connection: Callable[[], asyncio.BufferedProtocol]) -> HttpAcceptor:
-        """Is called on the loop that accepts."""
-        return HttpAcceptor(self.context, handshakes_max, connection)
+    def acceptor(
+        self, handshakes_max: int, connection: Callable[[], HttpConnection], scheduler: Scheduler
+    ) -> HttpAcceptor:
+        return HttpAcceptor(self.context, handshakes_max, connection, scheduler)
 
 
 class HttpAcceptor:
@@ -45,9 +48,14 @@ class HttpAcceptor:
     handshake_seconds: Final = TLS_HANDSHAKE_SECONDS_MAX
 
     def __init__(
-        self, context: TlsContext, handshakes_max: int, connection: Callable[[], asyncio.BufferedProtocol]
+        self,
+        context: TlsContext,
+        handshakes_max: int,
+        connection: Callable[[], HttpConnection],
+        scheduler: Scheduler,
     ) -> None:
-        self._scheduler: Final = Scheduler()
+        self._scheduler: Final = scheduler
+        self._accounts: dict[TlsTransport, Account] = {}
         self._context = context
         self._connection = connection
         share = max(1, handshakes_max // SHARE_OF_ADDRESS)
@@ -63,7 +71,8 @@ class HttpAcceptor:
     def handshake_began(self, transport: TlsTransport) -> bool:
         if self._handshakes.refuses(transport.host):
             return False
-        account = Account(is_authenticated=False)
+        account = self._scheduler.open_account(network_of(transport.host), is_authenticated=False)
+        self._accounts[transport] = account
         transport.share = AccountShare(self._scheduler, lambda: account)
         leaves = self._handshakes.begin(transport)
         if leaves is not None:
@@ -72,9 +81,15 @@ class HttpAcceptor:
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         self._handshakes.end(transport)
-        return self._connection()
+        self._scheduler.close_account(self._accounts.pop(transport))
+        connection = self._connection()
+        transport.share = AccountShare(self._scheduler, lambda: connection.loop_account)
+        return connection
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         self._handshakes.end(transport)
+        account = self._accounts.pop(transport, None)
+        if account is not None:
+            self._scheduler.close_account(account)
         if reason is not None:
             logger.info("connection over HTTP from %s:%d refused: %s", transport.host, transport.port, reason)

@@ -21,6 +21,7 @@ from chronik.metadata.stores.local_store import LocalStore
 from chronik.meters import Histogram
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job, registered_as
+from chronik.scheduler import Scheduler
 from chronik.transactions.messages import Nowhere
 from chronik.transactions.parts import TransactionParts
 
@@ -84,7 +85,7 @@ class Alone:
 
         return Nobody()
 
-    def serve_others(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
+    def serve_others(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
         """Does nothing: nobody asks."""
 
     async def bind(self) -> None:

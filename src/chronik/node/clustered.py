@@ -36,6 +36,7 @@ from chronik.raft.events import Status
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
 from chronik.replication.replication import Replication
+from chronik.scheduler import Scheduler
 from chronik.transactions.calls import TransactionCalls
 from chronik.transactions.parts import TransactionParts
 
@@ -191,8 +192,8 @@ class Clustered:
     def serve_transactions(self, parts: TransactionParts) -> None:
         self.elsewhere.serve(parts.appender, parts.joining)
 
-    def serve_others(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
-        self.others.serve(dispatch, status)
+    def serve_others(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
+        self.others.serve(dispatch, scheduler, status)
 
     async def bind(self) -> None:
         await self._transport.bind()

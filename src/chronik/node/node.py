@@ -159,7 +159,9 @@ class Node:
         parts = self._parts(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions
-        parts.standing.serve_others(parts.router.dispatch, lambda: self._status(parts).status())
+        parts.standing.serve_others(
+            parts.router.dispatch, parts.services.scheduler, lambda: self._status(parts).status()
+        )
         await self._open(parts)
         await self._join(parts)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.

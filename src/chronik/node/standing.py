@@ -14,6 +14,7 @@ from chronik.metadata import levels
 from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
 from chronik.meters import Histogram
+from chronik.scheduler import Scheduler
 from chronik.transactions.messages import Elsewhere
 from chronik.transactions.parts import TransactionParts
 
@@ -100,7 +101,7 @@ class Standing(Protocol):
     def others(self) -> OtherNodes:
         """The other nodes, as far as this one's console asks them."""
 
-    def serve_others(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
+    def serve_others(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
         """Called before anything starts: answers other nodes' consoles."""
 
     async def bind(self) -> None:

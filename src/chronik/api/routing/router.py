@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.routing.held_answers import HeldAnswers
 from chronik.api.routing.metering import ApiMeter, error_names, errors_in, holds_more_than
-from chronik.api.routing.throttling import limited, timed
+from chronik.api.routing.throttling import limited
 from chronik.api.shared.admission import (
     CONFIRM_SECONDS,
     CONFIRMED_READS,
@@ -49,7 +49,7 @@ from chronik.protocol.codec import (
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Request, Response
-from chronik.scheduler import Steps, TooMuchToExamine, offloaded, working_for
+from chronik.scheduler import Steps, TooMuchToExamine, offloaded, timed, working_for
 from chronik.security.quotas.limiter import Limiter
 
 if TYPE_CHECKING:

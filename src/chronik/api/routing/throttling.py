@@ -8,12 +8,12 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from chronik.exchange import Peer, Reply
 from chronik.protocol.schema import Response
-from chronik.scheduler import Steps
+from chronik.scheduler import Steps, timed
 from chronik.security.quotas.limiter import Usage
 
 T = TypeVar("T")
@@ -62,11 +62,6 @@ def _limited_steps(steps: Steps[Response | None], usage: Usage, peer: Peer) -> S
     return _with_wait(response, usage)
 
 
-async def timed(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
-    """Await the coroutine, and report the time for which the event loop has run it."""
-    return cast(T, await _Timed(coroutine, took))
-
-
 def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
     value: Any = None
     seconds = 0.0
@@ -83,39 +78,6 @@ def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
             value = yield function
     finally:
         took(seconds)
-
-
-class _Timed:
-    """Awaits a coroutine, and counts the time for which the loop runs it."""
-
-    def __init__(self, coroutine: Any, took: Callable[[float], None]) -> None:
-        self._coroutine = coroutine
-        self._took = took
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
-        seconds = 0.0
-        try:
-            while True:
-                began = time.perf_counter()
-                try:
-                    waited_for = step()
-                except StopIteration as end:
-                    return end.value
-                finally:
-                    seconds += time.perf_counter() - began
-                try:
-                    yield waited_for
-                except BaseException as error:
-                    step = _thrower(self._coroutine, error)
-                else:
-                    step = lambda: self._coroutine.send(None)  # noqa: E731
-        finally:
-            self._took(seconds)
-
-
-def _thrower(coroutine: Any, error: BaseException) -> Callable[[], Any]:
-    return lambda: coroutine.throw(error)
 
 
 def _wait(usage: Usage, peer: Peer) -> None:

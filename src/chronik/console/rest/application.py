@@ -11,9 +11,9 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from functools import partial
 from http import HTTPStatus
 from importlib import import_module
+from time import thread_time
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -213,10 +213,22 @@ class RestApplication:
 
     async def in_thread(self, function: Callable[..., Any], call: Call, asked: Any) -> Any:
         """Run an operation in a thread; accounts take turns. Raises Refusal when too many wait."""
+        seconds = 0.0
+
+        def run() -> Any:
+            nonlocal seconds
+            began = thread_time()
+            try:
+                return function(call, asked)
+            finally:
+                seconds = thread_time() - began
+
         try:
-            return await self._work.do(call.account, partial(function, call, asked))
+            return await self._work.do(call.account, run)
         except Disconnect:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many operations are under way") from None
+        finally:
+            self.side.services.scheduler.charge_thread(call.account, seconds)
 
     async def _function(self, operation: Operation) -> Callable[..., Any]:
         """Return the function that performs an operation, imported when it is first needed."""

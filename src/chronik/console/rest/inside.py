@@ -18,7 +18,7 @@ from chronik.client.connection import Connection
 from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost, RequestTimedOut
 from chronik.config import Address
 from chronik.console.rest.node_side import NodeSide
-from chronik.exchange import Disconnect, Peer
+from chronik.exchange import Disconnect, Peer, dispatch_without_connection
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
 from chronik.principals import Principal
 from chronik.protocol.apis import APIS
@@ -189,7 +189,7 @@ class InsideConnection(Connection):
 
 async def answered(side: NodeSide, frame: bytearray, peer: Peer) -> bytes:
     """Returns the frame that answers, with its size. Raises Disconnect."""
-    response = await side.dispatch(frame, peer).wait()
+    response = await dispatch_without_connection(side.dispatch, side.services.scheduler, frame, peer)
     if response is None:
         raise Disconnect("there is no answer to this")
     return b"".join(response)

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.exchange import Buffer, Disconnect, Dispatch, Peer
+from chronik.exchange import Buffer, Disconnect, Dispatch, Peer, dispatch_without_connection
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import CallRefused, PeerCalls
 from chronik.principals import Principal
+from chronik.scheduler import Scheduler
 
 _THROTTLED: Final = struct.Struct(">d")
 """Before an answer: how many seconds the client has to wait until its next request."""
@@ -33,7 +34,7 @@ class AdminCalls:
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
 
-    def serve(self, dispatch: Dispatch, status: Callable[[], dict[str, Any]]) -> None:
+    def serve(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
         """Must be called before the peers' transport starts."""
 
         async def answer(peer: int, payload: Buffer) -> Sequence[Buffer]:
@@ -43,7 +44,7 @@ class AdminCalls:
                 raise CallRefused(f"the request cannot be read: {error}") from error
             client = Peer(asked.host, 0, 0, asked.listener, Principal(asked.principal_type, asked.principal_name))
             try:
-                response = await dispatch(bytearray(asked.frame), client).wait()
+                response = await dispatch_without_connection(dispatch, scheduler, bytearray(asked.frame), client)
             except Disconnect as error:
                 raise CallRefused(str(error)) from error
             return [_THROTTLED.pack(client.throttled_seconds), *(response or ())]

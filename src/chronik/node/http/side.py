@@ -55,6 +55,7 @@ class HttpSide:
             tls=self._tls,
             application=self._application,
             asks_who=self._asks_who,
+            scheduler=self._services.scheduler,
         )
         bound = await self._listener.bind(listening)
         self._source.start()
