@@ -306,6 +306,19 @@ def test_honest_listing_gets_the_next_free_slot_while_hostile_listings_wait() ->
     assert simulation.now - asked < 1.0
 
 
+@pytest.mark.parametrize("accounts", [1, 120])
+def test_producer_keeps_half_of_the_loop_alongside_a_thousand_listings(accounts: int) -> None:
+    simulation = Simulation()
+    for number in range(1_000):
+        Listing(simulation, simulation.scheduler.open_account(f"hostile-{number % accounts}"), 100)
+    producer = Client(simulation, simulation.scheduler.open_account("producer"), MILLISECOND / 5)
+    producer.send(0)
+    began, before = simulation.now, producer.seconds
+    while simulation.now < began + 5.0:
+        simulation.iterate()
+    assert producer.seconds - before > 0.5 * 5.0
+
+
 @pytest.mark.parametrize("after", [0, 1, 3, 10])
 def test_cancelled_listings_release_what_they_hold(after: int) -> None:
     simulation = Simulation()

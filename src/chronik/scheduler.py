@@ -8,8 +8,9 @@ budget bounds how long they wait.
 
 Unauthenticated clients of listeners that demand authentication have queues and a smaller budget of their own.
 
-A request that takes longer than its slice is suspended. Suspended requests hold partial responses, so their number is
-limited: beyond the limits, a request waits before it starts, or after its first slice.
+Listings are requests that examine many elements, in steps. They have a part of the budget and queues of their own. A
+listing that takes longer than its slice is suspended. Suspended listings hold partial responses, so their number is
+limited: beyond the limits, a listing waits before it starts, or after its first slice.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ ITERATION_SECONDS_MAX: Final = 0.005
 
 UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
 """Work for unauthenticated clients in one iteration: twenty times what it takes to poll the sockets."""
+
+LISTING_SECONDS: Final = 0.002
+"""The part of an iteration's budget that belongs to listings while there are any. The rest belongs to requests that are
+done in one go, such as produce and fetch: clients that list everything leave it to them, however many they are."""
 
 SLICE_SECONDS: Final = 0.002
 """Work for one queued connection or request before the next one runs: long enough that switching costs little."""
@@ -107,6 +112,7 @@ class Work(Flow):
 
     reserved_seconds = 0.0
     """What it takes of an iteration's budget at least, because part of it runs after `resume` has returned."""
+    is_listing = False
 
     def resume(self) -> None:
         """Run while the scheduler `has_time`, and submit this work again if there is more to do."""
@@ -177,7 +183,18 @@ class FairQueue(Generic[F]):
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS) + seconds
 
 
-class Account(Flow):
+class _Share(Flow):
+    """An account's queued work of one kind."""
+
+    __slots__ = ("account", "work")
+
+    def __init__(self, account: Account) -> None:
+        super().__init__()
+        self.account = account
+        self.work: FairQueue[Work] = FairQueue()
+
+
+class Account:
     """A principal or an address, with its queued work."""
 
     __slots__ = (
@@ -186,23 +203,24 @@ class Account(Flow):
         "connection_count",
         "is_authenticated",
         "key",
+        "listings",
         "offloaded",
+        "requests",
         "started",
         "suspended",
         "suspended_count",
         "unstarted",
-        "work",
     )
 
     def __init__(self, key: str = "", *, is_authenticated: bool = True) -> None:
-        super().__init__()
         self.key = key
         self.is_authenticated = is_authenticated
         """False for clients that still have to authenticate. Listeners without authentication have none of those."""
         self.connection_count = 0
         self._attained_seconds = 0.0
         self._attained_at = 0.0
-        self.work: FairQueue[Work] = FairQueue()
+        self.requests = _Share(self)
+        self.listings = _Share(self)
         self.started = 0
         self.suspended_count = 0
         """Slots that its suspended requests hold."""
@@ -262,6 +280,8 @@ class _Suspendable(Work):
         "is_admitted",
         "is_over",
     )
+
+    is_listing = True
 
     def __init__(self, scheduler: Scheduler, account: Account, steps: Steps[Any], on_done: Done) -> None:
         super().__init__()
@@ -326,6 +346,7 @@ class _Wakeup(Work):
     __slots__ = ("_future",)
 
     reserved_seconds = SLICE_SECONDS
+    is_listing = True
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         super().__init__()
@@ -356,13 +377,14 @@ class Scheduler:
         self._accepted = 0
         self._is_crowded = False
         self._accounts: dict[tuple[str, bool], Account] = {}
-        self._authenticated: FairQueue[Account] = FairQueue()
-        self._unauthenticated: FairQueue[Account] = FairQueue()
+        self._requests: FairQueue[_Share] = FairQueue()
+        self._listings: FairQueue[_Share] = FairQueue()
+        self._unauthenticated: FairQueue[_Share] = FairQueue()
         self._used_seconds = 0.0
         self._unauthenticated_used_seconds = 0.0
         self._is_ticking = False
         self._deadline = 0.0  # of the work that runs now
-        self._running: Account | None = None
+        self._running: _Share | None = None
         self._running_work: Work | None = None
         self._has_more = False  # whether the work that runs now was submitted again
         self._slots_free = SUSPENDED_MAX
@@ -394,7 +416,7 @@ class Scheduler:
 
     def may_run(self, account: Account) -> bool:
         """Return whether the account's work may run inline in this iteration."""
-        if account.is_queued or self._running is not None:
+        if account.requests.is_queued or self._running is not None:
             return False
         if account.is_authenticated:
             return self._used_seconds < ITERATION_SECONDS_MAX
@@ -402,23 +424,24 @@ class Scheduler:
 
     def run(self, account: Account, work: Work) -> None:
         """Resume the work inline while the budget lasts; queue it otherwise."""
-        if not self.may_run(account):
+        if not self.may_run(account) or (work.is_listing and self._listings):
             self.submit(account, work)
             return
+        share = _share_of(account, work)
         began = self.clock()
         if account.is_authenticated:
             self._deadline = began + ITERATION_SECONDS_MAX - self._used_seconds
         else:
             self._deadline = began + UNAUTHENTICATED_SECONDS_MAX - self._unauthenticated_used_seconds
-        self._resume(account, work)
+        self._resume(share, work)
         seconds = self.clock() - began
-        account.work.charge(work, seconds)
+        share.work.charge(work, seconds)
         self.charge(account, seconds)
         if self._has_more:
             self._has_more = False
             self.submit(account, work)
-        elif account.work:
-            self._queue_of(account).push(account)
+        elif share.work:
+            self._queue_of(share, work).push(share)
 
     def has_time(self) -> bool:
         """Return whether the work that runs now may go on."""
@@ -426,11 +449,12 @@ class Scheduler:
 
     def may_continue(self, account: Account) -> bool:
         """Return whether more may be done for the account now, by the work that runs or outside of it."""
-        return self.has_time() if account is self._running else self.may_run(account)
+        is_running = self._running is not None and self._running.account is account
+        return self.has_time() if is_running else self.may_run(account)
 
     def charge(self, account: Account, seconds: float) -> None:
         """Charge an account for work that was done for it in this iteration, outside of `run` and `submit`."""
-        if account is self._running:  # the work that runs now is charged as a whole
+        if self._running is not None and self._running.account is account:  # it is charged as a whole
             return
         self._attain(account, seconds)
         if account.is_authenticated:
@@ -442,10 +466,11 @@ class Scheduler:
 
     def _attain(self, account: Account, seconds: float) -> None:
         account.attain(seconds, self.clock())
-        if account.is_queued:
-            account.virtual_time += seconds  # it keeps its place in the queue, and pays when it is queued again
+        share = account.requests
+        if share.is_queued:
+            share.virtual_time += seconds  # it keeps its place in the queue, and pays when it is queued again
         else:
-            self._queue_of(account).charge(account, seconds)
+            (self._requests if account.is_authenticated else self._unauthenticated).charge(share, seconds)
 
     def charge_thread(self, key: str, seconds: float) -> None:
         """Charge an account, if it has connections, for work that another thread has done for it."""
@@ -465,28 +490,32 @@ class Scheduler:
         if work is self._running_work:
             self._has_more = True
             return
-        account.work.push(work)
-        if account is not self._running:
-            self._queue_of(account).push(account)
+        share = _share_of(account, work)
+        share.work.push(work)
+        if share is not self._running:
+            self._queue_of(share, work).push(share)
         self._tick_soon()
 
     def withdraw(self, account: Account, work: Work) -> None:
         """Remove queued work, because its client has left."""
         if work is self._running_work:
             self._has_more = False
-        account.work.discard(work)
-        if not account.work:
-            self._queue_of(account).discard(account)
+        share = _share_of(account, work)
+        share.work.discard(work)
+        if not share.work:
+            self._queue_of(share, work).discard(share)
 
     @property
     def queued_accounts(self) -> int:
-        return len(self._authenticated) + len(self._unauthenticated)
+        return len(self._requests) + len(self._listings) + len(self._unauthenticated)
 
-    def _queue_of(self, account: Account) -> FairQueue[Account]:
-        return self._authenticated if account.is_authenticated else self._unauthenticated
+    def _queue_of(self, share: _Share, work: Work) -> FairQueue[_Share]:
+        if work.is_listing:
+            return self._listings
+        return self._requests if share.account.is_authenticated else self._unauthenticated
 
-    def _resume(self, account: Account, work: Work) -> None:
-        self._running, self._running_work = account, work
+    def _resume(self, share: _Share, work: Work) -> None:
+        self._running, self._running_work = share, work
         try:
             work.resume()
         finally:
@@ -498,37 +527,43 @@ class Scheduler:
             self._call_soon(self._tick)
 
     def _tick(self) -> None:
-        """Renew the budget and spend it on queued work. At least one account of each kind is served."""
+        """Renew the budget and spend it on queued work. At least one account is served from each queue."""
         self._is_ticking = False
         self._used_seconds = self._unauthenticated_used_seconds = 0.0
         is_crowded = self._accepted_max is not None and self._accepted >= self._accepted_max
         self._is_crowded, self._accepted = is_crowded, 0
-        if self._authenticated:
-            self._used_seconds = self._serve(self._authenticated, ITERATION_SECONDS_MAX)
+        if self._requests:
+            kept_seconds = LISTING_SECONDS if self._listings else 0.0
+            self._used_seconds = self._serve(self._requests, ITERATION_SECONDS_MAX - kept_seconds)
+        if self._listings:
+            left_seconds = max(LISTING_SECONDS, ITERATION_SECONDS_MAX - self._used_seconds)
+            self._used_seconds += self._serve(self._listings, left_seconds)
         if self._unauthenticated:
             budget_seconds = 0.0 if is_crowded else UNAUTHENTICATED_SECONDS_MAX
             self._unauthenticated_used_seconds = self._serve(self._unauthenticated, budget_seconds)
-        if self._authenticated or self._unauthenticated or is_crowded:
+        if self._requests or self._listings or self._unauthenticated or is_crowded:
             self._tick_soon()
 
-    def _serve(self, queue: FairQueue[Account], budget_seconds: float) -> float:
+    def _serve(self, queue: FairQueue[_Share], budget_seconds: float) -> float:
         """Resume queued work and return the seconds used, which exceed the budget by the last work's overrun."""
         clock, used_seconds = self.clock, 0.0
         began = clock()
         while queue:
-            account = queue.pop()
-            work = account.work.pop()
+            share = queue.pop()
+            work = share.work.pop()
             self._deadline = began + SLICE_SECONDS
-            self._resume(account, work)
+            self._resume(share, work)
             now = clock()
             seconds, began = now - began, now
-            account.work.charge(work, seconds)
-            self._attain(account, seconds)
+            share.work.charge(work, seconds)
+            if queue is self._listings:
+                queue.charge(share, seconds)
+            self._attain(share.account, seconds)
             if self._has_more:
                 self._has_more = False
-                account.work.push(work)
-            if account.work:
-                queue.push(account)
+                share.work.push(work)
+            if share.work:
+                queue.push(share)
             used_seconds += max(seconds, work.reserved_seconds)
             if used_seconds >= budget_seconds:
                 break
@@ -555,7 +590,8 @@ class Scheduler:
             account.unstarted[request] = None
             return request.cancel
         account.started += 1
-        if self._running is account and self.has_time():  # within the work that has brought the request
+        is_within = self._running is not None and self._running.account is account
+        if is_within and not self._listings and self.has_time():  # within the work that has brought the request
             request.resume()
         else:
             self.run(account, request)
@@ -675,6 +711,10 @@ class Scheduler:
             self._start_thread()
 
         self._run_in_thread(timed, done)
+
+
+def _share_of(account: Account, work: Work) -> _Share:
+    return account.listings if work.is_listing else account.requests
 
 
 def _pop_first(requests: dict[S, None]) -> S:

@@ -35,12 +35,12 @@ class Exhausted(AccountShare):
         return False
 
     def resume_all(self) -> None:
-        while self._owner.work:
-            self._owner.work.pop().resume()
+        while self._owner.requests.work:
+            self._owner.requests.work.pop().resume()
 
     @property
     def queued_count(self) -> int:
-        return len(self._owner.work)
+        return len(self._owner.requests.work)
 
 
 class Owner:

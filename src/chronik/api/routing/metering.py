@@ -5,8 +5,8 @@ Every request passes here, so what is done for each is as little as can be: docs
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
-from struct import Struct
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -14,9 +14,9 @@ from chronik.exchange import Response as ResponseFrame
 from chronik.meters import LATENCY_SECONDS, Histogram
 from chronik.protocol.apis import FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.schema import Field, Response
+from chronik.protocol.schema import Field, Response, Struct
 
-_SIZE: Final = Struct(">i")
+_SIZE: Final = struct.Struct(">i")
 
 
 class ApiMeter:
@@ -91,7 +91,7 @@ def _any_failed_produce(response: Any) -> bool:
     return False
 
 
-def errors_in(response: Response | None) -> list[int]:
+def errors_in(response: Struct | None) -> list[int]:
     """Returns every error code in a response, wherever it stands."""
     found: list[int] = []
     if response is not None:
@@ -99,8 +99,8 @@ def errors_in(response: Response | None) -> list[int]:
     return found
 
 
-def holds_more_than(response: Response | None, elements_max: int) -> bool:
-    """Return whether the response's arrays have more elements, those of nested arrays included."""
+def holds_more_than(response: Struct | None, elements_max: int) -> bool:
+    """Return whether the arrays in it have more elements, those of nested arrays included."""
     return response is not None and _count(response, elements_max) > elements_max
 
 
@@ -163,12 +163,12 @@ def _shape_of(kind: type) -> _Shape:
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
     declared = {field.name: field for field in kind.__schema__.fields} if fields else {}  # type: ignore[attr-defined]
     others = tuple(name for name in fields if name in declared and _may_hold_codes(declared[name].element))
-    arrays = tuple(name for name in fields if name in declared and _is_array(declared[name]))
+    arrays = tuple(name for name in fields if name in declared and is_array_of_structs(declared[name]))
     shape = _SHAPES[kind] = _Shape("error_code" in fields, others, arrays)
     return shape
 
 
-def _is_array(field: Field) -> bool:
+def is_array_of_structs(field: Field) -> bool:
     return field.kind == "array" and isinstance(field.element, type)
 
 

@@ -7,6 +7,7 @@ with UNSUPPORTED_VERSION. Counts and, at debug level, logs every request.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.routing.held_answers import HeldAnswers
-from chronik.api.routing.metering import ApiMeter, error_names, errors_in, holds_more_than
+from chronik.api.routing.metering import ApiMeter, error_names, errors_in, holds_more_than, is_array_of_structs
 from chronik.api.routing.throttling import limited
 from chronik.api.shared.admission import (
     CONFIRM_SECONDS,
@@ -44,12 +45,13 @@ from chronik.protocol.codec import (
     UnsupportedVersion,
     decode_request_body,
     decode_request_header,
+    encode_element,
     encode_response,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.message_types import REQUESTS
-from chronik.protocol.schema import Request, Response
-from chronik.scheduler import Steps, TooMuchToExamine, offloaded, timed, working_for
+from chronik.protocol.schema import Request, Response, Struct
+from chronik.scheduler import Steps, TooMuchToExamine, offloaded, run_in_slices, timed, working_for
 from chronik.security.quotas.limiter import Limiter
 
 if TYPE_CHECKING:
@@ -58,8 +60,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.api")
 
 
-ENCODED_ON_LOOP_ELEMENTS_MAX: Final = 1_000
-"""Elements of a response that is encoded on the event loop, if it was not resolved at once: a millisecond's work."""
+ENCODED_AT_ONCE_ELEMENTS_MAX: Final = 1_000
+"""Elements of a response that is encoded in one go, if it was not resolved at once: a millisecond's work."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 """May hold a request of the named API back, and have it answered with an error. For tests of clients."""
@@ -202,8 +204,8 @@ class Router:
                     raise
                 except Exception as error:
                     return self._failed(header, request, peer, error)
-                if holds_more_than(response, ENCODED_ON_LOOP_ELEMENTS_MAX):
-                    return await offloaded(partial(self._encoded_aside, call, response))
+                if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
+                    return await run_in_slices(self._encoded_in_steps(call, response))
                 return response
 
         async def answer() -> None:
@@ -277,7 +279,7 @@ class Router:
         self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
 
     def _finish(self, call: _Call, reply: Reply[Any], *, is_late: bool) -> None:
-        """Encode a resolved reply: in a thread if it is late and large."""
+        """Encode a resolved reply: in steps if it is late and large."""
         header, response = call.header, reply.response
         meter = self.meters[header.api_key]
         try:
@@ -287,9 +289,11 @@ class Router:
                 frame = self._broken(header, call.request, call.peer, reply.error)
                 reply.error = None
                 meter.answered_later(frame, call.came)
-            elif is_late and holds_more_than(response, ENCODED_ON_LOOP_ELEMENTS_MAX):
-                encode = partial(self._encoded_aside, call, response)
-                self._services.scheduler.offload(call.peer.account, encode, partial(self._finish_encoded, call, reply))
+            elif is_late and response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
+                steps, done = self._encoded_in_steps(call, response), partial(self._finish_encoded, call, reply)
+                cancel = self._services.scheduler.run_steps(call.peer.account, steps, done)
+                if not reply.is_ready:
+                    reply.on_cancel = cancel
                 return
             else:
                 frame = self._encoded(header, response, call.peer, call.came)
@@ -299,10 +303,10 @@ class Router:
             reply.disconnect(error)
 
     def _encoded_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
-        """Build the response, and encode it in a thread if it is large."""
+        """Build the response, and encode it if it is large."""
         response = reply.filtered((yield from steps))
-        if holds_more_than(response, ENCODED_ON_LOOP_ELEMENTS_MAX):
-            return (yield partial(self._encoded_aside, call, response))
+        if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
+            return (yield from self._encoded_in_steps(call, response))
         return response
 
     def _finish_steps(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
@@ -316,14 +320,31 @@ class Router:
         reply.is_resolved, reply.response, reply.error = True, value, error
         self._finish(call, reply, is_late=reply.on_cancel is not None)  # it is set when the first slice is over
 
-    def _encoded_aside(self, call: _Call, response: Response | None) -> tuple[ResponseFrame, list[int]]:
-        return self._encoded(call.header, response, call.peer, call.came), errors_in(response)
+    def _encoded_in_steps(self, call: _Call, response: Response) -> Steps[tuple[ResponseFrame, list[int]]]:
+        """Encode the elements of the response's arrays one by one, large ones in a thread, and then the whole."""
+        version, kind = call.header.api_version, type(response)
+        errors: list[int] = []
+        response = copy.copy(response)  # other requests may be given the same object
+        for field in kind.__schema__.fields:
+            elements = getattr(response, field.name)
+            if not elements or not is_array_of_structs(field) or field.tag is not None:
+                continue
+            encoded: list[Struct | bytes] = []
+            for element in elements if field.versions.covers(version) else ():
+                yield None
+                if not isinstance(element, bytes):
+                    errors += errors_in(element)
+                    encode = partial(encode_element, kind, element, version)
+                    element = (yield encode) if holds_more_than(element, ENCODED_AT_ONCE_ELEMENTS_MAX) else encode()
+                encoded.append(element)
+            setattr(response, field.name, encoded)
+        return self._encoded(call.header, response, call.peer, call.came), errors + errors_in(response)
 
     def _finish_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
         if reply.is_cancelled:
             return
         if error is not None:
-            reply.disconnect(error)
+            reply.disconnect(Disconnect(str(error)) if isinstance(error, TooMuchToExamine) else error)
             return
         frame, errors = value
         meter = self.meters[call.header.api_key]
