@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import Final
 
 from msgspec.structs import replace
@@ -222,6 +223,7 @@ class ImageWriter(SecurityWriter):
         self._group_configs[group_id] = None
 
     def put_group(self, group: Group) -> None:
+        group = _with_shared_strings(group)
         old = self.image._groups.get(group.group_id)
         self._old_groups.setdefault(group.group_id, old)
         self._hash_change += record_hash(hashing.GROUP, group)
@@ -395,6 +397,14 @@ class ImageWriter(SecurityWriter):
             quotas=tuple(self._quotas),
             users=tuple(self._users),
         )
+
+
+def _with_shared_strings(group: Group) -> Group:
+    """Return an equal group that shares the strings which most groups have in common."""
+    protocol_name = None if group.protocol_name is None else intern(group.protocol_name)
+    return replace(
+        group, state=intern(group.state), protocol_type=intern(group.protocol_type), protocol_name=protocol_name
+    )
 
 
 def _passed(session: Session, floor: int) -> list[int]:
