@@ -105,6 +105,15 @@ def test_cancelled_reply_stops_its_work_and_reports_nothing() -> None:
     assert reported == ["cancelled"]
 
 
+def test_resolved_reply_that_is_cancelled_leaves_its_handler_alone() -> None:
+    reply: Reply[int] = Reply()
+    reported: list[str] = []
+    reply.on_cancel = lambda: reported.append("cancelled")
+    reply.resolve(7)
+    reply.cancel()
+    assert reported == []
+
+
 def test_cancelled_reply_is_freed_without_a_garbage_collection() -> None:
     """Nodes run few of them, so a reply must not be part of a cycle once its client has left."""
 

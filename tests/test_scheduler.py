@@ -247,6 +247,53 @@ def test_withdrawn_work_is_not_resumed() -> None:
     assert simulation.scheduler.queued_accounts == 0
 
 
+def test_work_whose_account_changes_while_it_runs_is_queued_on_the_new_one() -> None:
+    simulation = Simulation()
+    scheduler = simulation.scheduler
+    before, after = scheduler.open_account("address", is_authenticated=False), scheduler.open_account("principal")
+
+    class Authenticating(Work):
+        def resume(self) -> None:
+            scheduler.submit(after, self)
+
+    work = Authenticating()
+    scheduler.run(before, work)
+    assert len(after.requests.work) == 1
+    assert not before.requests.work
+    scheduler.withdraw(after, work)
+    assert scheduler.queued_accounts == 0
+
+
+def test_queued_work_is_withdrawn_from_the_account_that_it_was_queued_on() -> None:
+    simulation = Simulation()
+    scheduler = simulation.scheduler
+    before, after = scheduler.open_account("a"), scheduler.open_account("b")
+    client = Client(simulation, before, MILLISECOND)
+    scheduler.submit(before, client)
+    scheduler.withdraw(after, client)
+    assert scheduler.queued_accounts == 0
+
+
+def test_work_that_fails_leaves_other_work_in_the_queue(caplog: pytest.LogCaptureFixture) -> None:
+    simulation = Simulation()
+    account = simulation.scheduler.open_account("a")
+
+    class Broken(Work):
+        def resume(self) -> None:
+            simulation.scheduler.submit(account, self)
+            raise ZeroDivisionError
+
+    client = Client(simulation, account, MILLISECOND, requests=1)
+    broken = Broken()
+    simulation.scheduler.submit(account, broken)
+    simulation.scheduler.submit(account, client)
+    while not simulation.is_idle:
+        simulation.iterate()
+    assert client.handled == 1
+    assert not broken.is_queued
+    assert "client work failed: account=a" in caplog.text
+
+
 class Listing:
     """A request made of steps of a millisecond."""
 
@@ -378,6 +425,21 @@ def test_thread_runs_one_function_at_a_time_and_charges_its_account() -> None:
         done(function(), None)
     assert order == ["heavy", "light", "heavy", "heavy"]
     assert heavy.attained_seconds(simulation.now) >= 0.015
+
+
+def test_withdrawn_function_is_not_run_and_nothing_is_left_of_it() -> None:
+    simulation = Simulation()
+    scheduler = simulation.scheduler
+    account, gone = scheduler.open_account("a"), scheduler.open_account("gone")
+    scheduler.offload(account, lambda: None, lambda value, error: None)
+    done: list[object] = []
+    withdraw = scheduler.offload(gone, lambda: None, lambda value, error: done.append(value))
+    withdraw()
+    assert not gone.offloaded
+    while simulation.thread:
+        function, finished = simulation.thread.pop()
+        finished(function(), None)
+    assert not done
 
 
 def _burn(seconds: float) -> None:

@@ -216,6 +216,7 @@ class Reply(Generic[R]):
 
     def _report_resolved(self) -> None:
         self.is_resolved = True
+        self.on_cancel = None  # the handler is done
         listener, self.on_resolved = self.on_resolved, None
         if listener is not None and not self.is_cancelled:
             listener(self)

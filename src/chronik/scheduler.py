@@ -16,15 +16,18 @@ limited: beyond the limits, a listing waits before it starts, or after its first
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter, thread_time
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+
+logger = logging.getLogger("chronik.scheduler")
 
 ITERATION_SECONDS_MAX: Final = 0.005
 """Client work in one event-loop iteration. Everything else on the loop is delayed by at most this, plus one request."""
@@ -108,7 +111,10 @@ class Flow:
 class Work(Flow):
     """Something that runs for about a slice each time it is resumed."""
 
-    __slots__ = ()
+    __slots__ = ("share",)
+
+    share: _Share
+    """Where it is queued, if it is: its client may be charged to another account meanwhile."""
 
     reserved_seconds = 0.0
     """What it takes of an iteration's budget at least, because part of it runs after `resume` has returned."""
@@ -276,6 +282,7 @@ class _Suspendable(Work):
         "_scheduler",
         "_send",
         "_steps",
+        "_withdraw",
         "has_slot",
         "is_admitted",
         "is_over",
@@ -291,6 +298,7 @@ class _Suspendable(Work):
         self._on_done = on_done
         self._send: tuple[Any, BaseException | None] = None, None
         self._examined = 0
+        self._withdraw: Callable[[], None] = lambda: None
         self.has_slot = False
         self.is_admitted = False
         """Whether it needs no slot."""
@@ -304,7 +312,7 @@ class _Suspendable(Work):
                 function = steps.throw(error) if error is not None else steps.send(value)
                 value = error = None
                 if function is not None:
-                    scheduler.offload(self._account, function, self._offloaded)
+                    self._withdraw = scheduler.offload(self._account, function, self._offloaded)
                     return
                 self._examined += 1
                 if self._examined > EXAMINED_MAX:
@@ -336,6 +344,7 @@ class _Suspendable(Work):
         """Stop the request where it is, because its client has left."""
         if not self.is_over:
             self.is_over = True
+            self._withdraw()
             self._steps.close()
             self._scheduler.finished(self._account, self)
 
@@ -386,7 +395,7 @@ class Scheduler:
         self._deadline = 0.0  # of the work that runs now
         self._running: _Share | None = None
         self._running_work: Work | None = None
-        self._has_more = False  # whether the work that runs now was submitted again
+        self._more_for: Account | None = None  # to which the work that runs now was submitted again
         self._slots_free = SUSPENDED_MAX
         self._awaiting_slot: dict[Account, None] = {}
         self._awaiting_thread: dict[Account, None] = {}
@@ -437,10 +446,8 @@ class Scheduler:
         seconds = self.clock() - began
         share.work.charge(work, seconds)
         self.charge(account, seconds)
-        if self._has_more:
-            self._has_more = False
-            self.submit(account, work)
-        elif share.work:
+        self._submit_again(work)
+        if share.work:
             self._queue_of(share, work).push(share)
 
     def has_time(self) -> bool:
@@ -488,22 +495,29 @@ class Scheduler:
     def submit(self, account: Account, work: Work) -> None:
         """Queue the work: it is resumed in a later iteration."""
         if work is self._running_work:
-            self._has_more = True
+            self._more_for = account
             return
-        share = _share_of(account, work)
-        share.work.push(work)
-        if share is not self._running:
-            self._queue_of(share, work).push(share)
+        if not work.is_queued:
+            work.share = share = _share_of(account, work)
+            share.work.push(work)
+            if share is not self._running:
+                self._queue_of(share, work).push(share)
         self._tick_soon()
+
+    def _submit_again(self, work: Work) -> None:
+        account, self._more_for = self._more_for, None
+        if account is not None:
+            self.submit(account, work)
 
     def withdraw(self, account: Account, work: Work) -> None:
         """Remove queued work, because its client has left."""
         if work is self._running_work:
-            self._has_more = False
-        share = _share_of(account, work)
-        share.work.discard(work)
-        if not share.work:
-            self._queue_of(share, work).discard(share)
+            self._more_for = None
+        if work.is_queued:
+            share = work.share
+            share.work.discard(work)
+            if not share.work:
+                self._queue_of(share, work).discard(share)
 
     @property
     def queued_accounts(self) -> int:
@@ -518,6 +532,9 @@ class Scheduler:
         self._running, self._running_work = share, work
         try:
             work.resume()
+        except Exception:  # a bug; the work of other clients must go on
+            logger.exception("client work failed: account=%s; other clients are served", share.account.key)
+            self._more_for = None
         finally:
             self._running = self._running_work = None
 
@@ -557,11 +574,9 @@ class Scheduler:
             seconds, began = now - began, now
             share.work.charge(work, seconds)
             if queue is self._listings:
-                queue.charge(share, seconds)
+                queue.charge(share, max(seconds, work.reserved_seconds))
             self._attain(share.account, seconds)
-            if self._has_more:
-                self._has_more = False
-                share.work.push(work)
+            self._submit_again(work)
             if share.work:
                 queue.push(share)
             used_seconds += max(seconds, work.reserved_seconds)
@@ -677,14 +692,25 @@ class Scheduler:
 
     # Work in a thread
 
-    def offload(self, account: Account, function: Callable[[], Any], done: Done) -> None:
+    def offload(self, account: Account, function: Callable[[], Any], done: Done) -> Callable[[], None]:
         """Run the function in the worker thread, accounts with the least attained service first, and charge for it.
 
         One function runs at a time: each holds the GIL most of the time, and the event loop competes for it.
+
+        Returns:
+            A function that withdraws it if it has not started: it may hold a large request in memory.
         """
-        account.offloaded.append(_Offload(function, done))
+        offload = _Offload(function, done)
+        account.offloaded.append(offload)
         self._awaiting_thread[account] = None
         self._start_thread()
+        return partial(self._withdraw_offload, account, offload)
+
+    def _withdraw_offload(self, account: Account, offload: _Offload) -> None:
+        if offload in account.offloaded:
+            account.offloaded.remove(offload)
+            if not account.offloaded:
+                del self._awaiting_thread[account]
 
     def _start_thread(self) -> None:
         if self._thread_is_busy or not self._awaiting_thread:
@@ -707,8 +733,10 @@ class Scheduler:
         def done(value: Any, error: BaseException | None) -> None:
             self._thread_is_busy = False
             self._attain(account, seconds)
-            offload.done(value, error)
-            self._start_thread()
+            try:
+                offload.done(value, error)
+            finally:
+                self._start_thread()
 
         self._run_in_thread(timed, done)
 
@@ -724,7 +752,8 @@ def _pop_first(requests: dict[S, None]) -> S:
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(callback)
+    # In a context of its own: tasks that a connection starts would work for the client that has asked for the callback.
+    asyncio.get_running_loop().call_soon(callback, context=Context())
 
 
 def _run_in_default_executor(function: Callable[[], Any], done: Done) -> None:
@@ -803,6 +832,13 @@ async def yield_loop() -> None:
         scheduler.withdraw(account, wakeup)
 
 
+async def wait_for_turn() -> None:
+    """Wait if the iteration's budget is used up: tasks that start in one iteration would all run in the next one."""
+    client = _client.get()
+    if client is not None and not client.scheduler.may_run(client.account):
+        await yield_loop()
+
+
 async def run_in_slices(steps: Steps[T]) -> T:
     """Run the steps and return their result, letting other work run in between.
 
@@ -829,7 +865,7 @@ async def _run_unaccounted(steps: Steps[T]) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        value = await asyncio.to_thread(function) if function is not None else None
+        value = await asyncio.to_thread(function) if function is not None else None  # its error ends the steps
         if perf_counter() - began > SLICE_SECONDS:
             await asyncio.sleep(0)
             began = perf_counter()
@@ -851,8 +887,11 @@ async def offloaded(function: Callable[[], T]) -> T:
         return await asyncio.to_thread(function)
     scheduler, account, _ = client
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    scheduler.offload(account, function, partial(_settle, future))
-    return await future
+    withdraw = scheduler.offload(account, function, partial(_settle, future))
+    try:
+        return await future
+    finally:
+        withdraw()
 
 
 async def timed(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
@@ -869,24 +908,20 @@ class _Timed:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
-        seconds = 0.0
-        try:
-            while True:
-                began = perf_counter()
-                try:
-                    waited_for = step()
-                except StopIteration as end:
-                    return end.value
-                finally:
-                    seconds += perf_counter() - began
-                try:
-                    yield waited_for
-                except BaseException as error:
-                    step = _thrower(self._coroutine, error)
-                else:
-                    step = lambda: self._coroutine.send(None)  # noqa: E731
-        finally:
-            self._took(seconds)
+        while True:
+            began = perf_counter()
+            try:
+                waited_for = step()
+            except StopIteration as end:
+                return end.value
+            finally:
+                self._took(perf_counter() - began)
+            try:
+                yield waited_for
+            except BaseException as error:
+                step = _thrower(self._coroutine, error)
+            else:
+                step = lambda: self._coroutine.send(None)  # noqa: E731
 
 
 def _thrower(coroutine: Any, error: BaseException) -> Callable[[], Any]:

@@ -17,7 +17,7 @@ import uvloop
 
 from chronik.config import Address
 from chronik.exchange import Dispatch, Peer, Reply
-from chronik.principals import ANONYMOUS
+from chronik.principals import ANONYMOUS, Principal
 from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
 from chronik.server import connection
 from chronik.server.listener import ACCEPTED_PER_ITERATION, Listener
@@ -322,5 +322,46 @@ def test_pipelining_unauthenticated_client_gets_no_more_per_iteration() -> None:
                         await asyncio.sleep(0)
                         most = max(most, handled - before)
                 assert most <= 3
+
+    run(scenario)
+
+
+def test_requests_that_have_arrived_are_answered_when_the_listener_stops() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        async with listening(slow) as (listener, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"request") * 40)
+            await until(lambda: bool(slow.handled))
+            await listener.stop()
+            for _ in range(40):
+                assert await read_frame(reader) == b"request"
+            writer.close()
+
+    run(scenario)
+
+
+def test_client_that_authenticates_and_leaves_with_queued_requests_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
+            peer.let_in(Principal("User", "alice"))
+            end = time.perf_counter() + UNAUTHENTICATED_SECONDS_MAX
+            while time.perf_counter() < end:
+                pass
+            return Reply.of_frame([framed(bytes(frame))])
+
+        scheduler = Scheduler()
+        async with asking(dispatch, scheduler) as (listener, address):
+            clients = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(20)]
+            for client in clients:
+                client.sendall(framed(b"let me in") * 10)
+            await until(lambda: any(each.peer.is_let_in for each in listener._connections))
+            for open_connection in list(listener._connections):
+                open_connection._transport.abort()
+            await until(lambda: not listener.connection_count)
+            assert scheduler.account_count == 0
+            assert scheduler.queued_accounts == 0
+            for client in clients:
+                client.close()
 
     run(scenario)

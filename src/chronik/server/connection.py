@@ -205,12 +205,16 @@ class Connection(asyncio.BufferedProtocol, Work):
 
     def resume(self) -> None:
         """Send replies that are ready, and handle queued requests while there is time."""
-        if self._has_left:
-            self.close(self.peer.farewell)
-        self._send_ready()
-        if not self._closing:
-            self._handle_queued()
-            self._adjust_reading()
+        try:
+            if self._has_left:
+                self.close(self.peer.farewell)
+            self._send_ready()
+            if not self._closing:
+                self._handle_queued()
+                self._adjust_reading()
+        except Exception as error:  # a bug; the client must not be left waiting
+            self.close(f"its connection failed: {error!r}")
+            raise
 
     def _handle_queued(self) -> None:
         if self._queue:
@@ -409,6 +413,11 @@ class Connection(asyncio.BufferedProtocol, Work):
 
     def unanswered(self) -> list[asyncio.Future[Response]]:
         return [reply.until_ready() for reply in self._replies if not reply.is_ready]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether requests have arrived that can be handled, or replies that can be sent."""
+        return not self._closing and ((self._may_handle_next() and bool(self._queue)) or self.is_queued)
 
     def stop_reading(self) -> None:
         """Stops reading: from now on only what has arrived is answered."""

@@ -140,10 +140,14 @@ class Listener:
         for connection in list(self._connections):
             connection.stop_reading()
         deadline = self.loop.time() + (self.limits.stop_seconds if seconds is None else seconds)
-        while pending := [future for connection in self._connections for future in connection.unanswered()]:
-            if self.loop.time() >= deadline:
+        while self.loop.time() < deadline:
+            if any(connection.has_work for connection in self._connections):
+                await asyncio.sleep(0)  # the scheduler has it in its queue
+            elif pending := [future for connection in self._connections for future in connection.unanswered()]:
+                done = asyncio.FIRST_COMPLETED
+                await asyncio.wait(pending, timeout=deadline - self.loop.time(), return_when=done)
+            else:
                 break
-            await asyncio.wait(pending, timeout=deadline - self.loop.time())
         for connection in list(self._connections):
             connection.close("the node stops")
         linger = min(self.limits.linger_seconds, max(deadline - self.loop.time(), STOP_LINGER_SECONDS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -51,7 +52,7 @@ from chronik.protocol.codec import (
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Request, Response, Struct
-from chronik.scheduler import Steps, TooMuchToExamine, offloaded, run_in_slices, timed, working_for
+from chronik.scheduler import Steps, TooMuchToExamine, offloaded, run_in_slices, timed, wait_for_turn, working_for
 from chronik.security.quotas.limiter import Limiter
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ class Router:
             coroutine, reply.coroutine = reply.coroutine, None
             charge = partial(scheduler.charge, peer.account)
             with working_for(scheduler, peer.account):
-                task = asyncio.get_running_loop().create_task(_resolve(reply, timed(coroutine, charge)))
-            reply.on_cancel = partial(_cancel, task)
+                task = asyncio.get_running_loop().create_task(_resolve(reply, coroutine, charge))
+            reply.on_cancel = partial(_cancel, task, coroutine)
             reply.on_resolved = partial(self._finish_later, call)
         else:
             reply.on_resolved = partial(self._finish_later, call)
@@ -199,14 +200,26 @@ class Router:
                     _log_arrival(header, peer)
                 call = _Call(header, request, peer, came)
                 try:
-                    response = await self._handle_limited(call, context)
+                    handling = self._handle_limited(call, context)
+                    if handling.is_resolved or handling.steps is not None:
+                        return await finished(call, handling)
                 except (Disconnect, StorageFailed, StoreClosed):
                     raise
                 except Exception as error:
                     return self._failed(header, request, peer, error)
-                if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
-                    return await run_in_slices(self._encoded_in_steps(call, response))
-                return response
+            # Without the slot: a fetch may wait for minutes, and a JoinGroup for requests that need a slot.
+            try:
+                return await finished(call, handling)
+            except (Disconnect, StorageFailed, StoreClosed):
+                raise
+            except Exception as error:
+                return self._failed(header, request, peer, error)
+
+        async def finished(call: _Call, handling: Reply[Any]) -> Response | tuple[ResponseFrame, list[int]] | None:
+            response = await handling
+            if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
+                return await run_in_slices(self._encoded_in_steps(call, response))
+            return response
 
         async def answer() -> None:
             call = _Call(header, REQUESTS[header.api_key](), peer, came)
@@ -217,9 +230,10 @@ class Router:
             else:
                 self._finish_steps(call, reply, value, None)
 
+        answering = answer()
         with working_for(scheduler, peer.account):
-            task = asyncio.get_running_loop().create_task(answer())
-        reply.on_cancel = partial(_cancel, task)
+            task = asyncio.get_running_loop().create_task(answering)
+        reply.on_cancel = partial(_cancel, task, answering)
         return reply
 
     def _is_unsettled(self) -> bool:
@@ -292,7 +306,7 @@ class Router:
             elif is_late and response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
                 steps, done = self._encoded_in_steps(call, response), partial(self._finish_encoded, call, reply)
                 cancel = self._services.scheduler.run_steps(call.peer.account, steps, done)
-                if not reply.is_ready:
+                if not reply.is_ready and reply.on_cancel is None:  # it may be held back for lack of memory
                     reply.on_cancel = cancel
                 return
             else:
@@ -315,8 +329,6 @@ class Router:
         if isinstance(value, tuple):
             self._finish_encoded(call, reply, value, None)
             return
-        if isinstance(error, TooMuchToExamine):
-            error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         reply.is_resolved, reply.response, reply.error = True, value, error
         self._finish(call, reply, is_late=reply.on_cancel is not None)  # it is set when the first slice is over
 
@@ -386,6 +398,8 @@ class Router:
         return self._frame(header, failed)
 
     def _failed(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:
+        if isinstance(error, TooMuchToExamine):
+            error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         told = APIS[header.api_key].name, header.api_version, _who(header, peer)
         if isinstance(error, KafkaError):  # an answer as good as any other: it holds for the whole of the request
             logger.info("%s v%d of %s is refused: %s", *told, error)
@@ -437,14 +451,18 @@ def _log_arrival(header: RequestHeader, peer: Peer) -> None:
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
 
 
-async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any]) -> None:
+async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]) -> None:
     try:
-        response = await coroutine
+        await wait_for_turn()
+        response = await timed(coroutine, charge)
     except Exception as error:
         reply.fail(error)
     else:
         reply.resolve(response)
 
 
-def _cancel(task: asyncio.Task[None]) -> None:
+def _cancel(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Cancel a task and the handler that it may not have started yet."""
     task.cancel()
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
