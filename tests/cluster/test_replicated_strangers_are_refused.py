@@ -106,7 +106,7 @@ def peers_address(cluster: Cluster, node: ClusterNode) -> Address:
 
 
 def lines_about_strangers(node: ClusterNode) -> list[str]:
-    return [line for line in node.log.splitlines() if "stranger" in line]
+    return [line for line in node.log.splitlines() if "unauthenticated peer connection" in line]
 
 
 def new_lines_about_strangers(node: ClusterNode, before: int) -> list[str]:
