@@ -33,6 +33,9 @@ from chronik.server.unread import UnreadResponses
 logger = logging.getLogger("chronik.server")
 
 
+REQUESTS_WHILE_QUEUED_MAX: Final = 4
+"""Requests of a connection that waits for the scheduler, beyond which its socket is not read."""
+
 FAREWELL_SECONDS: Final = 0.25
 """Between the answer that refuses a client and the end of its connection."""
 
@@ -354,7 +357,7 @@ class Connection(asyncio.BufferedProtocol, Work):
             or (self._writing_paused and bool(self._queue))
             or len(self._queue) >= REQUESTS_QUEUED_MAX
             or (not self.peer.is_let_in and bool(self._replies or self._queue))
-            or self.is_queued
+            or (self.is_queued and len(self._queue) >= REQUESTS_WHILE_QUEUED_MAX)
             or not has_room
         )
         if wait and not self._reading_paused:
