@@ -6,20 +6,15 @@ import pytest
 
 from tests.abuse.attack import Attack
 from tests.abuse.catalogue import ATTACKS
-from tests.abuse.floods import http as http_floods
-from tests.abuse.floods import kafka as kafka_floods
 from tests.abuse.run import row_of
 from tests.long import SEED
 
 ALSO_AGAINST_A_CLUSTER = ("pipelined-unread", "flood-list-transactions-pattern-120-addresses")
 
-FAILING: frozenset[str] = frozenset(attack.name for module in (kafka_floods, http_floods) for attack in module.ATTACKS)
-"""Attacks that exceed their budgets until findings S1, S2, S3 and S5 are fixed: remove those that pass."""
-
 QUICK = [
     (attack, kind)
     for attack in ATTACKS.values()
-    if attack.quick and attack.name not in FAILING
+    if attack.quick
     for kind in attack.against
     if kind == attack.against[0] or attack.name in ALSO_AGAINST_A_CLUSTER
 ]
