@@ -122,7 +122,6 @@ class Work(Flow):
 
     def resume(self) -> None:
         """Run while the scheduler `has_time`, and submit this work again if there is more to do."""
-        raise NotImplementedError
 
 
 class Callback(Work):

@@ -26,7 +26,7 @@ from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, fr
 
 
 class Slow(Echo):
-    """Takes a thousandth of a second of the loop for each request."""
+    """Takes a millisecond of the event loop for each request."""
 
     def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         until = time.monotonic() + 0.001
@@ -73,27 +73,27 @@ def test_queued_connection_that_closes_is_withdrawn() -> None:
     run(scenario)
 
 
-STRANGERS = 150
+UNAUTHENTICATED = 150
 
 
 async def handled_before(name: str) -> int:
-    """Returns how many requests of strangers from one address are handled before that of a client from another, which
-    comes through the listener of that name, and last."""
+    """Return how many requests of unauthenticated clients at one address are handled before that of a client at another
+    address, which arrives last, through the listener of that name."""
     slow = Slow()
     addresses = {"ASKS": Address("127.0.0.1", 0), "OPEN": Address("127.0.0.1", 0)}
     listener = Listener(addresses, slow, gated={"ASKS"})
     bound = await listener.bind()
     await listener.serve()
-    crowd = [socket.create_connection(bound["ASKS"], 10, ("127.0.0.2", 0)) for _ in range(STRANGERS)]
+    crowd = [socket.create_connection(bound["ASKS"], 10, ("127.0.0.2", 0)) for _ in range(UNAUTHENTICATED)]
     other = socket.create_connection(bound[name], 10)
     try:
-        await until(lambda: listener.connection_count == STRANGERS + 1)
+        await until(lambda: listener.connection_count == UNAUTHENTICATED + 1)
         for each in crowd:  # all at once, as far as the loop can tell
-            each.sendall(framed(b"stranger"))
+            each.sendall(framed(b"unauthenticated"))
         other.sendall(framed(b"other"))
         await until(lambda: b"other" in slow.handled)
         before = slow.handled.index(b"other")
-        await until(lambda: len(slow.handled) == STRANGERS + 1)
+        await until(lambda: len(slow.handled) == UNAUTHENTICATED + 1)
         return before
     finally:
         for each in (*crowd, other):
@@ -104,7 +104,7 @@ async def handled_before(name: str) -> int:
 @pytest.mark.parametrize("name", ["ASKS", "OPEN"])
 def test_unauthenticated_clients_of_one_address_do_not_delay_other_addresses(name: str) -> None:
     async def scenario() -> None:
-        assert await handled_before(name) < STRANGERS / 5
+        assert await handled_before(name) < UNAUTHENTICATED / 5
 
     run(scenario)
 
@@ -117,10 +117,10 @@ def test_connection_behind_a_flood_of_connections_does_not_wait_for_their_reques
         await listener.serve()
         turns = 20
         crowd = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(turns * ACCEPTED_PER_ITERATION)]
-        other = socket.create_connection(address, 10)  # nobody was accepted so far: the loop has had no turn
+        other = socket.create_connection(address, 10)  # the loop has not accepted any yet
         try:
             for each in crowd:
-                each.sendall(framed(b"stranger"))
+                each.sendall(framed(b"unauthenticated"))
             other.sendall(framed(b"other"))
             await until(lambda: b"other" in slow.handled)
             assert slow.handled.index(b"other") < 2 * turns, "they were about two milliseconds' worth in each turn"
@@ -138,7 +138,7 @@ PER_TURN_MAX = 10
 
 
 class Refusing:
-    """Holds every request until all are refused."""
+    """Holds every request until all are rejected."""
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []
@@ -156,8 +156,8 @@ class Refusing:
 
 
 @asynccontextmanager
-async def crowd_of_strangers(refusing: Refusing) -> AsyncIterator[tuple[Listener, list[connection.Connection]]]:
-    """All of them have asked for something. Whoever asks what time it is takes a fifth of a turn."""
+async def unauthenticated_clients(refusing: Refusing) -> AsyncIterator[tuple[Listener, list[connection.Connection]]]:
+    """Connect clients that have sent a request each. Reading the clock takes a fifth of the unauthenticated budget."""
     ticks = itertools.count()
     scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 5)
     listener = Listener({"ASKS": Address("127.0.0.1", 0)}, refusing, gated={"ASKS"}, scheduler=scheduler)
@@ -176,7 +176,7 @@ async def crowd_of_strangers(refusing: Refusing) -> AsyncIterator[tuple[Listener
 
 
 async def most_in_a_turn(left: Callable[[], int]) -> int:
-    """Returns how many fewer are left after a turn of the loop than before it, at most, until none is."""
+    """Return the largest decrease of `left` in one event-loop iteration, until it is 0."""
     most, before = 0, left()
     async with asyncio.timeout(DEADLINE_SECONDS):
         while before:
@@ -191,7 +191,7 @@ def test_rejections_of_unauthenticated_clients_are_sent_a_few_per_iteration(monk
 
     async def scenario() -> None:
         refusing = Refusing()
-        async with crowd_of_strangers(refusing) as (_, connections):
+        async with unauthenticated_clients(refusing) as (_, connections):
             refusing.refuse()
             most = await most_in_a_turn(lambda: sum(bool(each._replies) for each in connections))
             assert most <= PER_TURN_MAX
@@ -204,7 +204,7 @@ def test_rejected_connections_are_closed_a_few_per_iteration(monkeypatch: pytest
 
     async def scenario() -> None:
         refusing = Refusing()
-        async with crowd_of_strangers(refusing) as (_, connections):
+        async with unauthenticated_clients(refusing) as (_, connections):
             refusing.refuse()
             open_still = [each._transport for each in connections]
             most = await most_in_a_turn(lambda: sum(not each.is_closing() for each in open_still))
@@ -214,7 +214,7 @@ def test_rejected_connections_are_closed_a_few_per_iteration(monkeypatch: pytest
 
 
 def test_closed_connection_is_freed_when_its_client_has_read_the_end() -> None:
-    """And not when a client that does not read would be cut off, seconds later: thousands may be closed meanwhile."""
+    """Until then, a client that does not read is given seconds: thousands of connections may close in that time."""
 
     async def scenario() -> None:
         async with listening(Echo()) as (listener, address):
@@ -236,7 +236,7 @@ def test_closed_connection_is_freed_when_its_client_has_read_the_end() -> None:
 async def asking(
     dispatch: Dispatch, scheduler: Scheduler | None = None, limits: ListenerLimits | None = None
 ) -> AsyncIterator[tuple[Listener, Address]]:
-    """A listener that asks who its clients are."""
+    """A listener that demands authentication."""
     listener = Listener({"ASKS": Address("127.0.0.1", 0)}, dispatch, limits, gated={"ASKS"}, scheduler=scheduler)
     address = (await listener.bind())["ASKS"]
     await listener.serve()
@@ -247,8 +247,8 @@ async def asking(
 
 
 def test_queued_unauthenticated_connections_that_close_leave_nothing_behind() -> None:
-    """As those do whose time to say who they are is over. Others come for their places, so that no limit would hold for
-    how many of them there are, and whoever comes from the same address would wait for all of them."""
+    """Others take their connection slots, so the queue would have no limit, and clients of the same address would wait
+    for all that have left."""
 
     async def scenario() -> None:
         handled: list[Peer] = []
@@ -280,7 +280,7 @@ def test_queued_unauthenticated_connections_that_close_leave_nothing_behind() ->
 
 
 def test_connection_that_authenticates_after_it_was_closed_is_aborted_in_time() -> None:
-    """Who it is may be found out in a thread, for longer than it has time to say so."""
+    """A thread may check its credentials for longer than the authentication timeout."""
 
     async def scenario() -> None:
         peers: list[Peer] = []
@@ -290,8 +290,8 @@ def test_connection_that_authenticates_after_it_was_closed_is_aborted_in_time() 
             return Reply.of_frame([bytes(MUCH_BYTES)])  # which the client does not read
 
         async with asking(dispatch, limits=ListenerLimits(linger_seconds=0.1)) as (listener, address):
-            with socket.create_connection(address, DEADLINE_SECONDS) as stranger:
-                stranger.sendall(framed(b"let me in"))
+            with socket.create_connection(address, DEADLINE_SECONDS) as client:
+                client.sendall(framed(b"let me in"))
                 await until(lambda: bool(peers))
                 for connection in listener._connections:
                     connection.close("as asked")
@@ -313,8 +313,8 @@ def test_pipelining_unauthenticated_client_gets_no_more_per_iteration() -> None:
         ticks = itertools.count()
         scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 2)
         async with asking(dispatch, scheduler) as (_, address):
-            with socket.create_connection(address, DEADLINE_SECONDS) as stranger:
-                stranger.sendall(framed(b"who are you?") * 100)
+            with socket.create_connection(address, DEADLINE_SECONDS) as client:
+                client.sendall(framed(b"who are you?") * 100)
                 most = 0
                 async with asyncio.timeout(DEADLINE_SECONDS):
                     while handled < 100:
