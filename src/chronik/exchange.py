@@ -129,6 +129,7 @@ class Reply(Generic[R]):
         "is_pipelined",
         "is_ready",
         "is_resolved",
+        "may_pipeline",
         "on_cancel",
         "on_resolved",
         "request_bytes",
@@ -146,6 +147,8 @@ class Reply(Generic[R]):
         self.is_pipelined = is_pipelined
         """Whether the connection may handle its next request before this one is answered. The effect of the request,
         such as an append, must be ordered already."""
+        self.may_pipeline: Callable[[], bool] | None = None
+        """Whether that has become so, for a reply that was not pipelined at first."""
         self.steps: Steps[R | None] | None = None
         self.coroutine: Coroutine[Any, Any, R | None] | None = None
         self.on_resolved: Callable[[Reply[R]], None] | None = None

@@ -133,6 +133,29 @@ def test_pipelined_requests_start_at_once_and_are_answered_in_order() -> None:
     run(scenario)
 
 
+def test_blocking_request_stops_blocking_when_it_may_be_pipelined() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"pipelined 1") + framed(b"pipelined 2") + framed(b"wait") + framed(b"next"))
+            await until(lambda: b"wait" in echo.held)
+            has_capacity = False
+            echo.held[b"wait"].may_pipeline = lambda: has_capacity
+            echo.release(b"pipelined 1")
+            assert await read_frame(reader) == b"pipelined 1"
+            assert b"next" not in echo.handled
+            has_capacity = True
+            echo.release(b"pipelined 2")
+            assert await read_frame(reader) == b"pipelined 2"
+            await until(lambda: b"next" in echo.handled)
+            echo.release(b"wait")
+            assert [await read_frame(reader), await read_frame(reader)] == [b"wait", b"next"]
+            writer.close()
+
+    run(scenario)
+
+
 class Refusing(Echo):
     """Whoever asks to wait for a refusal gets it as an answer, and then the connection ends."""
 

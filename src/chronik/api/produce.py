@@ -198,7 +198,8 @@ class _Producing:
             patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
             self._timer = asyncio.get_running_loop().call_later(patience, self._finish)
             self.reply.on_cancel = self._timer.cancel
-            self.reply.is_pipelined = can_pipeline(appended.replica for appended in self._waiting)
+            self.reply.may_pipeline = partial(can_pipeline, [appended.replica for appended in self._waiting])
+            self.reply.is_pipelined = self.reply.may_pipeline()
         else:
             self._finish()
 

@@ -90,8 +90,9 @@ class LedPartition(Protocol):
 def can_pipeline(partitions: Iterable[LedPartition]) -> bool:
     """Return whether a connection may go on before its produce request to `partitions` is answered.
 
-    False makes the connection wait for the response, as every produce request does in Kafka. A partition without
-    followers has no backlog of its own and counts only towards the node's limit.
+    False makes the connection wait, as every produce request does in Kafka, until the backlog is short again or the
+    request is answered. A partition without followers has no backlog of its own and counts only towards the node's
+    limit.
     """
     for partition in partitions:
         uncommitted = partition.uncommitted

@@ -294,6 +294,9 @@ class Connection(asyncio.BufferedProtocol, Work):
             if self.peer.farewell and not replies:  # the last of them says why: it blocks those behind it
                 self._part()
                 return
+        blocked = self._blocked
+        if blocked is not None and blocked.may_pipeline is not None and blocked.may_pipeline():
+            self._blocked = None
         if self.peer.throttled_seconds:
             self._throttle()
         self.last_active = self._loop.time()
