@@ -15,6 +15,10 @@ R = TypeVar("R", bound=Response)
 TIMEOUT_SECONDS = 30.0
 
 
+class Disconnected(AssertionError):
+    """The broker has closed the connection instead of answering."""
+
+
 class RawClient:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -44,7 +48,8 @@ class RawClient:
 
     def receive(self, request: Request, version: int, answer: type[R]) -> R:
         frame = self.read_frame()
-        assert frame is not None, "the broker closed the connection"
+        if frame is None:
+            raise Disconnected("the broker closed the connection")
         correlation_id, response = decode_response(request.__schema__.api_key, version, memoryview(frame))
         assert correlation_id <= self._correlation_id
         assert isinstance(response, answer)

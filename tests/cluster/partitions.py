@@ -27,7 +27,7 @@ from chronik.protocol.messages.list_partition_reassignments import (
 )
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.testing.cluster import Cluster, ClusterNode
-from tests.raw import RawClient
+from tests.raw import Disconnected, RawClient
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ def wait_until_seen(cluster: Cluster, topic: str, *expected: Seen) -> None:
 
     def missing() -> str | None:
         for node in cluster.live:
-            seen = see(node, topic)
+            try:
+                seen = see(node, topic)
+            except Disconnected:  # it has lost its folder, and is not admitted again yet
+                return f"node {node.node_id} disconnects its clients"
             if [_sorted(each) for each in seen] != [_sorted(each) for each in expected]:
                 return f"node {node.node_id} sees {seen}"
         return None
