@@ -201,7 +201,8 @@ class Router:
                 call = _Call(header, request, peer, came)
                 try:
                     handling = self._handle_limited(call, context)
-                    if handling.is_resolved or handling.steps is not None:
+                    waits_for_clients = handling.steps is None and header.api_key not in CONFIRMED_READS
+                    if handling.is_resolved or not waits_for_clients:
                         return await finished(call, handling)
                 except (Disconnect, StorageFailed, StoreClosed):
                     raise
