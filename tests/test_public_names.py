@@ -1,0 +1,141 @@
+"""Names that users and stored data depend on: JSON keys, REST paths, metrics, configs, CLI options and file formats.
+
+`tests/golden/public_names.json` records them. If a change to it is intended, write it again with
+`python -m tests.test_public_names`, and describe the change in CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from chronik.bench import acks, commits, consume, metadata, produce, round_trip, topics, transactions
+from chronik.bench.main import MEASUREMENTS
+from chronik.bench.main import parser_of as bench_parser_of
+from chronik.cli.main import COMMANDS, parser_of
+from chronik.client.groups import GroupSummary
+from chronik.config import NodeConfig, Peer
+from chronik.configs.group_keys import GROUP_KEYS
+from chronik.configs.keys import TOPIC_KEYS
+from chronik.configs.known import all_broker_keys
+from chronik.console.metrics.table import SECTIONS
+from chronik.console.rest.openapi import document
+from chronik.moving.backup.manifest import FileEntry, Manifest, PartitionEntry, Piece
+from chronik.node.identity import Identity, Mode
+from chronik.pipeline.audit import findings as audit_findings
+from chronik.pipeline.journal import journal
+from chronik.pipeline.journal.reporting import Column, TopicReport
+from chronik.pipeline.journal.status import PartitionStatus, TopicStatus
+from chronik.pipeline.spark import doctor
+from chronik.pipeline.spark.connect import Server
+from chronik.pipeline.upkeep.compact import Compacted
+from chronik.pipeline.upkeep.dead_letters import DeadLetter, Retried
+from chronik.pipeline.upkeep.replay import Replayed
+
+GOLDEN: Final = Path(__file__).parent / "golden" / "public_names.json"
+
+PROSE_KEYS: Final = frozenset({"description", "summary"})
+"""Keys of the OpenAPI document whose values are texts."""
+
+PRINTED_AS_JSON: Final = (
+    *(GroupSummary, TopicReport, TopicStatus, PartitionStatus, Server, Compacted, DeadLetter, Retried, Replayed),
+    *(audit_findings.Finding, audit_findings.Place, doctor.Finding, journal.Place),
+    *(acks.AcksResult, commits.CommitsResult, consume.ConsumeResult, metadata.MetadataResult, produce.ProduceResult),
+    *(round_trip.RoundTripResult, topics.TopicsResult, transactions.TransactionsResult),
+)
+"""Classes whose fields are printed or stored as JSON keys."""
+
+
+def without_prose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_prose(each) for key, each in value.items() if key not in PROSE_KEYS}
+    return [without_prose(each) for each in value] if isinstance(value, list) else value
+
+
+def field_names(of: type) -> list[str]:
+    if dataclasses.is_dataclass(of):
+        return [field.name for field in dataclasses.fields(of)]
+    return list(of._fields)  # type: ignore[attr-defined]
+
+
+def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, list[str]]]:
+    yield words, sorted(option for action in parser._actions for option in action.option_strings)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, each in action.choices.items():
+                yield from options(each, f"{words} {name}")
+
+
+def command_line() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for word in COMMANDS:
+        if word == "bench":
+            for measurement in MEASUREMENTS:
+                found.update(options(bench_parser_of(measurement), f"bench {measurement}"))
+        else:
+            found.update(options(parser_of(word), word))
+    return found
+
+
+def sample_manifest() -> Manifest:
+    file = FileEntry("logs/a", 3, "00")
+    partition = PartitionEntry("AAAAAAAAAAAAAAAAAAAAAQ", 0, 1, 5, 2, 7, False, (Piece(file, 1, 5),))
+    return Manifest(1, "cluster", 4, 1_700_000_000_000, 12, file, (partition,))
+
+
+def sample_journal() -> list[tuple[str, str]]:
+    place = journal.Place("tables", "orders")
+    progress = journal.Progress("landing", "file:///t", {0: 5}, {0: 9}, 5, 0.5, 5, 1, "no", 3, "host", 1, 2, 4)
+    records = (
+        journal.progress_record(place, progress),
+        journal.schema_record(place, journal.Schema((Column("id", "bigint"),), 2)),
+        journal.control_record(place, True),
+    )
+    return [((record.key or b"").decode(), (record.value or b"").decode()) for record in records]
+
+
+def public_names() -> dict[str, Any]:
+    identity = Identity(1, "AAAAAAAAAAAAAAAAAAAAAQ", Mode.CLUSTER, "cluster", 2, 5)
+    names: dict[str, Any] = {
+        "openapi": without_prose(document()) | {"info": None},
+        "metrics": [[each.name, each.kind, each.labels] for section in SECTIONS for each in section.families],
+        "broker_configs": sorted([key.name, key.type.name, key.default] for key in all_broker_keys()),
+        "topic_configs": sorted([key.name, key.type.name, key.default] for key in TOPIC_KEYS.values()),
+        "group_configs": sorted(GROUP_KEYS),
+        "node_config": [*NodeConfig.__struct_fields__],
+        "peer_config": [*Peer._fields],
+        "command_line": command_line(),
+        "node.json": msgspec.json.encode(identity).decode(),
+        "backup_manifest": msgspec.json.encode(sample_manifest()).decode(),
+        "pipeline_journal": sample_journal(),
+        "printed_as_json": sorted(map(field_names, PRINTED_AS_JSON)),
+    }
+    return json.loads(json.dumps(names))  # type: ignore[no-any-return]
+
+
+RECORDED: Final[dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
+
+
+@pytest.fixture(scope="module")
+def current() -> dict[str, Any]:
+    return public_names()
+
+
+@pytest.mark.parametrize("kind", RECORDED)
+def test_public_names_are_unchanged(kind: str, current: dict[str, Any]) -> None:
+    assert current[kind] == RECORDED[kind]
+
+
+def test_all_kinds_of_public_names_are_recorded(current: dict[str, Any]) -> None:
+    assert sorted(current) == sorted(RECORDED)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(public_names(), indent=1) + "\n", encoding="utf-8")
