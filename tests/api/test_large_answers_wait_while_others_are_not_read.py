@@ -55,7 +55,7 @@ def test_a_request_whose_answer_is_large_is_answered_once_others_have_read() -> 
         ]
         frame = encode_request(RequestHeader(DESCRIBE_CONFIGS, 4, 7, "test"), DescribeConfigsRequest(resources=names))
         pending = router.dispatch(bytearray(frame[4:]), Peer("test", 0, 1))
-        while not (pending.is_ready or router._held._held):
+        while not (pending.is_ready or router._deferred._deferred):
             await asyncio.sleep(0)
         assert not pending.is_ready
         outbox.count(-1)

@@ -175,12 +175,12 @@ def test_a_request_that_nobody_waits_for_any_more_appends_nothing() -> None:
 def test_many_partitions_of_one_request_leave_turns_to_others() -> None:
     async def story(rig: Rig) -> None:
         parts = Parts(rig)
-        answer = begun(parts, request_of(*[SMALL] * (produce.PARTITIONS_PER_TURN + 1)))
+        answer = begun(parts, request_of(*[SMALL] * (produce.PARTITIONS_PER_ITERATION + 1)))
         await parts.openings.is_begun.wait()
-        assert rig.replica().log.log_end_offset == produce.PARTITIONS_PER_TURN
+        assert rig.replica().log.log_end_offset == produce.PARTITIONS_PER_ITERATION
         parts.openings.go.set()
         answers = (await answer).responses[0].partition_responses
-        assert [each.base_offset for each in answers] == list(range(produce.PARTITIONS_PER_TURN + 1))
+        assert [each.base_offset for each in answers] == list(range(produce.PARTITIONS_PER_ITERATION + 1))
 
     Rig(configs=COMPACTED).run(story)
 

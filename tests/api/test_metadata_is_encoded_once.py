@@ -176,4 +176,4 @@ def test_no_more_bytes_are_kept_than_the_limit(monkeypatch: pytest.MonkeyPatch) 
     kept = TopicBytes()
     for number in range(20):
         assert kept.get(bytes([number]), (1, False, "PLAINTEXT"), lambda: bytes(30)) == bytes(30)
-        assert sum(len(form) for forms in kept._kept.values() for form in forms.values()) == kept._size <= 100
+        assert sum(len(form) for forms in kept._cached.values() for form in forms.values()) == kept._size <= 100

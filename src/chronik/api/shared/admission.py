@@ -70,7 +70,6 @@ before they try the next one.
 """
 
 IMAGE_LOOK_SECONDS: Final = 0.05
-
 """Interval in seconds at which a waiting metadata request checks for an online broker."""
 
 
