@@ -14,8 +14,8 @@ from tests.api.refusing import services
 
 NOWHERE = DeleteTopicState(name=None)
 BY_BOTH = DeleteTopicState(name="both", topic_id=b"i" * 16)
-MISNAMED = "A topic is named either by its name or by its id"
-TWICE = "A topic is named twice"
+MISNAMED = "Specify either the name or the id of each topic"
+TWICE = "The request names the topic more than once"
 
 
 @pytest.mark.parametrize("topic", [NOWHERE, BY_BOTH])
