@@ -17,5 +17,5 @@ def test_only_who_is_let_in_has_a_quota() -> None:
     for is_let_in in (False, True):
         context = Context(0, "payments", Peer("127.0.0.1", 1, 1, is_let_in=is_let_in))
         header = RequestHeader(18, 0, 1, "payments")
-        assert Router._limited(cast(Any, router), header, context, 10, 1.0) is context
+        assert Router._with_quota_usage(cast(Any, router), header, context, 10, 1.0) is context
     assert asked == [("ANONYMOUS", "payments")]

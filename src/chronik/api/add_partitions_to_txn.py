@@ -77,7 +77,7 @@ async def _results(
     for chunk_codes in in_pieces((await _add_or_verify(services, transaction, list(named), checks)).items()):
         for (name, index), code in chunk_codes:
             result = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
-            code_for_version = FIRST_VERSIONS.code_for_version(code, version)
+            code_for_version = FIRST_VERSIONS.told(code, version)
             result.results_by_partition.append(
                 AddPartitionsToTxnPartitionResult(partition_index=index, error_code=code_for_version)
             )

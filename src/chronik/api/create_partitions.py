@@ -30,7 +30,7 @@ async def handle(services: Services, request: CreatePartitionsRequest, context: 
             context.usage.mutated(
                 _count_new_partitions(services, topic), strict=context.version >= FIRST_STRICT_VERSION
             )
-        await services.topics.add_partitions(_decode_topic(topic), validate_only=request.validate_only)
+        await services.topics.enlarge(_decode_topic(topic), validate_only=request.validate_only)
 
     topics = await named_once(request.topics, lambda topic: topic.name)
     outcomes = changed(topics, add_partitions, lambda name: f"Duplicate topic name: {name}")
