@@ -23,7 +23,7 @@ from chronik.security.quotas.entities import KINDS
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 ANY = None
 
-Filter = Mapping[str, str | None]
+QuotaFilter = Mapping[str, str | None]
 """Entity names by entity type; ANY matches every name of that type."""
 
 
@@ -41,7 +41,7 @@ def handle(services: Services, request: DescribeClientQuotasRequest, context: Co
     return DescribeClientQuotasResponse(entries=entries)
 
 
-def _matches(entity: Entity, wanted: Filter, *, strict: bool) -> bool:
+def _matches(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
     if strict and len(entity) != len(wanted):
         return False
     named = dict(entity)
@@ -55,7 +55,7 @@ def _encode_entry(entity: Entity, values: Values) -> QuotaEntry:
     )
 
 
-def _decode_filter(components: list[QuotaComponent]) -> Filter:
+def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
     """Return the decoded filter; raise KafkaError if it is invalid."""
     wanted: dict[str, str | None] = {}
     for component in components:

@@ -22,15 +22,15 @@ FIRST_VERSION_WITH_MANY_KEYS = 4
 NO_NODE = -1
 
 
-class KeyType(IntEnum):
+class CoordinatorType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2
 
 
 _PERMISSIONS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
-    KeyType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    KeyType.TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    CoordinatorType.TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 """The resource that a client must be allowed to describe, and the error if it is not, by key type."""
 
@@ -56,10 +56,10 @@ def _find_all(
 
 
 def _find(services: Services, key: str, key_type: int, listener: str) -> Coordinator:
-    if key_type not in (KeyType.GROUP, KeyType.TRANSACTION):
+    if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         return _failure(key, ErrorCode.INVALID_REQUEST, "Only consumer groups and transactions have a coordinator")
     coordinators = services.coordinators
-    if key_type == KeyType.TRANSACTION:
+    if key_type == CoordinatorType.TRANSACTION:
         why = why_refused(services.image)
         if why is not None:
             return _failure(key, REFUSED, why)
@@ -76,7 +76,7 @@ def _find(services: Services, key: str, key_type: int, listener: str) -> Coordin
 
 def _length_error(services: Services, key: str, key_type: int) -> Coordinator | None:
     """Return the error of a key that is too long, unless it exists: earlier versions of Chronik had no limit."""
-    if key_type == KeyType.TRANSACTION:
+    if key_type == CoordinatorType.TRANSACTION:
         longest, code = TRANSACTIONAL_ID_CHARACTERS_MAX, ErrorCode.INVALID_REQUEST
         exists = key in services.image.transactions
     else:
