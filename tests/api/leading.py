@@ -136,5 +136,5 @@ async def answered(pending: Reply[Any]) -> PartitionData:
     return (await response_of(pending)).responses[0].partitions[0]
 
 
-def tell(story: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
-    Rig().run(lambda rig: story(Leader(rig)))
+def tell(scenario: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
+    Rig().run(lambda rig: scenario(Leader(rig)))

@@ -35,14 +35,14 @@ from chronik.protocol.messages import write_txn_markers as marked
 from tests.api.refusing import services
 
 CHUNKS: Final = 4
-MANY: Final = CHUNKS * PIECE_ELEMENTS
+ELEMENTS: Final = CHUNKS * PIECE_ELEMENTS
 
 
-class Many(list[Any]):
+class CountingList(list[Any]):
     """A list that counts how many of its elements were iterated since the last call of `taken`."""
 
     def __init__(self, make: Callable[[int], object]) -> None:
-        super().__init__(map(make, range(MANY)))
+        super().__init__(map(make, range(ELEMENTS)))
         self._taken = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -55,16 +55,20 @@ class Many(list[Any]):
         return taken
 
 
-NUMBERS: Final = Many(lambda number: number)
-TOPICS: Final = Many(lambda number: enlarged.CreatePartitionsTopic(name=f"t{number}", count=2, assignments=None))
-STATES: Final = Many(lambda number: deleted.DeleteTopicState(name=f"t{number}"))
-NAMES: Final = Many(lambda number: f"t{number}")
-PARTITIONS: Final = Many(lambda number: cut.DeleteRecordsPartition(partition_index=number, offset=0))
-REPLACED: Final = Many(lambda number: replaced.AlterConfigsResource(resource_type=2, resource_name=f"t{number}"))
-CHANGED: Final = Many(lambda number: changed.AlterConfigsResource(resource_type=2, resource_name=f"t{number}"))
-SAME: Final = Many(lambda _: replaced.AlterConfigsResource(resource_type=2, resource_name="t"))
+NUMBERS: Final = CountingList(lambda number: number)
+TOPICS: Final = CountingList(
+    lambda number: enlarged.CreatePartitionsTopic(name=f"t{number}", count=2, assignments=None)
+)
+STATES: Final = CountingList(lambda number: deleted.DeleteTopicState(name=f"t{number}"))
+NAMES: Final = CountingList(lambda number: f"t{number}")
+PARTITIONS: Final = CountingList(lambda number: cut.DeleteRecordsPartition(partition_index=number, offset=0))
+REPLACED: Final = CountingList(
+    lambda number: replaced.AlterConfigsResource(resource_type=2, resource_name=f"t{number}")
+)
+CHANGED: Final = CountingList(lambda number: changed.AlterConfigsResource(resource_type=2, resource_name=f"t{number}"))
+SAME: Final = CountingList(lambda _: replaced.AlterConfigsResource(resource_type=2, resource_name="t"))
 
-REQUESTS: Final[list[tuple[ModuleType, Any, Many]]] = [
+REQUESTS: Final[list[tuple[ModuleType, Any, CountingList]]] = [
     (create_partitions, enlarged.CreatePartitionsRequest(topics=TOPICS), TOPICS),
     (delete_topics, deleted.DeleteTopicsRequest(topics=STATES), STATES),
     (delete_topics, deleted.DeleteTopicsRequest(topic_names=NAMES), NAMES),
@@ -111,7 +115,7 @@ REQUESTS: Final[list[tuple[ModuleType, Any, Many]]] = [
 
 @pytest.mark.parametrize(("handler", "request_", "many"), REQUESTS)
 def test_handler_takes_at_most_one_chunk_per_iteration(
-    handler: Any, request_: Any, many: Many, monkeypatch: pytest.MonkeyPatch
+    handler: Any, request_: Any, many: CountingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
@@ -131,7 +135,7 @@ def test_handler_takes_at_most_one_chunk_per_iteration(
         return taken_per_iteration
 
     taken_per_iteration = asyncio.run(scenario())
-    assert sum(taken_per_iteration) == MANY
+    assert sum(taken_per_iteration) == ELEMENTS
     assert max(taken_per_iteration) <= PIECE_ELEMENTS
     if many is not SAME:  # its elements are merged into one
         assert len(taken_per_iteration) >= 2 * CHUNKS

@@ -97,7 +97,7 @@ def test_every_node_returns_the_leaders_quorum_state(chronik_cluster_factory: Cl
         is_settled = len(ends) == 1 and all(watermark == end for watermark, end in ends)
         return None if is_settled else f"watermarks and ends: {ends}"
 
-    cluster.wait_until(missing, "the same watermark and end of log for all, told by all")
+    cluster.wait_until(missing, "the same high watermark and log end of all voters on all nodes")
     answers = {node.node_id: ask(node.bootstrap) for node in cluster.live}
     for answer in answers.values():
         found = partition_of(answer)
@@ -110,12 +110,12 @@ def test_every_node_returns_the_leaders_quorum_state(chronik_cluster_factory: Cl
 
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     try:
-        told = admin.describe_metadata_quorum()["topics"][0]["partitions"][0]
+        quorum = admin.describe_metadata_quorum()["topics"][0]["partitions"][0]
     finally:
         admin.close()
-    assert told["error"] is None
-    assert told["leader_id"] == leader.node_id
-    assert [voter["replica_id"] for voter in told["current_voters"]] == [1, 2, 3]
+    assert quorum["error"] is None
+    assert quorum["leader_id"] == leader.node_id
+    assert [voter["replica_id"] for voter in quorum["current_voters"]] == [1, 2, 3]
 
     _check_fetch_times_of_paused_node(cluster, leader)
     survivor, *others = cluster.live
@@ -126,7 +126,7 @@ def test_every_node_returns_the_leaders_quorum_state(chronik_cluster_factory: Cl
         found = partition_of(ask(survivor.bootstrap))
         return None if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER else f"answer: {found}"
 
-    cluster.wait_until(has_error, "an error where no leader is known")
+    cluster.wait_until(has_error, "an error without a known leader")
 
 
 def _directory_ids(replicas: list[ReplicaState]) -> dict[int, bytes]:
@@ -134,30 +134,30 @@ def _directory_ids(replicas: list[ReplicaState]) -> dict[int, bytes]:
 
 
 def _check_fetch_times_of_paused_node(cluster: Cluster, leader: ClusterNode) -> None:
-    silent = next(node for node in cluster.live if node is not leader)
-    asked = next(node for node in cluster.live if node not in (leader, silent))
+    paused = next(node for node in cluster.live if node is not leader)
+    asked = next(node for node in cluster.live if node not in (leader, paused))
     before = _times(asked)
     assert all(abs(heard - time.time() * 1000) < MINUTE_MS for heard, _ in before.values())
     assert all(abs(caught_up - time.time() * 1000) < MINUTE_MS for _, caught_up in before.values())
-    silent.pause()
+    paused.pause()
     try:
 
         def has_stopped() -> str | None:
             now = _times(asked)
-            last, _ = now.pop(silent.node_id)
+            last, _ = now.pop(paused.node_id)
             return None if min(heard for heard, _ in now.values()) - last > SILENCE_MS else f"{last}, others {now}"
 
-        cluster.wait_until(has_stopped, "only the times of those who are heard go on")
-        heard = _times(asked)[silent.node_id]
+        cluster.wait_until(has_stopped, "only the fetch times of running nodes to advance")
+        heard = _times(asked)[paused.node_id]
         assert heard[1] <= heard[0] + CLOCK_MS
     finally:
-        silent.resume()
+        paused.resume()
 
     def has_resumed() -> str | None:
         now = _times(asked)
-        return None if now[silent.node_id][1] > heard[0] + SILENCE_MS else f"times: {now}"
+        return None if now[paused.node_id][1] > heard[0] + SILENCE_MS else f"times: {now}"
 
-    cluster.wait_until(has_resumed, "whoever is back is heard, and catches up")
+    cluster.wait_until(has_resumed, "the resumed node to catch up")
 
 
 def _times(node: ClusterNode) -> dict[int, tuple[int, int]]:

@@ -56,7 +56,7 @@ class Cluster:
             return encode_element(*arguments)
 
         monkeypatch.setattr(metadata, "encode_element", count_encoding)
-        monkeypatch.setattr(scheduler, "ITERATION_SECONDS_MAX", 60.0)  # even if the codec is compiled meanwhile
+        monkeypatch.setattr(scheduler, "ITERATION_SECONDS_MAX", 60.0)  # compiling the codec may take long
 
     def apply(self, command: Any) -> None:
         self.world.accept(command)

@@ -228,7 +228,7 @@ def test_fetch_sessions_do_not_keep_unknown_topics(client: RawClient, chronik_to
     ]
     begun = client.ask(talk.fetch_request((chronik_topic, 0, 0), session=(0, 0)), 12, FetchResponse)
     assert begun.session_id > 0
-    added = talk.fetch_request(("nobody-knows-it", 0, 0), session=(begun.session_id, 1))
+    added = talk.fetch_request(("unknown-topic", 0, 0), session=(begun.session_id, 1))
     assert client.ask(added, 12, FetchResponse).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 

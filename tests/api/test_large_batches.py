@@ -60,7 +60,7 @@ class BlockedDecompressor(Openings):
 
 
 @dataclass
-class Parts:
+class FakeServices:
     """The services of a node that Produce uses."""
 
     rig: Rig
@@ -86,18 +86,18 @@ def request_of(*batches: bytes, acks: int = 1) -> ProduceRequest:
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
 
 
-def start_produce(parts: Parts, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
+def start_produce(parts: FakeServices, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
     reply = produce.handle(cast(Services, parts), request, CONTEXT)
     assert reply.coroutine is not None
     return asyncio.ensure_future(cast(Coroutine[Any, Any, ProduceResponse], reply.coroutine))
 
 
-def outcome_of(event: Callable[[Parts], None]) -> tuple[ErrorCode, int]:
+def outcome_of(event: Callable[[FakeServices], None]) -> tuple[ErrorCode, int]:
     """Return the error code and log end offset if the event happens while a large batch is decompressed."""
     found: list[tuple[ErrorCode, int]] = []
 
     async def scenario(rig: Rig) -> None:
-        parts = Parts(rig)
+        parts = FakeServices(rig)
         log = rig.replica().log
         answer = start_produce(parts, request_of(LARGE))
         await parts.openings.has_started.wait()
@@ -111,24 +111,24 @@ def outcome_of(event: Callable[[Parts], None]) -> tuple[ErrorCode, int]:
     return found[0]
 
 
-def lose_leadership(parts: Parts) -> None:
+def lose_leadership(parts: FakeServices) -> None:
     parts.rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
 
 
-def lose_and_regain_leadership(parts: Parts) -> None:
+def lose_and_regain_leadership(parts: FakeServices) -> None:
     lose_leadership(parts)
     parts.rig.command(SetPartitionLeader(TOPIC_ID, 0, LEADER))
 
 
-def is_fenced(parts: Parts) -> None:
+def is_fenced(parts: FakeServices) -> None:
     parts.fenced = True
 
 
-def change_config(parts: Parts) -> None:
+def change_config(parts: FakeServices) -> None:
     parts.rig.command(UpdateTopicConfig(TOPIC_ID, {"cleanup.policy": "compact", "max.message.bytes": "100"}))
 
 
-def delete_topic(parts: Parts) -> None:
+def delete_topic(parts: FakeServices) -> None:
     parts.rig.command(DeleteTopic(TOPIC_ID))
 
 
@@ -137,7 +137,7 @@ def test_large_batch_is_appended_if_nothing_changed_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("event", [lose_leadership, lose_and_regain_leadership, is_fenced, change_config])
-def test_large_batch_is_rejected_after_leadership_or_config_change(event: Callable[[Parts], None]) -> None:
+def test_large_batch_is_rejected_after_leadership_or_config_change(event: Callable[[FakeServices], None]) -> None:
     assert outcome_of(event) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
 
@@ -147,7 +147,7 @@ def test_large_batch_is_rejected_after_topic_deletion() -> None:
 
 def test_later_batches_of_the_request_wait_for_a_large_one() -> None:
     async def scenario(rig: Rig) -> None:
-        parts = Parts(rig)
+        parts = FakeServices(rig)
         answer = start_produce(parts, request_of(SMALL, LARGE, SMALL))
         await parts.openings.has_started.wait()
         assert rig.replica().log.log_end_offset == 1
@@ -160,7 +160,7 @@ def test_later_batches_of_the_request_wait_for_a_large_one() -> None:
 
 def test_cancelled_request_appends_nothing() -> None:
     async def scenario(rig: Rig) -> None:
-        parts = Parts(rig)
+        parts = FakeServices(rig)
         answer = start_produce(parts, request_of(LARGE))
         await parts.openings.has_started.wait()
         answer.cancel()
@@ -174,7 +174,7 @@ def test_cancelled_request_appends_nothing() -> None:
 
 def test_produce_of_many_partitions_yields_to_other_work() -> None:
     async def scenario(rig: Rig) -> None:
-        parts = Parts(rig)
+        parts = FakeServices(rig)
         answer = start_produce(parts, request_of(*[SMALL] * (produce.PARTITIONS_PER_ITERATION + 1)))
         await parts.openings.has_started.wait()
         assert rig.replica().log.log_end_offset == produce.PARTITIONS_PER_ITERATION
@@ -205,16 +205,16 @@ def test_large_batches_are_decompressed_one_at_a_time() -> None:
     asyncio.run(scenario())
 
 
-class Content(bytearray):
+class WeakBuffer(bytearray):
     """A large buffer that supports weak references, to detect whether it is still in memory."""
 
 
 def test_decompressed_records_are_freed_after_rejection() -> None:
     async def scenario() -> None:
-        opened: list[weakref.ref[Content]] = []
+        opened: list[weakref.ref[WeakBuffer]] = []
 
         def work(budget: Budget) -> None:
-            content = Content()
+            content = WeakBuffer()
             opened.append(weakref.ref(content))
             try:
                 content[1]
@@ -311,7 +311,7 @@ def codes_of(response: ProduceResponse) -> list[ErrorCode]:
 @pytest.mark.parametrize("acks", [1, -1])
 def test_batch_durable_before_a_large_one_is_acknowledged(acks: int) -> None:
     async def scenario(rig: Rig) -> None:
-        parts = Parts(rig)
+        parts = FakeServices(rig)
         small = rig.replica(0)
         answer = start_produce(parts, two_partitions(acks))
         await parts.openings.has_started.wait()
@@ -337,7 +337,7 @@ def test_batch_truncated_before_a_large_one_is_not_acknowledged(acks: int) -> No
     """By then the node leads again, and another record has the same offset."""
 
     async def scenario(rig: Rig) -> None:
-        parts = Parts(rig)
+        parts = FakeServices(rig)
         small = rig.replica(0)
         answer = start_produce(parts, two_partitions(acks))
         await parts.openings.has_started.wait()

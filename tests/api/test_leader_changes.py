@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 0.5
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-class Node:
+class LeaderNode:
     """Node 1, which leads the partition until it is fenced or replaced."""
 
     def __init__(self, rig: Rig) -> None:
@@ -121,11 +121,11 @@ async def produced(answer: Reply[Any]) -> PartitionProduceResponse:
     return response.responses[0].partition_responses[0]
 
 
-def run_scenario(scenario: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
-    Rig().run(lambda rig: scenario(Node(rig)))
+def run_scenario(scenario: Callable[[LeaderNode], Coroutine[Any, Any, None]]) -> None:
+    Rig().run(lambda rig: scenario(LeaderNode(rig)))
 
 
-async def three_records(node: Node) -> None:
+async def three_records(node: LeaderNode) -> None:
     for _ in range(3):
         node.rig.append()
     await node.rig.replica().syncs.all_synced()
@@ -137,7 +137,7 @@ async def three_records(node: Node) -> None:
 
 
 def test_new_leader_delays_fetch_until_high_watermark_is_known() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.rig.append()
         await node.rig.replica().syncs.all_synced()
@@ -158,7 +158,7 @@ def test_new_leader_delays_fetch_until_high_watermark_is_known() -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(9, NOT_LEADER), (11, ErrorCode.OFFSET_NOT_AVAILABLE)])
 def test_new_leader_without_high_watermark_returns_error_after_timeout(version: int, code: ErrorCode) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.rig.append()
         await node.rig.replica().syncs.all_synced()
@@ -173,7 +173,7 @@ def test_new_leader_without_high_watermark_returns_error_after_timeout(version: 
 
 
 def test_waiting_fetch_fails_immediately_when_leader_is_fenced() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         waiting = node.fetch(offset=3)
         await asyncio.sleep(0.1)
@@ -189,7 +189,7 @@ def test_waiting_fetch_fails_immediately_when_leader_is_fenced() -> None:
 def test_fenced_leader_returns_not_leader_for_each_partition(version: int) -> None:
     """After an error for the whole request, Java and Python consumers only log it and retry."""
 
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.fence()
         response = await fetched(node.fetch(version=version), version)
@@ -202,7 +202,7 @@ def test_fenced_leader_returns_not_leader_for_each_partition(version: int) -> No
 
 
 def test_fenced_leader_returns_not_leader_in_fetch_session() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         begun = await fetched(node.fetch(offset=3, session_epoch=0, max_wait_ms=0))
         node.fence()
@@ -214,7 +214,7 @@ def test_fenced_leader_returns_not_leader_in_fetch_session() -> None:
 
 
 def test_waiting_produce_fails_immediately_when_leader_is_fenced() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         waiting = node.produce(0)
         await asyncio.sleep(0.1)
         began = node.rig.loop.time()
@@ -226,7 +226,7 @@ def test_waiting_produce_fails_immediately_when_leader_is_fenced() -> None:
 
 
 def test_waiting_produce_names_the_latest_of_two_new_leaders() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         waiting = node.send(PRODUCE, 10, talk.produce_request("topic", encode_batch([Record(0, 0, None, b"v")])))
         assert not waiting.is_ready
         node.hand_to(FOLLOWER)
@@ -246,7 +246,7 @@ def test_waiting_produce_names_the_latest_of_two_new_leaders() -> None:
 def test_batch_after_truncated_batch_is_rejected_without_sequence_gap() -> None:
     """librdkafka reacts to a sequence gap with a new epoch, and sends all batches again."""
 
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         first, replica = node.produce(0), node.rig.replica()
         node.hand_to(FOLLOWER)
         assert (await produced(first)).error_code == NOT_LEADER
@@ -264,7 +264,7 @@ def test_batch_after_truncated_batch_is_rejected_without_sequence_gap() -> None:
 
 
 def test_batch_after_rejected_but_kept_batch_is_accepted() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         first = node.produce(0)
         node.lead_again()
         assert (await produced(first)).error_code == NOT_LEADER
@@ -281,7 +281,7 @@ def test_batch_after_rejected_but_kept_batch_is_accepted() -> None:
 
 
 def test_confirmed_leader_returns_offset_out_of_range() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         answer = await partition_of(node.fetch(offset=9))
         assert (answer.error_code, node.barriers) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
@@ -290,7 +290,7 @@ def test_confirmed_leader_returns_offset_out_of_range() -> None:
 
 
 def test_replaced_leader_returns_not_leader_for_unknown_offset() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.barrier = lambda: node.hand_to(FOLLOWER)
         assert (await partition_of(node.fetch(offset=9))).error_code == NOT_LEADER
@@ -299,7 +299,7 @@ def test_replaced_leader_returns_not_leader_for_unknown_offset() -> None:
 
 
 def test_unconfirmed_leader_returns_not_leader_for_unknown_offset() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
 
         def refuse() -> None:
@@ -315,7 +315,7 @@ def test_unconfirmed_leader_returns_not_leader_for_unknown_offset() -> None:
 
 
 def test_healthy_leader_serves_fetch_without_confirmation() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         assert (await partition_of(node.fetch())).high_watermark == 3
         assert node.barriers == 0
@@ -324,7 +324,7 @@ def test_healthy_leader_serves_fetch_without_confirmation() -> None:
 
 
 def test_possibly_replaced_leader_confirms_before_serving_fetch() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.may_be_replaced = True
         answer = await partition_of(node.fetch())
@@ -343,7 +343,7 @@ def test_possibly_replaced_leader_confirms_before_serving_fetch() -> None:
 
 
 def test_possibly_replaced_leader_without_confirmation_returns_not_leader() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.may_be_replaced = True
 
@@ -358,7 +358,7 @@ def test_possibly_replaced_leader_without_confirmation_returns_not_leader() -> N
 
 
 def test_possibly_replaced_leader_serves_no_records_of_deleted_topic() -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(node: LeaderNode) -> None:
         await three_records(node)
         node.may_be_replaced = True
         node.barrier = lambda: node.rig.command(DeleteTopic(TOPIC_ID))

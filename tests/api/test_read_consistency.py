@@ -76,7 +76,7 @@ def unconfirmed() -> Barrier:
     return Barrier(failure=KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
 
-class Node:
+class FakeNode:
     """Node 1 of three, which leads partition 0 of `orders` until it learns that it was replaced."""
 
     def __init__(self, barrier: Barrier, *, is_fenced: bool = False) -> None:
@@ -152,36 +152,36 @@ class Node:
 
 def test_replaced_leader_returns_not_leader_for_list_offsets() -> None:
     """Its lease is valid, and it does not know its successor, which has acknowledged more records."""
-    node = Node(Barrier())
+    node = FakeNode(Barrier())
     node.barrier.then = lambda: setattr(node, "leads", False)
     assert node.offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert node.barrier.passed == 1
 
 
 def test_confirmed_leader_answers_list_offsets() -> None:
-    assert Node(Barrier()).offsets() == (ErrorCode.NONE, 202)
+    assert FakeNode(Barrier()).offsets() == (ErrorCode.NONE, 202)
 
 
 def test_unconfirmed_leader_returns_not_leader_for_list_offsets() -> None:
-    assert Node(unconfirmed()).offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert FakeNode(unconfirmed()).offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_fenced_leader_rejects_list_offsets_without_read_barrier() -> None:
-    node = Node(Barrier(), is_fenced=True)
+    node = FakeNode(Barrier(), is_fenced=True)
     assert node.offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert node.barrier.passed == 0
 
 
 def test_leader_fenced_during_read_barrier_returns_not_leader() -> None:
-    node = Node(Barrier())
+    node = FakeNode(Barrier())
     node.barrier.then = lambda: setattr(node, "is_fenced", True)
     assert node.offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_find_coordinator_requires_confirmed_image() -> None:
     request = FindCoordinatorRequest(key="g")
-    assert Node(Barrier()).ask("FindCoordinator", 3, request, FindCoordinatorResponse).node_id == 1
-    refused = Node(unconfirmed()).ask("FindCoordinator", 3, request, FindCoordinatorResponse)
+    assert FakeNode(Barrier()).ask("FindCoordinator", 3, request, FindCoordinatorResponse).node_id == 1
+    refused = FakeNode(unconfirmed()).ask("FindCoordinator", 3, request, FindCoordinatorResponse)
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -190,13 +190,13 @@ LEADER_READS = [api for api in APIS.values() if api.asked in (Asked.LEADER, Aske
 
 @pytest.mark.parametrize("api", LEADER_READS, ids=lambda api: api.name)
 def test_every_leader_and_coordinator_read_is_confirmed(api: Api) -> None:
-    node = Node(unconfirmed())
+    node = FakeNode(unconfirmed())
     node.ask(api.name, api.max_version, REQUESTS[api.key](), Response)
     assert node.barrier.passed == 1
 
 
 def test_metadata_omits_topic_deleted_before_the_request() -> None:
-    node = Node(Barrier())
+    node = FakeNode(Barrier())
     topic = node.world.image.topics["orders"]
     node.barrier.then = lambda: node.world.accept(DeleteTopic(topic.id))
     (answer,) = node.metadata("orders").topics
@@ -205,7 +205,7 @@ def test_metadata_omits_topic_deleted_before_the_request() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 9, 12])
 def test_stale_metadata_contains_partitions_without_leaders(version: int) -> None:
-    node = Node(unconfirmed())
+    node = FakeNode(unconfirmed())
     stale = node.metadata("orders", "unknown", version=version)
     without_leaders = [(index, -1, ErrorCode.LEADER_NOT_AVAILABLE) for index in range(3)]
     assert [(each.name, each.error_code, partitions_of(each)) for each in stale.topics] == [
@@ -213,14 +213,14 @@ def test_stale_metadata_contains_partitions_without_leaders(version: int) -> Non
         ("unknown", ErrorCode.LEADER_NOT_AVAILABLE, []),
     ]
     assert [broker.node_id for broker in stale.brokers] == [1, 2, 3], "clients can ask another broker"
-    everything = Node(unconfirmed()).metadata(version=version)
+    everything = FakeNode(unconfirmed()).metadata(version=version)
     assert [(each.name, each.error_code, partitions_of(each)) for each in everything.topics] == [
         ("orders", ErrorCode.NONE, without_leaders)
     ]
 
 
 def test_metadata_waits_for_first_broker() -> None:
-    node = Node(Barrier())
+    node = FakeNode(Barrier())
     image, node.services.store.image = node.services.image, Image()
     node.services.image = node.services.store.image
 
@@ -235,7 +235,7 @@ def test_metadata_waits_for_first_broker() -> None:
 
 
 def test_metadata_without_brokers_disconnects_client() -> None:
-    node = Node(unconfirmed())
+    node = FakeNode(unconfirmed())
     node.services.image = node.services.store.image = Image()
     with pytest.raises(Disconnect):
         node.metadata()
@@ -248,7 +248,7 @@ def partitions_of(topic: MetadataResponseTopic) -> list[tuple[int, int, int]]:
 
 def test_fenced_node_disconnects_client_that_requests_unknown_topic() -> None:
     """The topic may be new: librdkafka would drop it from a subscription after any error."""
-    node, peer = Node(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
     assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.NONE
     node.is_fenced, node.barrier.failure = True, KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(Disconnect):
@@ -256,7 +256,7 @@ def test_fenced_node_disconnects_client_that_requests_unknown_topic() -> None:
 
 
 def test_stale_metadata_lists_offline_brokers_if_all_are_offline() -> None:
-    node = Node(unconfirmed())
+    node = FakeNode(unconfirmed())
     for broker in list(node.world.image.brokers.values()):
         node.world.accept(UpdateBrokerStatus(broker.id, BrokerStatus.OFFLINE, broker.epoch))
     assert [broker.node_id for broker in node.metadata("orders").brokers] == [1, 2, 3]
@@ -264,7 +264,7 @@ def test_stale_metadata_lists_offline_brokers_if_all_are_offline() -> None:
 
 def test_stale_describe_topic_partitions_returns_leader_not_available() -> None:
     for topics in ([], [TopicRequest(name="orders")]):
-        response = Node(unconfirmed()).ask(
+        response = FakeNode(unconfirmed()).ask(
             "DescribeTopicPartitions",
             0,
             DescribeTopicPartitionsRequest(topics=topics),
@@ -276,9 +276,9 @@ def test_stale_describe_topic_partitions_returns_leader_not_available() -> None:
 
 
 def test_fenced_node_omits_itself_as_leader() -> None:
-    (before,) = Node(Barrier()).metadata("orders").topics
+    (before,) = FakeNode(Barrier()).metadata("orders").topics
     assert [each.leader_id for each in before.partitions] == [1, 2, 3]
-    (answer,) = Node(Barrier(), is_fenced=True).metadata("orders").topics
+    (answer,) = FakeNode(Barrier(), is_fenced=True).metadata("orders").topics
     assert [(each.leader_id, each.error_code) for each in answer.partitions] == [
         (-1, ErrorCode.LEADER_NOT_AVAILABLE),
         (2, ErrorCode.NONE),
@@ -287,7 +287,7 @@ def test_fenced_node_omits_itself_as_leader() -> None:
 
 
 def test_metadata_omits_unreachable_leader() -> None:
-    node = Node(Barrier())
+    node = FakeNode(Barrier())
     node.unreachable = [2]
     (answer,) = node.metadata("orders").topics
     assert [(each.leader_id, each.error_code) for each in answer.partitions] == [
@@ -299,7 +299,7 @@ def test_metadata_omits_unreachable_leader() -> None:
 
 def test_fenced_node_disconnects_client_on_second_metadata_request() -> None:
     """librdkafka asks no other node as long as its only connection works."""
-    node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
     node.clock.advance(60.0)
     assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == NOBODY
     with pytest.raises(Disconnect):
@@ -307,7 +307,7 @@ def test_fenced_node_disconnects_client_on_second_metadata_request() -> None:
 
 
 def test_node_fenced_after_first_answer_disconnects_new_clients() -> None:
-    node, peer = Node(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
     for _ in range(2):  # also when it happens again
         node.is_fenced, node.barrier.failure = False, None
         assert node.metadata("orders", peer=peer).topics[0].partitions[1].leader_id == 2
@@ -319,7 +319,7 @@ def test_node_fenced_after_first_answer_disconnects_new_clients() -> None:
 
 def test_fenced_node_keeps_new_connections_for_a_grace_period() -> None:
     """Other nodes may be no better, and clients that are disconnected repeatedly back off for long."""
-    node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node, peer = FakeNode(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
     node.clock.advance(LEFT_ALONE_SECONDS)
     for _ in range(3):
         assert node.metadata("orders", peer=peer).brokers
@@ -329,7 +329,7 @@ def test_fenced_node_keeps_new_connections_for_a_grace_period() -> None:
 
 
 def test_stale_node_does_not_disconnect_clients() -> None:
-    node, peer = Node(unconfirmed()), Peer("127.0.0.1", 1, 1)
+    node, peer = FakeNode(unconfirmed()), Peer("127.0.0.1", 1, 1)
     for _ in range(3):
         assert node.metadata("orders", peer=peer).brokers
 

@@ -98,25 +98,25 @@ def commit_offsets(node: Node, version: int, *partitions: int, **member: object)
 # Error codes of old versions
 
 
-@pytest.mark.parametrize(("version", "told"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (5, FENCED)])
-def test_end_txn_of_fenced_producer_returns_error_of_the_version(version: int, told: ErrorCode) -> None:
-    assert end(Node(FENCED), version).error_code == told
+@pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (5, FENCED)])
+def test_end_txn_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
+    assert end(Node(FENCED), version).error_code == translated
 
 
-@pytest.mark.parametrize(("version", "told"), [(0, OLD_EPOCH), (3, OLD_EPOCH), (4, FENCED), (5, FENCED)])
-def test_init_producer_id_of_fenced_producer_returns_error_of_the_version(version: int, told: ErrorCode) -> None:
+@pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (3, OLD_EPOCH), (4, FENCED), (5, FENCED)])
+def test_init_producer_id_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
     response = init(Node(FENCED), version)
-    assert (response.error_code, response.producer_id, response.producer_epoch) == (told, -1, -1)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (translated, -1, -1)
 
 
-@pytest.mark.parametrize(("version", "told"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (5, FENCED)])
-def test_add_partitions_of_fenced_producer_returns_error_of_the_version(version: int, told: ErrorCode) -> None:
-    assert add(Node(FENCED), version, ("orders", [0])) == [("orders", 0, told)]
+@pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (5, FENCED)])
+def test_add_partitions_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
+    assert add(Node(FENCED), version, ("orders", [0])) == [("orders", 0, translated)]
 
 
-@pytest.mark.parametrize(("version", "told"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (4, FENCED)])
-def test_add_offsets_of_fenced_producer_returns_error_of_the_version(version: int, told: ErrorCode) -> None:
-    assert add_group(Node(FENCED), version) == told
+@pytest.mark.parametrize(("version", "translated"), [(0, OLD_EPOCH), (1, OLD_EPOCH), (2, FENCED), (4, FENCED)])
+def test_add_offsets_of_fenced_producer_returns_error_of_the_version(version: int, translated: ErrorCode) -> None:
+    assert add_group(Node(FENCED), version) == translated
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -124,23 +124,25 @@ def test_txn_offset_commit_of_fenced_producer_returns_invalid_epoch(version: int
     assert commit_offsets(with_group(FENCED), version)[0] == ("orders", 0, OLD_EPOCH)
 
 
-@pytest.mark.parametrize(("version", "told"), [(0, WRONG_STATE), (3, WRONG_STATE), (4, ABORTABLE), (5, ABORTABLE)])
-def test_transaction_abortable_becomes_invalid_txn_state_for_old_clients(version: int, told: ErrorCode) -> None:
-    assert end(Node(ABORTABLE), version).error_code == told
-    assert commit_offsets(with_group(ABORTABLE), version)[0][2] == told
+@pytest.mark.parametrize(
+    ("version", "translated"), [(0, WRONG_STATE), (3, WRONG_STATE), (4, ABORTABLE), (5, ABORTABLE)]
+)
+def test_transaction_abortable_becomes_invalid_txn_state_for_old_clients(version: int, translated: ErrorCode) -> None:
+    assert end(Node(ABORTABLE), version).error_code == translated
+    assert commit_offsets(with_group(ABORTABLE), version)[0][2] == translated
     assert commit_offsets(Node(), version)[0][2] == (ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    assert commit_offsets(with_group(WRONG_STATE), version)[0][2] == told
-    assert add_group(Node(ABORTABLE), min(version, 4)) == told
+    assert commit_offsets(with_group(WRONG_STATE), version)[0][2] == translated
+    assert add_group(Node(ABORTABLE), min(version, 4)) == translated
     assert add(Node(ABORTABLE), version, ("orders", [0]))[0][2] == (ABORTABLE if version == 5 else WRONG_STATE)
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "translated"),
     [(0, ErrorCode.COORDINATOR_NOT_AVAILABLE), (1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, None), (5, None)],
 )
-def test_loading_coordinator_error_is_translated_for_old_clients(version: int, told: ErrorCode | None) -> None:
+def test_loading_coordinator_error_is_translated_for_old_clients(version: int, translated: ErrorCode | None) -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert commit_offsets(with_group(loading), version)[0][2] == (told or loading)
+    assert commit_offsets(with_group(loading), version)[0][2] == (translated or loading)
 
 
 # InitProducerId
@@ -219,12 +221,12 @@ def test_unknown_partition_prevents_adding_all_partitions(version: int) -> None:
     assert node.transactions.calls == []
 
 
-@pytest.mark.parametrize(("version", "told"), [(4, WRONG_STATE), (5, ABORTABLE)])
-def test_verify_only_returns_error_code_for_each_partition(version: int, told: ErrorCode) -> None:
+@pytest.mark.parametrize(("version", "translated"), [(4, WRONG_STATE), (5, ABORTABLE)])
+def test_verify_only_returns_error_code_for_each_partition(version: int, translated: ErrorCode) -> None:
     node = Node(ABORTABLE)
     assert add(node, version, ("orders", [0, 1]), verify_only=True) == [
         ("orders", 0, ErrorCode.NONE),
-        ("orders", 1, told),
+        ("orders", 1, translated),
     ]
     assert node.transactions.calls == [("verify", "t", 7, 2)]
 
@@ -273,8 +275,8 @@ def test_txn_offset_commit_passes_offsets_and_member(version: int) -> None:
 def test_txn_offset_commit_of_group_outside_transaction_is_rejected(version: int) -> None:
     node = Node()
     node.begin("another")
-    told = ABORTABLE if version >= 4 else WRONG_STATE
-    assert commit_offsets(node, version)[0] == ("orders", 0, told)
+    translated = ABORTABLE if version >= 4 else WRONG_STATE
+    assert commit_offsets(node, version)[0] == ("orders", 0, translated)
     assert node.transactions.calls == []
 
 

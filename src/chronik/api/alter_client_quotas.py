@@ -19,7 +19,7 @@ from chronik.security.quotas.entities import ADDRESS_KEYS, CLIENT_KEYS, KINDS, C
 ENTITIES_ANSWERED_MAX = 10 * QUOTA_ALTERATIONS_MAX
 """Maximum number of entities in a request. The response names each one, even if there are too many to be altered."""
 
-PARTS_MAX = 1 + max(len(KINDS), len(CLIENT_KEYS), len(ADDRESS_KEYS))
+ENTITY_PARTS_MAX = 1 + max(len(KINDS), len(CLIENT_KEYS), len(ADDRESS_KEYS))
 """Maximum number of entity parts and keys that are examined. More of them contain duplicates, which are rejected."""
 
 
@@ -40,6 +40,9 @@ async def handle(services: Services, request: AlterClientQuotasRequest, context:
 
 def _decode_entry(entry: QuotaAlterationEntry) -> WantedQuotas:
     return WantedQuotas(
-        tuple((each.entity_type, each.entity_name) for each in entry.entity[:PARTS_MAX]),
-        [Change(operation.key, None if operation.remove else operation.value) for operation in entry.ops[:PARTS_MAX]],
+        tuple((each.entity_type, each.entity_name) for each in entry.entity[:ENTITY_PARTS_MAX]),
+        [
+            Change(operation.key, None if operation.remove else operation.value)
+            for operation in entry.ops[:ENTITY_PARTS_MAX]
+        ],
     )

@@ -25,7 +25,7 @@ from chronik.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-FIRST_VERSION_WITH_LOWEST_0 = 4
+FIRST_VERSION_WITH_MINIMUM_0 = 4
 """First version whose clients can decode a minimum feature version of 0 (KAFKA-17492)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -39,7 +39,7 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
         context.peer.software = f"{request.client_software_name} {request.client_software_version}"
     response = failure(request, ErrorCode.NONE)
     for name, feature in features_of(services.image).items():
-        if feature.lowest > 0 or context.version >= FIRST_VERSION_WITH_LOWEST_0:
+        if feature.lowest > 0 or context.version >= FIRST_VERSION_WITH_MINIMUM_0:
             response.supported_features.append(
                 SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
             )

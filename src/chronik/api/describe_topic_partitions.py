@@ -36,10 +36,10 @@ def handle(
             for name in names
         ]
         return Reply.of(DescribeTopicPartitionsResponse(topics=topics))
-    return Reply.of_steps(_page(services, request, context))
+    return Reply.of_steps(_describe_page(services, request, context))
 
 
-def _page(
+def _describe_page(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image

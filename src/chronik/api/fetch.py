@@ -100,7 +100,7 @@ def _session(
         if not _all_readable(services, wanted, by_id, may_read):
             sessions.end(request.session_id, owner)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        forgotten = _forgotten(request, version)
+        forgotten = _forgotten_partitions(request, version)
         return sessions.resume(
             request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id, owner=owner
         )
@@ -401,7 +401,7 @@ def _requested_partitions(request: FetchRequest, version: int) -> list[FetchPart
     return list(wanted.values())
 
 
-def _forgotten(request: FetchRequest, version: int) -> Iterator[tuple[str | bytes, int]]:
+def _forgotten_partitions(request: FetchRequest, version: int) -> Iterator[tuple[str | bytes, int]]:
     """Yield the partitions that the request removes from its session."""
     for topic in request.forgotten_topics_data:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic

@@ -41,7 +41,7 @@ from chronik.scheduler import run_in_slices
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
-NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
+NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 """The response for a partition without a committed offset."""
 
 CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
@@ -208,7 +208,7 @@ def _encode_partition(
 ) -> OffsetFetchResponsePartition:
     if committed is UNSTABLE:
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    offset = NOTHING if committed is None else committed
+    offset = NO_COMMITTED_OFFSET if committed is None else committed
     return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=offset.offset,

@@ -94,7 +94,7 @@ class PendingAppend(msgspec.Struct):
     replica: Replica
     header: BatchHeader
     answer: PartitionProduceResponse
-    is_settled: bool = False
+    is_complete: bool = False
 
     def fail(self, code: ErrorCode) -> None:
         """Set the error code of the partition's response."""
@@ -154,7 +154,7 @@ class _PendingProduce:
         self._blocked_entry: _Entry | None = None
         self._loop_budget: Budget | None = None
         self._unconfirmed: _Unconfirmed | None = None
-        """What must be confirmed before the next batch can be appended."""
+        """The confirmation that the next batch needs before it can be appended."""
 
     def _entries(self) -> Iterator[_Entry]:
         for topic in self._request.topic_data:
@@ -236,11 +236,11 @@ class _PendingProduce:
         except RecordsTooLarge:
             raise
         except KafkaError as error:
-            if self._is_doubtful(error):
+            if self._needs_confirmation(error):
                 raise _Unconfirmed from error
             return self._reject(entry, error)
 
-    def _is_doubtful(self, error: KafkaError) -> bool:
+    def _needs_confirmation(self, error: KafkaError) -> bool:
         """Return whether a newer leader might not reject the batch: the error must be confirmed first."""
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
@@ -288,7 +288,7 @@ class _PendingProduce:
         except _Unconfirmed as doubt:
             return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
-            if self._is_doubtful(error) and cleared is not None and cleared.first is not None:
+            if self._needs_confirmation(error) and cleared is not None and cleared.first is not None:
                 return await self._confirm_and_append(entry, _Unconfirmed(), budget)
             return self._reject(entry, error)
 
@@ -365,10 +365,10 @@ class _PendingProduce:
         appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._pending_count += 1
-        return partial(self._settle, appended)
+        return partial(self._complete, appended)
 
-    def _settle(self, appended: PendingAppend, code: ErrorCode) -> None:
-        appended.is_settled = True
+    def _complete(self, appended: PendingAppend, code: ErrorCode) -> None:
+        appended.is_complete = True
         if code is not ErrorCode.NONE:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and by_id:
@@ -391,7 +391,7 @@ class _PendingProduce:
         if self.reply.is_resolved or self.reply.is_cancelled:
             return
         for appended in self._waiting:
-            if not appended.is_settled:
+            if not appended.is_complete:
                 appended.fail(ErrorCode.REQUEST_TIMED_OUT)
         version = self._context.version
         if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):

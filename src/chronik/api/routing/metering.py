@@ -63,10 +63,10 @@ class ApiMeter:
                 return
         elif self.api_key == PRODUCE_KEY and not _has_produce_error(response):
             return
-        found: list[int] = []
-        _collect_error_codes(response, found)
-        if found:
-            self.count_errors(found)
+        error_codes: list[int] = []
+        _collect_error_codes(response, error_codes)
+        if error_codes:
+            self.count_errors(error_codes)
 
     def answered_later(self, frame: ResponseFrame, received_at: float) -> None:
         """Count a deferred response whose error codes the caller counts."""
@@ -97,10 +97,10 @@ def _has_produce_error(response: Any) -> bool:
 
 def errors_in(response: Struct | None) -> list[int]:
     """Return all non-zero error codes in a response, at any depth."""
-    found: list[int] = []
+    error_codes: list[int] = []
     if response is not None:
-        _collect_error_codes(response, found)
-    return found
+        _collect_error_codes(response, error_codes)
+    return error_codes
 
 
 def holds_more_than(response: Struct | None, elements_max: int) -> bool:
@@ -139,7 +139,7 @@ def _error_name(code: int) -> str:
         return str(code)
 
 
-class _Shape(NamedTuple):
+class _MessageShape(NamedTuple):
     """The fields of a message type that are relevant for metrics."""
 
     has_error_code: bool
@@ -149,28 +149,28 @@ class _Shape(NamedTuple):
     """Fields that are arrays of structs."""
 
 
-_SHAPES: Final[dict[type, _Shape]] = {}
+_SHAPES: Final[dict[type, _MessageShape]] = {}
 
 
-def _collect_error_codes(part: Any, found: list[int]) -> None:
+def _collect_error_codes(part: Any, error_codes: list[int]) -> None:
     shape = _SHAPES.get(type(part)) or _build_shape(type(part))
     if shape.has_error_code and part.error_code:
-        found.append(part.error_code)
+        error_codes.append(part.error_code)
     for name in shape.nested:
         value = getattr(part, name)
         if isinstance(value, list):
             for each in value:
-                _collect_error_codes(each, found)
+                _collect_error_codes(each, error_codes)
         elif value is not None:
-            _collect_error_codes(value, found)
+            _collect_error_codes(value, error_codes)
 
 
-def _build_shape(kind: type) -> _Shape:
+def _build_shape(kind: type) -> _MessageShape:
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
     declared = {field.name: field for field in kind.__schema__.fields} if fields else {}  # type: ignore[attr-defined]
     nested = tuple(name for name in fields if name in declared and _may_contain_error_codes(declared[name].element))
     arrays = tuple(name for name in fields if name in declared and is_array_of_structs(declared[name]))
-    shape = _SHAPES[kind] = _Shape("error_code" in fields, nested, arrays)
+    shape = _SHAPES[kind] = _MessageShape("error_code" in fields, nested, arrays)
     return shape
 
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.api")
 
 
-ENCODED_AT_ONCE_ELEMENTS_MAX: Final = 1_000
+ELEMENTS_PER_ITERATION_MAX: Final = 1_000
 """Response elements that are encoded in one event-loop iteration (about a millisecond) if the response is deferred."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
@@ -236,11 +236,11 @@ class Router:
             call: _Call, handling: Reply[Any]
         ) -> Response | tuple[ResponseFrame, list[int]] | None:
             response = await handling
-            if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
+            if response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
                 return await run_in_slices(self._encode_in_steps(call, response))
             return response
 
-        async def answer() -> None:
+        async def respond() -> None:
             call = _Call(header, REQUESTS[header.api_key](), peer, received_at)
             try:
                 value = await timed(decode_and_handle(), partial(scheduler.charge, peer.account))
@@ -249,10 +249,10 @@ class Router:
             else:
                 self._finish_steps(call, reply, value, None)
 
-        answering = answer()
+        responding = respond()
         with working_for(scheduler, peer.account):
-            task = asyncio.get_running_loop().create_task(answering)
-        reply.on_cancel = partial(_cancel, task, answering)
+            task = asyncio.get_running_loop().create_task(responding)
+        reply.on_cancel = partial(_cancel, task, responding)
         return reply
 
     def _has_fenced_broker(self) -> bool:
@@ -329,8 +329,8 @@ class Router:
                 frame = self._encode_failure(header, call.request, call.peer, reply.error)
                 reply.error = None
                 meter.answered_later(frame, call.received_at)
-            elif is_deferred and response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
-                steps, done = self._encode_in_steps(call, response), partial(self._finish_encoded, call, reply)
+            elif is_deferred and response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+                steps, done = self._encode_in_steps(call, response), partial(self._deliver_encoded, call, reply)
                 cancel = self._services.scheduler.run_steps(call.peer.account, steps, done)
                 if not reply.is_ready and reply.on_cancel is None:  # the response may be deferred for lack of memory
                     reply.on_cancel = cancel
@@ -345,7 +345,7 @@ class Router:
     def _run_and_encode_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
         """Run the handler's steps, then encode the response in steps if it is large."""
         response = reply.filtered((yield from steps))
-        if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
+        if response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
             return (yield from self._encode_in_steps(call, response))
         return response
 
@@ -353,7 +353,7 @@ class Router:
         if reply.is_cancelled:
             return
         if isinstance(value, tuple):
-            self._finish_encoded(call, reply, value, None)
+            self._deliver_encoded(call, reply, value, None)
             return
         reply.is_resolved, reply.response, reply.error = True, value, error
         self._finish(call, reply, is_deferred=reply.on_cancel is not None)  # on_cancel is set after the first slice
@@ -373,12 +373,12 @@ class Router:
                 if not isinstance(element, bytes):
                     errors += errors_in(element)
                     encode = partial(encode_element, kind, element, version)
-                    element = (yield encode) if holds_more_than(element, ENCODED_AT_ONCE_ELEMENTS_MAX) else encode()
+                    element = (yield encode) if holds_more_than(element, ELEMENTS_PER_ITERATION_MAX) else encode()
                 encoded.append(element)
             setattr(response, field.name, encoded)
         return self._log_and_encode(call.header, response, call.peer, call.received_at), errors + errors_in(response)
 
-    def _finish_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
+    def _deliver_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
         if reply.is_cancelled:
             return
         if error is not None:

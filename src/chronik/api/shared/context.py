@@ -105,7 +105,7 @@ class Context(NamedTuple):
     usage: Usage | None = None
     """The request's usage of the client's quotas; None if the client has no quota."""
     may_be_behind: bool = False
-    """Whether no majority has confirmed that the image is current, so later changes may be missing from it."""
+    """Whether the image may be stale, because no majority has confirmed that it is current."""
 
     api_key: int = 0
 

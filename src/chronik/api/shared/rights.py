@@ -23,7 +23,7 @@ from chronik.protocol.permissions import (
 from chronik.security import audit
 
 Judge = Callable[[str], bool]
-"""Returns whether an operation is permitted on the resource of that name."""
+"""A predicate that says whether an operation is permitted on the resource of that name."""
 
 AUDITED_DENIALS_PER_REQUEST_MAX: Final = 10
 """Denials per request that are written to the audit log, each on a line of its own."""
