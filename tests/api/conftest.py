@@ -1,4 +1,4 @@
-"""A raw connection to the broker that the tests of a run share."""
+"""Fixture with a raw connection to the broker that the API tests share."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A node of this process that has an authorizer. Its clients are User:ANONYMOUS, and have the rights that a test gives
-them, through the node's own store."""
+"""An in-process node with an authorizer, whose clients are User:ANONYMOUS.
+
+Tests grant permissions through the node's own metadata store.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,15 @@ T = TypeVar("T")
 ANONYMOUS = "User:ANONYMOUS"
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
-EVERYWHERE = tuple(
+ALLOW_ALL = tuple(
     Acl(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else "*", LITERAL, ANONYMOUS, "*", Operation.ALL, ALLOW)
     for kind in ResourceType
 )
 
 
 class GuardedNode:
+    """A node with an authorizer that runs in a thread of the test process."""
+
     def __init__(
         self,
         folder: Path,
@@ -47,11 +51,11 @@ class GuardedNode:
         http_truststore: str | None = None,
         **configs: str,
     ) -> None:
-        """With `http` it has a port for that, too; with `peers` it is a cluster, of which it is the only node."""
+        """With `http`, the node also has an HTTP port; with `peers`, it is the only node of a cluster."""
         broker = {"authorizer.class.name": "standard", "auto.create.topics.enable": "true", **configs}
-        place: dict[str, Any] = {"kafka": "127.0.0.1:0", "http": http, "http_token": http_token}
-        place |= {"http_keystore": http_keystore, "http_truststore": http_truststore}
-        config = load_config(None, {}, data_dir=folder, **place, peers=peers, broker=broker)
+        endpoints: dict[str, Any] = {"kafka": "127.0.0.1:0", "http": http, "http_token": http_token}
+        endpoints |= {"http_keystore": http_keystore, "http_truststore": http_truststore}
+        config = load_config(None, {}, data_dir=folder, **endpoints, peers=peers, broker=broker)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -68,19 +72,19 @@ class GuardedNode:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(30)
 
-    def until(self, is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Waits for a state of the node, which is looked at where it changes."""
+    def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Wait until the condition is true; it is evaluated on the node's event loop."""
 
         async def wait() -> None:
             async with asyncio.timeout(seconds):
-                while not is_so():
+                while not condition():
                     await asyncio.sleep(0.001)
 
         self._wait(wait())
 
     @property
     def http(self) -> str:
-        """Where it is spoken to over HTTP, as HOST:PORT."""
+        """Return the address of the HTTP port as HOST:PORT."""
         assert self._node.http is not None
         assert self._node.http.url is not None
         return self._node.http.url.partition("://")[2]
@@ -94,15 +98,18 @@ class GuardedNode:
         self._wait(self.services.store.propose(command))
 
     def records(self) -> tuple[object, ...]:
-        """All that is in its image, and how long the logs are that have something in them: opening an empty one, which
-        whoever looks after logs does in its own time, changes nothing."""
+        """Return all records of the image, and the log end offsets of the non-empty logs.
+
+        Empty logs are left out, because background work may open them at any time.
+        """
         replicas = [replica for replica in self.services.replicas if replica._log is not None]
         ends = {(replica.topic_name, replica.index): replica.log.log_end_offset for replica in replicas}
-        return (*records_of(self.services.image), {place: end for place, end in ends.items() if end})
+        return (*records_of(self.services.image), {endpoints: end for endpoints, end in ends.items() if end})
 
-    # Rights
+    # Permissions
 
     def allow(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME, **how: int) -> None:
+        """Create an ACL for User:ANONYMOUS, which allows the operation by default."""
         acl = Acl(kind, name, how.get("pattern", LITERAL), ANONYMOUS, "*", operation, how.get("permission", ALLOW))
         self._wait(self.services.store.propose(CreateAcls((acl,))))
 
@@ -116,42 +123,45 @@ class GuardedNode:
 
     @contextmanager
     def all_allowed(self) -> Iterator[None]:
+        """Grant all permissions within the context."""
         before = tuple(self.services.image.acls)
-        self._wait(self.services.store.propose(CreateAcls(EVERYWHERE)))
+        self._wait(self.services.store.propose(CreateAcls(ALLOW_ALL)))
         try:
             yield
         finally:
-            self._wait(self.services.store.propose(DeleteAcls(tuple(set(EVERYWHERE) - set(before)))))
+            self._wait(self.services.store.propose(DeleteAcls(tuple(set(ALLOW_ALL) - set(before)))))
 
 
 def build(api: str, values: dict[str, Any]) -> Request:
-    """Makes a request of plain values: structs are dictionaries."""
+    """Build a request from plain values; structs are dictionaries."""
     keys = {each.name: each.key for each in APIS.values()}
     assert api in keys, f"protocol/apis.py has no line for {api}"
-    made = built(REQUESTS[keys[api]], values)
-    assert isinstance(made, Request)
-    return made
+    request = build_struct(REQUESTS[keys[api]], values)
+    assert isinstance(request, Request)
+    return request
 
 
-def built(cls: type[Struct], values: dict[str, Any]) -> Struct:
+def build_struct(cls: type[Struct], values: dict[str, Any]) -> Struct:
+    """Build a struct from plain values, recursively."""
     elements = {field.name: field.element for field in cls.__schema__.fields}
     found = {}
     for name, value in values.items():
         element = elements[name]
         if isinstance(element, type) and isinstance(value, list):
-            value = [built(element, each) for each in value]
+            value = [build_struct(element, each) for each in value]
         elif isinstance(element, type) and isinstance(value, dict):
-            value = built(element, value)
+            value = build_struct(element, value)
         found[name] = value
     return cls(**found)
 
 
 def ask(client: RawClient, api: str, version: int, **values: Any) -> Any:
+    """Send a request that is built from plain values, and return the response."""
     return client.ask(build(api, values), version, Response)
 
 
 def errors(part: object) -> list[ErrorCode]:
-    """Every error in a response, wherever it stands."""
+    """Return the distinct non-zero error codes in a response, at any depth."""
     return list(dict.fromkeys(_errors(part)))
 
 

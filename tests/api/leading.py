@@ -1,4 +1,4 @@
-"""A node that leads a partition, on virtual time: followers move on when the test says so, and clients fetch."""
+"""A node that leads a partition, on virtual time: tests advance the followers, and clients fetch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ R = TypeVar("R", bound=Response)
 
 
 class Leader:
-    """A node that leads, with records that are written and not committed: one word of a follower commits them."""
+    """A node that leads a partition with uncommitted records; one follower fetch commits them."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -60,9 +60,10 @@ class Leader:
     async def write(self, *values: bytes) -> None:
         for value in values:
             self.rig.append(value)
-        await self._followers_begin(len(values))
+        await self._start_followers(len(values))
 
-    async def _followers_begin(self, offset: int) -> None:
+    async def _start_followers(self, offset: int) -> None:
+        """Let both followers start to fetch, so that nothing is committed yet."""
         replica = self.rig.replica()
         await replica.syncs.all_synced()
         await PlayedFollower(self.rig, OTHER).fetch(self.rig.at(offset, last_epoch=0))
@@ -70,16 +71,16 @@ class Leader:
         assert replica.high_watermark == 0
 
     def commit(self, offset: int = 1) -> None:
-        """Within this turn of the loop."""
+        """Let a follower fetch from the offset, which commits earlier records in this event-loop iteration."""
         follower = self.rig.server._sessions[FOLLOWER]
         self.rig.replica().follower_fetched(FOLLOWER, offset, 0, follower)
         assert self.rig.replica().high_watermark == offset
 
     async def commit_all(self) -> int:
-        """Both followers have everything. Returns the high watermark."""
+        """Let both followers fetch everything, and return the high watermark."""
         replica = self.rig.replica()
         if not self.rig.server._sessions:
-            await self._followers_begin(replica.log.log_end_offset)
+            await self._start_followers(replica.log.log_end_offset)
         await replica.syncs.all_synced()
         for node in (OTHER, FOLLOWER):
             session = self.rig.server._sessions[node]
@@ -88,7 +89,7 @@ class Leader:
         return replica.high_watermark
 
     def produce(self, producer_id: int, *values: bytes, timestamp: int = 0) -> int:
-        """Writes records of a transaction. Returns their first offset."""
+        """Append records of a transaction, and return their first offset."""
         sequence = self._sequences.get(producer_id, 0)
         self._sequences[producer_id] = sequence + len(values)
         records = [Record(number, timestamp + number, None, value) for number, value in enumerate(values)]
@@ -98,12 +99,12 @@ class Leader:
         return self.rig.replica().append(Incoming(batch, validate_produced(batch))).base_offset
 
     def end(self, producer_id: int, *, commit: bool, epoch: int = 0, now_ms: int = 0) -> int:
-        """Ends a transaction. Returns the offset of its marker."""
+        """Append the marker that ends a transaction, and return its offset."""
         marker = TransactionMarker(commit, coordinator_epoch=3)
         return self.rig.replica().append_marker(producer_id, epoch, marker, now_ms) - 1
 
     def fetch(self, min_bytes: int = 1, *, isolation_level: int = 0, offset: int = 0) -> Reply[Any]:
-        """It has looked, and found nothing; not a turn of the loop has passed since."""
+        """Start a fetch that finds too few bytes and waits."""
         request = talk.fetch_request(
             ("topic", 0, offset), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000)
         )
@@ -135,5 +136,5 @@ async def answered(pending: Reply[Any]) -> PartitionData:
     return (await response_of(pending)).responses[0].partitions[0]
 
 
-def tell(story: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
-    Rig().run(lambda rig: story(Leader(rig)))
+def tell(scenario: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
+    Rig().run(lambda rig: scenario(Leader(rig)))

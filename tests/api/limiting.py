@@ -1,4 +1,4 @@
-"""Short words for quotas."""
+"""Helpers that set and describe client quotas."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chronik.protocol.messages.describe_client_quotas import (
 from tests.raw import RawClient
 
 EXACT, DEFAULT, SPECIFIED = range(3)
-Named = tuple[tuple[str, str | None], ...]
+EntityParts = tuple[tuple[str, str | None], ...]
 
 
 def entry(entity: dict[str, str | None], **values: float | None) -> QuotaAlterationEntry:
-    """A value of None removes the quota."""
+    """Return an alteration of the entity's quotas; a value of None removes the quota."""
     return QuotaAlterationEntry(
         entity=[AlteredEntity(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in entity.items()],
         ops=[QuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
@@ -31,7 +31,7 @@ def entry(entity: dict[str, str | None], **values: float | None) -> QuotaAlterat
 
 def alter(
     client: RawClient, *entries: QuotaAlterationEntry, validate_only: bool = False, version: int = 1
-) -> list[tuple[Named, ErrorCode]]:
+) -> list[tuple[EntityParts, ErrorCode]]:
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     answer = client.ask(request, version, AlterClientQuotasResponse)
     return [
@@ -47,7 +47,7 @@ def set_quota(client: RawClient, entity: dict[str, str | None], **values: float 
 
 def described(
     client: RawClient, *components: QuotaComponent, strict: bool = False, version: int = 1
-) -> dict[Named, dict[str, float]]:
+) -> dict[EntityParts, dict[str, float]]:
     request = DescribeClientQuotasRequest(components=list(components), strict=strict)
     answer = client.ask(request, version, DescribeClientQuotasResponse)
     assert answer.error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What each API asks for, and what who has no right to it is told: a request of each kind, with its needs."""
+"""A request of each API, with the permissions that it needs and the errors that it gets without them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.permissions import Need, parse_needs
 from chronik.protocol.records import Record, encode_batch
 
-TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-GROUP_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
-CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-ID_REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+TRANSACTIONAL_ID_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 NAME = "NAME"
@@ -32,33 +32,33 @@ class Asked(NamedTuple):
     api: str
     version: int
     needs: dict[Need, ErrorCode]
-    """All of them are needed; without one of them this is told."""
+    """The error code for each missing permission; all of them are needed."""
     values: Callable[[Names], dict[str, Any]]
     then: frozenset[ErrorCode] = frozenset()
-    """What may still be wrong with a request that is allowed: it came as far as that."""
+    """Errors that an authorized request may still get, because it passed authorization."""
 
 
-def asked(
+def case(
     api: str,
     version: int,
     needs: str,
-    refusals: list[ErrorCode],
+    denials: list[ErrorCode],
     values: Callable[[Names], dict[str, Any]],
     *then: ErrorCode,
 ) -> Asked:
-    return Asked(api, version, dict(zip(parse_needs(needs), refusals, strict=True)), values, frozenset(then))
+    return Asked(api, version, dict(zip(parse_needs(needs), denials, strict=True)), values, frozenset(then))
 
 
-def on_cluster(api: str, version: int, right: str, /, *then: ErrorCode, **values: Any) -> Asked:
-    """Where a value has NAME in it, that is a topic's."""
-    return asked(api, version, f"{right} Cluster", [CLUSTER_REFUSED], lambda n: _named(values, n.topic), *then)
+def on_cluster(api: str, version: int, operation: str, /, *then: ErrorCode, **values: Any) -> Asked:
+    """Return a case that needs one permission on the cluster; NAME in a value stands for a topic name."""
+    return case(api, version, f"{operation} Cluster", [CLUSTER_DENIED], lambda n: _replace_name(values, n.topic), *then)
 
 
-def _named(value: Any, topic: str) -> Any:
+def _replace_name(value: Any, topic: str) -> Any:
     if isinstance(value, dict):
-        return {key: _named(each, topic) for key, each in value.items()}
+        return {key: _replace_name(each, topic) for key, each in value.items()}
     if isinstance(value, list):
-        return [_named(each, topic) for each in value]
+        return [_replace_name(each, topic) for each in value]
     return topic if value == NAME else value
 
 
@@ -75,11 +75,11 @@ ACL: Final = {
 }
 MARKER: Final = {"producer_id": 1, "producer_epoch": 0, "topics": [{"name": "no", "partition_indexes": [0]}]}
 FAILS: Final = ErrorCode.INVALID_REQUEST
-A_QUOTA: Final = {
+QUOTA: Final = {
     "entity": [{"entity_type": "user", "entity_name": "u"}],
     "ops": [{"key": "consumer_byte_rate", "value": 1.0, "remove": False}],
 }
-A_PASSWORD: Final = {"name": "nobody", "mechanism": 1}
+CREDENTIAL: Final = {"name": "nobody", "mechanism": 1}
 
 
 def transactional_batch(names: Names) -> bytes:
@@ -91,12 +91,12 @@ def transactional_batch(names: Names) -> bytes:
     return encode_batch([Record(0, -1, None, b"v")], transactional=True, **producer)
 
 
-def _offsets(names: Names) -> dict[str, Any]:
+def _offset_commit_values(names: Names) -> dict[str, Any]:
     partition = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
     return {"group_id": names.group, "topics": [{"name": names.topic, "partitions": [partition]}]}
 
 
-def _producer(names: Names) -> dict[str, Any]:
+def _producer_values(names: Names) -> dict[str, Any]:
     return {
         "transactional_id": names.transactional_id,
         "producer_id": names.producer_id,
@@ -104,20 +104,20 @@ def _producer(names: Names) -> dict[str, Any]:
     }
 
 
-def _produced(names: Names, records: bytes) -> dict[str, Any]:
+def _produce_values(names: Names, records: bytes) -> dict[str, Any]:
     partition = {"index": 0, "records": records}
     return {"acks": -1, "timeout_ms": 9000, "topic_data": [{"name": names.topic, "partition_data": [partition]}]}
 
 
-def _config(kind: int, name: str, **more: Any) -> dict[str, Any]:
+def _config_values(kind: int, name: str, **more: Any) -> dict[str, Any]:
     return {"resources": [{"resource_type": kind, "resource_name": name, **more}]}
 
 
-def _epochs(names: Names) -> dict[str, Any]:
+def _epoch_values(names: Names) -> dict[str, Any]:
     return {"topics": [{"topic": names.topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]}
 
 
-def _new_topic(names: Names) -> dict[str, Any]:
+def _create_topic_values(names: Names) -> dict[str, Any]:
     return {"topics": [{"name": names.topic, "num_partitions": 1, "replication_factor": 1}]}
 
 
@@ -126,75 +126,75 @@ SET: Final = {"configs": [{"name": "retention.ms", "value": "60000"}]}
 SET_ON_GROUP: Final = {"configs": [{"name": "consumer.session.timeout.ms", "value": "50000"}]}
 
 TABLE: Final = (
-    asked("Produce", 9, "Write Topic", [TOPIC_REFUSED], lambda n: _produced(n, BATCH)),
-    asked(
+    case("Produce", 9, "Write Topic", [TOPIC_DENIED], lambda n: _produce_values(n, BATCH)),
+    case(
         "Produce",
         9,
         "Write Topic, Write TransactionalId",
-        [TOPIC_REFUSED, ID_REFUSED],
-        lambda n: {"transactional_id": n.transactional_id, **_produced(n, transactional_batch(n))},
+        [TOPIC_DENIED, TRANSACTIONAL_ID_DENIED],
+        lambda n: {"transactional_id": n.transactional_id, **_produce_values(n, transactional_batch(n))},
         ErrorCode.INVALID_TXN_STATE,
     ),
-    asked(
+    case(
         "Produce",
         9,
         "Write Topic, ClusterAction Cluster",
-        [TOPIC_REFUSED, ErrorCode.INVALID_TOPIC_EXCEPTION],
-        lambda n: _produced(n._replace(topic="__consumer_offsets"), BATCH),
+        [TOPIC_DENIED, ErrorCode.INVALID_TOPIC_EXCEPTION],
+        lambda n: _produce_values(n._replace(topic="__consumer_offsets"), BATCH),
         ErrorCode.INVALID_RECORD,
     ),
-    asked(
+    case(
         "Fetch",
         12,
         "Read Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"topics": [{"topic": n.topic, "partitions": [{"partition": 0, "partition_max_bytes": 1 << 20}]}]},
     ),
-    asked(
+    case(
         "ListOffsets",
         7,
         "Describe Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {
             "replica_id": -1,
             "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}],
         },
     ),
-    asked(
+    case(
         "Metadata",
         12,
         "Describe Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"topics": [{"name": n.topic}], "allow_auto_topic_creation": False},
     ),
-    asked("OffsetCommit", 8, "Read Group, Read Topic", [GROUP_REFUSED, TOPIC_REFUSED], _offsets),
-    asked(
+    case("OffsetCommit", 8, "Read Group, Read Topic", [GROUP_DENIED, TOPIC_DENIED], _offset_commit_values),
+    case(
         "OffsetFetch",
         8,
         "Describe Group, Describe Topic",
-        [GROUP_REFUSED, TOPIC_REFUSED],
+        [GROUP_DENIED, TOPIC_DENIED],
         lambda n: {"groups": [{"group_id": n.group, "topics": [{"name": n.topic, "partition_indexes": [0]}]}]},
     ),
-    asked(
+    case(
         "OffsetFetch",
         1,
         "Describe Group, Describe Topic",
-        [GROUP_REFUSED, TOPIC_REFUSED],
+        [GROUP_DENIED, TOPIC_DENIED],
         lambda n: {"group_id": n.group, "topics": [{"name": n.topic, "partition_indexes": [0]}]},
     ),
-    asked("FindCoordinator", 4, "Describe Group", [GROUP_REFUSED], lambda n: {"coordinator_keys": [n.group]}),
-    asked(
+    case("FindCoordinator", 4, "Describe Group", [GROUP_DENIED], lambda n: {"coordinator_keys": [n.group]}),
+    case(
         "FindCoordinator",
         4,
         "Describe TransactionalId",
-        [ID_REFUSED],
+        [TRANSACTIONAL_ID_DENIED],
         lambda n: {"key_type": 1, "coordinator_keys": [n.transactional_id]},
     ),
-    asked(
+    case(
         "JoinGroup",
         5,
         "Read Group",
-        [GROUP_REFUSED],
+        [GROUP_DENIED],
         lambda n: {
             "group_id": n.group,
             "session_timeout_ms": 10_000,
@@ -204,114 +204,124 @@ TABLE: Final = (
         },
         ErrorCode.MEMBER_ID_REQUIRED,
     ),
-    asked(
+    case(
         "Heartbeat",
         3,
         "Read Group",
-        [GROUP_REFUSED],
+        [GROUP_DENIED],
         lambda n: {"group_id": n.group, "member_id": "m"},
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
-    asked(
+    case(
         "LeaveGroup",
         3,
         "Read Group",
-        [GROUP_REFUSED],
+        [GROUP_DENIED],
         lambda n: {"group_id": n.group, "members": [{"member_id": "m"}]},
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
-    asked(
+    case(
         "SyncGroup",
         3,
         "Read Group",
-        [GROUP_REFUSED],
+        [GROUP_DENIED],
         lambda n: {"group_id": n.group, "member_id": "m"},
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
-    asked("DescribeGroups", 5, "Describe Group", [GROUP_REFUSED], lambda n: {"groups": [n.group]}),
-    asked("CreateTopics", 7, "Create Topic", [TOPIC_REFUSED], _new_topic, ErrorCode.TOPIC_ALREADY_EXISTS),
-    asked("CreateTopics", 7, "Create Cluster", [TOPIC_REFUSED], _new_topic, ErrorCode.TOPIC_ALREADY_EXISTS),
-    asked("DeleteTopics", 6, "Delete Topic", [TOPIC_REFUSED], lambda n: {"topics": [{"name": n.topic}]}),
-    asked("DeleteTopics", 3, "Delete Topic", [TOPIC_REFUSED], lambda n: {"topic_names": [n.topic]}),
-    asked(
+    case("DescribeGroups", 5, "Describe Group", [GROUP_DENIED], lambda n: {"groups": [n.group]}),
+    case("CreateTopics", 7, "Create Topic", [TOPIC_DENIED], _create_topic_values, ErrorCode.TOPIC_ALREADY_EXISTS),
+    case("CreateTopics", 7, "Create Cluster", [TOPIC_DENIED], _create_topic_values, ErrorCode.TOPIC_ALREADY_EXISTS),
+    case("DeleteTopics", 6, "Delete Topic", [TOPIC_DENIED], lambda n: {"topics": [{"name": n.topic}]}),
+    case("DeleteTopics", 3, "Delete Topic", [TOPIC_DENIED], lambda n: {"topic_names": [n.topic]}),
+    case(
         "DeleteRecords",
         2,
         "Delete Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {
             "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "offset": 0}]}],
             "timeout_ms": 9000,
         },
     ),
-    asked(
+    case(
         "InitProducerId",
         4,
         "Write TransactionalId",
-        [ID_REFUSED],
+        [TRANSACTIONAL_ID_DENIED],
         lambda n: {"transactional_id": n.transactional_id, "transaction_timeout_ms": 60_000},
     ),
-    asked("InitProducerId", 4, "Write Topic", [CLUSTER_REFUSED], lambda _: {"transactional_id": None}),
-    asked("InitProducerId", 4, "IdempotentWrite Cluster", [CLUSTER_REFUSED], lambda _: {"transactional_id": None}),
-    asked("OffsetForLeaderEpoch", 4, "Describe Topic", [TOPIC_REFUSED], _epochs),
-    asked("OffsetForLeaderEpoch", 4, "ClusterAction Cluster", [TOPIC_REFUSED], _epochs),
-    asked(
+    case("InitProducerId", 4, "Write Topic", [CLUSTER_DENIED], lambda _: {"transactional_id": None}),
+    case("InitProducerId", 4, "IdempotentWrite Cluster", [CLUSTER_DENIED], lambda _: {"transactional_id": None}),
+    case("OffsetForLeaderEpoch", 4, "Describe Topic", [TOPIC_DENIED], _epoch_values),
+    case("OffsetForLeaderEpoch", 4, "ClusterAction Cluster", [TOPIC_DENIED], _epoch_values),
+    case(
         "AddPartitionsToTxn",
         3,
         "Write TransactionalId, Write Topic",
-        [ID_REFUSED, TOPIC_REFUSED],
-        lambda n: {**_producer(n), "topics": [{"name": n.topic, "partitions": [0]}]},
+        [TRANSACTIONAL_ID_DENIED, TOPIC_DENIED],
+        lambda n: {**_producer_values(n), "topics": [{"name": n.topic, "partitions": [0]}]},
     ),
     on_cluster("AddPartitionsToTxn", 5, "ClusterAction", transactions=[]),
-    asked(
+    case(
         "AddOffsetsToTxn",
         3,
         "Write TransactionalId, Read Group",
-        [ID_REFUSED, GROUP_REFUSED],
-        lambda n: {**_producer(n), "group_id": n.group},
+        [TRANSACTIONAL_ID_DENIED, GROUP_DENIED],
+        lambda n: {**_producer_values(n), "group_id": n.group},
     ),
-    asked(
+    case(
         "EndTxn",
         3,
         "Write TransactionalId",
-        [ID_REFUSED],
-        lambda n: {**_producer(n), "committed": True},
+        [TRANSACTIONAL_ID_DENIED],
+        lambda n: {**_producer_values(n), "committed": True},
         ErrorCode.INVALID_TXN_STATE,
     ),
     on_cluster("WriteTxnMarkers", 1, "ClusterAction", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, markers=[MARKER]),
     on_cluster("WriteTxnMarkers", 1, "Alter", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, markers=[MARKER]),
-    asked(
+    case(
         "TxnOffsetCommit",
         3,
         "Write TransactionalId, Read Group, Read Topic",
-        [ID_REFUSED, GROUP_REFUSED, TOPIC_REFUSED],
-        lambda n: {**_producer(n), **_offsets(n)},
+        [TRANSACTIONAL_ID_DENIED, GROUP_DENIED, TOPIC_DENIED],
+        lambda n: {**_producer_values(n), **_offset_commit_values(n)},
         ErrorCode.INVALID_TXN_STATE,
     ),
     on_cluster("DescribeAcls", 3, "Describe", **ANY_ACL),
     on_cluster("CreateAcls", 3, "Alter", creations=[ACL]),
     on_cluster("DeleteAcls", 3, "Alter", filters=[{**ANY_ACL, "principal_filter": "User:nobody"}]),
-    asked("DescribeConfigs", 4, "DescribeConfigs Topic", [TOPIC_REFUSED], lambda n: _config(TOPIC, n.topic)),
-    asked("DescribeConfigs", 4, "DescribeConfigs Group", [GROUP_REFUSED], lambda n: _config(GROUP, n.group)),
-    asked("DescribeConfigs", 4, "DescribeConfigs Cluster", [CLUSTER_REFUSED], lambda _: _config(BROKER, "")),
-    asked("AlterConfigs", 2, "AlterConfigs Topic", [TOPIC_REFUSED], lambda n: _config(TOPIC, n.topic, **SET)),
-    asked("AlterConfigs", 2, "AlterConfigs Group", [GROUP_REFUSED], lambda n: _config(GROUP, n.group, **SET_ON_GROUP)),
-    asked("AlterConfigs", 2, "AlterConfigs Cluster", [CLUSTER_REFUSED], lambda _: _config(BROKER, "", configs=[])),
-    asked(
-        "IncrementalAlterConfigs", 1, "AlterConfigs Topic", [TOPIC_REFUSED], lambda n: _config(TOPIC, n.topic, **SET)
+    case("DescribeConfigs", 4, "DescribeConfigs Topic", [TOPIC_DENIED], lambda n: _config_values(TOPIC, n.topic)),
+    case("DescribeConfigs", 4, "DescribeConfigs Group", [GROUP_DENIED], lambda n: _config_values(GROUP, n.group)),
+    case("DescribeConfigs", 4, "DescribeConfigs Cluster", [CLUSTER_DENIED], lambda _: _config_values(BROKER, "")),
+    case("AlterConfigs", 2, "AlterConfigs Topic", [TOPIC_DENIED], lambda n: _config_values(TOPIC, n.topic, **SET)),
+    case(
+        "AlterConfigs",
+        2,
+        "AlterConfigs Group",
+        [GROUP_DENIED],
+        lambda n: _config_values(GROUP, n.group, **SET_ON_GROUP),
     ),
-    asked(
+    case("AlterConfigs", 2, "AlterConfigs Cluster", [CLUSTER_DENIED], lambda _: _config_values(BROKER, "", configs=[])),
+    case(
+        "IncrementalAlterConfigs",
+        1,
+        "AlterConfigs Topic",
+        [TOPIC_DENIED],
+        lambda n: _config_values(TOPIC, n.topic, **SET),
+    ),
+    case(
         "IncrementalAlterConfigs",
         1,
         "AlterConfigs Group",
-        [GROUP_REFUSED],
-        lambda n: _config(GROUP, n.group, **SET_ON_GROUP),
+        [GROUP_DENIED],
+        lambda n: _config_values(GROUP, n.group, **SET_ON_GROUP),
     ),
-    asked(
+    case(
         "IncrementalAlterConfigs",
         1,
         "AlterConfigs Cluster",
-        [CLUSTER_REFUSED],
-        lambda _: _config(BROKER, "", configs=[]),
+        [CLUSTER_DENIED],
+        lambda _: _config_values(BROKER, "", configs=[]),
     ),
     on_cluster(
         "AlterReplicaLogDirs",
@@ -321,14 +331,14 @@ TABLE: Final = (
         dirs=[{"path": "/no", "topics": [{"name": NAME, "partitions": [0]}]}],
     ),
     on_cluster("DescribeLogDirs", 4, "Describe", topics=None),
-    asked(
+    case(
         "CreatePartitions",
         3,
         "Alter Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"topics": [{"name": n.topic, "count": 3, "assignments": None}]},
     ),
-    asked("DeleteGroups", 2, "Delete Group", [GROUP_REFUSED], lambda n: {"groups_names": [n.group]}),
+    case("DeleteGroups", 2, "Delete Group", [GROUP_DENIED], lambda n: {"groups_names": [n.group]}),
     on_cluster(
         "ElectLeaders", 2, "Alter", ErrorCode.ELECTION_NOT_NEEDED, topic_partitions=[{"topic": NAME, "partitions": [0]}]
     ),
@@ -340,17 +350,17 @@ TABLE: Final = (
         topics=[{"name": NAME, "partitions": [{"partition_index": 0, "replicas": None}]}],
     ),
     on_cluster("ListPartitionReassignments", 0, "Describe", topics=None),
-    asked(
+    case(
         "OffsetDelete",
         0,
         "Delete Group, Read Topic",
-        [GROUP_REFUSED, TOPIC_REFUSED],
+        [GROUP_DENIED, TOPIC_DENIED],
         lambda n: {"group_id": n.group, "topics": [{"name": n.topic, "partitions": [{"partition_index": 0}]}]},
     ),
     on_cluster("DescribeClientQuotas", 1, "DescribeConfigs", components=[]),
-    on_cluster("AlterClientQuotas", 1, "AlterConfigs", entries=[A_QUOTA], validate_only=True),
+    on_cluster("AlterClientQuotas", 1, "AlterConfigs", entries=[QUOTA], validate_only=True),
     on_cluster("DescribeUserScramCredentials", 0, "Describe", users=None),
-    on_cluster("AlterUserScramCredentials", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, deletions=[A_PASSWORD]),
+    on_cluster("AlterUserScramCredentials", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, deletions=[CREDENTIAL]),
     on_cluster(
         "DescribeQuorum",
         2,
@@ -358,27 +368,27 @@ TABLE: Final = (
         topics=[{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}],
     ),
     on_cluster("UpdateFeatures", 2, "Alter", feature_updates=[]),
-    asked(
+    case(
         "DescribeProducers",
         0,
         "Read Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"topics": [{"name": n.topic, "partition_indexes": [0]}]},
     ),
     on_cluster("UnregisterBroker", 0, "Alter", ErrorCode.BROKER_ID_NOT_REGISTERED, broker_id=99),
-    asked(
+    case(
         "DescribeTransactions",
         0,
         "Describe TransactionalId",
-        [ID_REFUSED],
+        [TRANSACTIONAL_ID_DENIED],
         lambda n: {"transactional_ids": [n.transactional_id]},
     ),
     on_cluster("ListConfigResources", 1, "DescribeConfigs", resource_types=[]),
-    asked(
+    case(
         "DescribeTopicPartitions",
         0,
         "Describe Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"topics": [{"name": n.topic}], "response_partition_limit": 10},
     ),
     on_cluster("AddRaftVoter", 0, "Alter", ErrorCode.INCONSISTENT_CLUSTER_ID, voter_id=9, timeout_ms=100, listeners=[]),
@@ -405,19 +415,19 @@ TABLE: Final = (
     ),
     on_cluster("ImportSecurity", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, import_id=ZERO_ID),
     on_cluster("HoldCommits", 0, "ClusterAction", hold=99),
-    asked(
+    case(
         "SampleTable",
         0,
         "Read Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"pipeline": "p", "topic": n.topic, "rows": 1, "timeout_ms": 0},
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # no pipeline has told of itself
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # no pipeline has reported itself
     ),
-    asked(
+    case(
         "AnswerSamples",
         0,
         "Write Topic",
-        [TOPIC_REFUSED],
+        [TOPIC_DENIED],
         lambda n: {"pipeline": "p", "answers": [{"id": ZERO_ID, "sample": b"{}"}]},
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ),

@@ -1,4 +1,4 @@
-"""The parts of a node that refuses all that it is asked, for handlers that are called directly."""
+"""Services of a node whose store rejects every command, for handlers that are called directly."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KNOWN: Final = "known"
 UNKNOWN: Final = "unknown"
 
 
-class Refusing:
-    """A store that refuses every command, and every read when it has no quorum."""
+class RejectingStore:
+    """A store that rejects every command, and every read if it has no quorum."""
 
     is_shared = True
 
@@ -53,7 +53,7 @@ class NoReplicas:
 
 
 def services(has_quorum: bool = True) -> Any:
-    store: Any = Refusing(has_quorum)
+    store: Any = RejectingStore(has_quorum)
     configs = ConfigResolver(store, 1, {})
     planner = TopicPlanner(store, configs, SystemClock(), new_id, Random(1).randrange)
     return SimpleNamespace(

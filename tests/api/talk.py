@@ -1,4 +1,4 @@
-"""Short words for what most tests of the APIs say to a broker, over a raw connection."""
+"""Helpers that send common requests over a raw connection."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fetch_request(
     partition_max_bytes: int = 1 << 20,
     session: tuple[int, int] = (0, -1),
 ) -> FetchRequest:
-    """`wanted` are (topic, partition, offset)."""
+    """Return a fetch request for `wanted`, which are tuples of topic, partition and offset."""
     request = FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
@@ -118,7 +118,9 @@ def alter(client: RawClient, kind: int, name: str, *changes: tuple[str, int, str
     resource = AlterConfigsResource(
         resource_type=kind,
         resource_name=name,
-        configs=[AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes],
+        configs=[
+            AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes
+        ],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource])
     return ErrorCode(client.ask(request, 1, IncrementalAlterConfigsResponse).responses[0].error_code)

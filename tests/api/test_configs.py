@@ -1,4 +1,4 @@
-"""Configs: changes hold at once, what is wrong is refused with nothing changed, and every value tells its source."""
+"""Topic and broker configs: changes apply immediately, invalid changes are rejected, and values have a source."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def described(
     return {config.name: config for config in result.configs}
 
 
-# What changes do
+# Effects of changes
 
 
-def test_max_message_bytes_holds_from_its_change_on(client: RawClient, chronik_topic: str) -> None:
+def test_max_message_bytes_change_applies_immediately(client: RawClient, chronik_topic: str) -> None:
     large = talk.batch(b"v" * 2000)
     assert talk.produce(client, chronik_topic, large).error_code == ErrorCode.NONE
     assert talk.alter(client, TOPIC, chronik_topic, ("max.message.bytes", SET, "1000")) is ErrorCode.NONE
@@ -65,7 +65,7 @@ def test_max_message_bytes_holds_from_its_change_on(client: RawClient, chronik_t
         ("zstd", Codec.ZSTD, "compression.zstd.level", ["-131072", "3", "22"]),
     ],
 )
-def test_batches_are_stored_with_the_topics_codec_at_every_legal_level(
+def test_batches_are_recompressed_with_topic_codec_and_level(
     client: RawClient, chronik_topic: str, name: str, codec: Codec, key: str | None, levels: list[str]
 ) -> None:
     assert talk.alter(client, TOPIC, chronik_topic, ("compression.type", SET, name)) is ErrorCode.NONE
@@ -79,7 +79,7 @@ def test_batches_are_stored_with_the_topics_codec_at_every_legal_level(
         assert talk.values(data) == [b"v" * 500]
 
 
-def test_log_append_time_is_the_brokers(client: RawClient, chronik_topic: str) -> None:
+def test_log_append_time_overrides_record_timestamp(client: RawClient, chronik_topic: str) -> None:
     assert talk.alter(client, TOPIC, chronik_topic, ("message.timestamp.type", SET, "LogAppendTime")) is ErrorCode.NONE
     before = int(time.time() * 1000)
     answer = talk.produce(client, chronik_topic, talk.batch(b"v", timestamp=1000))
@@ -88,13 +88,13 @@ def test_log_append_time_is_the_brokers(client: RawClient, chronik_topic: str) -
 
 
 @pytest.mark.chronik_topic(configs={"message.timestamp.after.max.ms": "1000"})
-def test_records_from_the_future_are_refused(client: RawClient, chronik_topic: str) -> None:
+def test_record_with_future_timestamp_is_rejected(client: RawClient, chronik_topic: str) -> None:
     later = int(time.time() * 1000) + 3_600_000
     answer = talk.produce(client, chronik_topic, talk.batch(b"v", timestamp=later))
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
 
 
-def test_retention_takes_records_away_once_it_is_set(chronik_broker_factory: BrokerFactory) -> None:
+def test_retention_change_deletes_old_segments(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker={"log.retention.check.interval.ms": 20})
     broker.create_topic("kept", configs={"internal.segment.bytes": "1000", "retention.ms": "-1"})
     with RawClient(broker.bootstrap) as client:
@@ -110,7 +110,7 @@ def test_retention_takes_records_away_once_it_is_set(chronik_broker_factory: Bro
         assert talk.produce(client, "kept", talk.batch(b"v")).base_offset == 5
 
 
-def test_a_topic_full_of_garbage_that_is_to_be_compacted_does_not_stop_the_node(
+def test_undecodable_topic_does_not_stop_compaction_of_others(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 20})
@@ -135,7 +135,7 @@ def _wait_for_log(broker: Broker, text: str) -> None:
         time.sleep(0.02)
 
 
-# What is refused
+# Rejected changes
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def _wait_for_log(broker: Broker, text: str) -> None:
     ],
 )
 @pytest.mark.chronik_topic(configs={"min.compaction.lag.ms": "1000"})
-def test_changes_are_checked_by_what_comes_of_them(
+def test_config_changes_are_validated_by_their_result(
     client: RawClient, chronik_topic: str, changes: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
     before = described(client, TOPIC, chronik_topic)
@@ -176,19 +176,19 @@ def test_changes_are_checked_by_what_comes_of_them(
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_who_is_not_there_has_no_configs(client: RawClient, kind: int, name: str, code: ErrorCode) -> None:
+def test_configs_of_unknown_resource_are_rejected(client: RawClient, kind: int, name: str, code: ErrorCode) -> None:
     assert talk.alter(client, kind, name, ("retention.ms", DELETE, None)) is code
 
 
-def test_a_key_that_is_fixed_while_the_node_runs_is_not_changed(client: RawClient) -> None:
+def test_static_broker_config_cannot_be_altered(client: RawClient) -> None:
     assert talk.alter(client, BROKER, "1", ("socket.request.max.bytes", SET, "5")) is ErrorCode.INVALID_REQUEST
 
 
-# AlterConfigs replaces
+# AlterConfigs
 
 
 @pytest.mark.chronik_topic(configs={"retention.ms": "1000", "segment.ms": "2000"})
-def test_alter_configs_replaces_everything(client: RawClient, chronik_topic: str) -> None:
+def test_alter_configs_replaces_all_configs(client: RawClient, chronik_topic: str) -> None:
     resource = AlterConfigsResource(
         resource_type=TOPIC,
         resource_name=chronik_topic,
@@ -204,7 +204,7 @@ def test_alter_configs_replaces_everything(client: RawClient, chronik_topic: str
 # Sources
 
 
-def test_a_value_tells_where_it_comes_from(chronik_broker_factory: BrokerFactory) -> None:
+def test_described_config_has_its_source_and_synonyms(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker={"log.retention.ms": 5000})
     broker.create_topic("topic")
     with RawClient(broker.bootstrap) as client:
@@ -220,9 +220,7 @@ def test_a_value_tells_where_it_comes_from(chronik_broker_factory: BrokerFactory
         assert retention()[:2] == ("7000", DYNAMIC_TOPIC)
 
 
-def test_a_broker_tells_where_it_listens_and_an_empty_list_of_keys_asks_for_all(
-    chronik_broker: Broker, client: RawClient
-) -> None:
+def test_describe_broker_with_empty_key_list_returns_all_configs(chronik_broker: Broker, client: RawClient) -> None:
     configs = described(client, BROKER, "1", [])
     assert len(configs) > 50
     advertised = configs["advertised.listeners"]
@@ -230,7 +228,7 @@ def test_a_broker_tells_where_it_listens_and_an_empty_list_of_keys_asks_for_all(
     assert [(each.value, each.source) for each in advertised.synonyms] == [(advertised.value, STATIC)]
 
 
-# What has configs
+# ListConfigResources
 
 
 def resources(client: RawClient, version: int, *kinds: int) -> tuple[int, set[tuple[int, str]]]:
@@ -238,7 +236,7 @@ def resources(client: RawClient, version: int, *kinds: int) -> tuple[int, set[tu
     return response.error_code, {(each.resource_type, each.resource_name) for each in response.config_resources}
 
 
-def test_topics_and_brokers_are_listed_as_what_has_configs(client: RawClient, chronik_topic: str) -> None:
+def test_list_config_resources_returns_topics_and_brokers(client: RawClient, chronik_topic: str) -> None:
     code, everything = resources(client, 1)
     assert code == ErrorCode.NONE
     assert everything >= {(TOPIC, chronik_topic), (BROKER, "1")}
@@ -246,7 +244,7 @@ def test_topics_and_brokers_are_listed_as_what_has_configs(client: RawClient, ch
     assert (TOPIC, chronik_topic) in resources(client, 1, TOPIC)[1]
 
 
-def test_loggers_and_groups_with_configs_are_listed_and_unknown_kinds_are_refused(client: RawClient) -> None:
+def test_list_config_resources_returns_loggers_and_groups_with_configs(client: RawClient) -> None:
     assert resources(client, 0) == (ErrorCode.NONE, set())
     assert resources(client, 1, 8, 16) == (ErrorCode.NONE, {(8, "1")})
     name = unique_group()

@@ -1,4 +1,4 @@
-"""Fetch: how much is returned, when, and what a session leaves out."""
+"""Fetch: size limits, waiting, leader epochs and fetch sessions."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tests.raw import RawClient
 MIB = 1 << 20
 
 
-def test_an_offset_in_the_middle_of_a_batch_gets_the_whole_batch(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_within_a_batch_returns_the_whole_batch(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"0", b"1", b"2"))
     assert talk.values(talk.fetch(client, chronik_topic, 1)) == [b"0", b"1", b"2"]
 
 
-def test_offsets_below_the_start_and_above_the_end_are_out_of_range(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_outside_the_log_returns_offset_out_of_range(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"0"))
     assert talk.fetch(client, chronik_topic, 1).error_code == ErrorCode.NONE
     for offset in (-1, 2):
         assert talk.fetch(client, chronik_topic, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-# When
+# Waiting
 
 
-def test_a_fetch_waits_no_longer_than_its_client_wants(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_waits_at_most_max_wait_ms(client: RawClient, chronik_topic: str) -> None:
     began = time.monotonic()
     request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=1, max_wait_ms=300)
     response = client.ask(request, 12, FetchResponse)
@@ -42,7 +42,7 @@ def test_a_fetch_waits_no_longer_than_its_client_wants(client: RawClient, chroni
     assert 0.3 <= time.monotonic() - began < 10
 
 
-def test_a_fetch_is_answered_when_enough_bytes_have_come(
+def test_fetch_completes_when_min_bytes_are_available(
     chronik_broker: Broker, client: RawClient, chronik_topic: str
 ) -> None:
     record = talk.batch(b"v" * 100)
@@ -55,7 +55,7 @@ def test_a_fetch_is_answered_when_enough_bytes_have_come(
     assert len(talk.values(response.responses[0].partitions[0])) == 2
 
 
-def test_more_bytes_than_may_be_returned_are_not_waited_for(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_does_not_wait_for_more_than_max_bytes(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"v" * 1000))
     began = time.monotonic()
     request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=MIB, max_bytes=500, max_wait_ms=20_000)
@@ -65,7 +65,7 @@ def test_more_bytes_than_may_be_returned_are_not_waited_for(client: RawClient, c
 
 
 @pytest.mark.chronik_topic(configs={"internal.segment.bytes": "1000"})
-def test_nobody_waits_at_the_end_of_a_segment_that_others_follow(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_does_not_wait_at_a_segment_end(client: RawClient, chronik_topic: str) -> None:
     for _ in range(4):
         talk.produce(client, chronik_topic, talk.batch(b"v" * 600))
     began = time.monotonic()
@@ -74,7 +74,7 @@ def test_nobody_waits_at_the_end_of_a_segment_that_others_follow(client: RawClie
     assert time.monotonic() - began < 10
 
 
-def test_an_error_is_told_at_once(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_with_partition_error_does_not_wait(client: RawClient, chronik_topic: str) -> None:
     began = time.monotonic()
     request = talk.fetch_request((chronik_topic, 0, 0), (chronik_topic, 9, 0), min_bytes=1, max_wait_ms=20_000)
     response = client.ask(request, 12, FetchResponse)
@@ -83,11 +83,11 @@ def test_an_error_is_told_at_once(client: RawClient, chronik_topic: str) -> None
     assert time.monotonic() - began < 10
 
 
-# How much
+# Size limits
 
 
 @pytest.mark.chronik_topic(partitions=2)
-def test_the_first_batch_is_returned_however_large_and_no_other(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_returns_first_batch_beyond_max_bytes(client: RawClient, chronik_topic: str) -> None:
     for partition in (0, 1):
         talk.produce(client, chronik_topic, talk.batch(b"v" * 5000), partition=partition)
     request = talk.fetch_request((chronik_topic, 0, 0), (chronik_topic, 1, 0), max_bytes=100, partition_max_bytes=100)
@@ -97,7 +97,7 @@ def test_the_first_batch_is_returned_however_large_and_no_other(client: RawClien
     assert talk.values(second) == []
 
 
-def test_the_brokers_own_limit_holds_at_its_maximum_and_one_byte_above(
+def test_broker_fetch_max_bytes_limits_response(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     record = talk.batch(b"v" * 1000)
@@ -113,7 +113,7 @@ def test_the_brokers_own_limit_holds_at_its_maximum_and_one_byte_above(
 # Leader epochs
 
 
-def test_a_client_with_an_older_or_newer_epoch_is_told_so(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_with_other_leader_epoch_is_fenced_or_unknown(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"0"))
     epoch = talk.describe(client, chronik_topic).partitions[0].leader_epoch
     for claimed, code in (
@@ -127,9 +127,7 @@ def test_a_client_with_an_older_or_newer_epoch_is_told_so(client: RawClient, chr
         assert talk.list_offset(client, chronik_topic, -1, epoch=claimed).error_code == code
 
 
-def test_an_epoch_that_was_never_written_under_is_out_of_range_and_not_waited_for(
-    client: RawClient, chronik_topic: str
-) -> None:
+def test_unknown_last_fetched_epoch_returns_offset_out_of_range(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"0"))
     request = talk.fetch_request((chronik_topic, 0, 1), min_bytes=1, max_wait_ms=20_000)
     request.topics[0].partitions[0].last_fetched_epoch = 1000
@@ -144,7 +142,7 @@ def test_an_epoch_that_was_never_written_under_is_out_of_range_and_not_waited_fo
 
 @pytest.mark.chronik_topic(partitions=3)
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
-def test_a_session_tells_only_what_is_new(client: RawClient, chronik_topic: str, version: int) -> None:
+def test_fetch_session_returns_only_changed_partitions(client: RawClient, chronik_topic: str, version: int) -> None:
     topic: str | bytes = chronik_topic
     if version >= 13:
         topic = talk.describe(client, chronik_topic).topic_id
@@ -175,9 +173,7 @@ def _indexes(response: FetchResponse) -> list[int]:
     return sorted(each.partition_index for topic in response.responses for each in topic.partitions)
 
 
-def test_sessions_that_are_unknown_out_of_step_ended_or_of_another_kind_are_refused(
-    client: RawClient, chronik_topic: str
-) -> None:
+def test_fetch_with_invalid_session_is_rejected(client: RawClient, chronik_topic: str) -> None:
     def code(session_id: int, epoch: int, version: int = 12) -> int:
         request = talk.fetch_request(session=(session_id, epoch))
         return client.ask(request, version, FetchResponse).error_code
@@ -187,11 +183,11 @@ def test_sessions_that_are_unknown_out_of_step_ended_or_of_another_kind_are_refu
     assert code(begun.session_id, 7) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert code(begun.session_id, 1, version=13) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     assert code(begun.session_id, 1) == ErrorCode.NONE
-    assert code(begun.session_id, -1) == ErrorCode.NONE  # ends it
+    assert code(begun.session_id, -1) == ErrorCode.NONE  # closes the session
     assert code(begun.session_id, 2) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_wrong_topic_id_is_unknown(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_and_produce_with_unknown_topic_id_fail(client: RawClient, chronik_topic: str) -> None:
     assert talk.fetch(client, bytes([7]) * 16, 0, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert talk.produce(client, bytes([7]) * 16, talk.batch(b"v"), version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     topic_id = talk.describe(client, chronik_topic).topic_id
@@ -201,28 +197,28 @@ def test_a_wrong_topic_id_is_unknown(client: RawClient, chronik_topic: str) -> N
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.parametrize("is_unsettled", [True, False])
-def test_a_fetch_hurries_for_what_waits_behind_it_only_while_a_broker_is_gone(is_unsettled: bool) -> None:
-    """librdkafka asks for metadata on the connection on which a fetch waits: after a failover it must hear soon."""
+@pytest.mark.parametrize("has_fenced_broker", [True, False])
+def test_waiting_fetch_completes_early_only_while_a_broker_is_fenced(has_fenced_broker: bool) -> None:
+    """librdkafka requests metadata on the connection of a waiting fetch, and needs it soon after a failover."""
     woken: list[bool] = []
-    hurry = Hurry(lambda: is_unsettled)
+    hurry = Hurry(lambda: has_fenced_broker)
     hurry.wake = lambda: woken.append(True)
     hurry.ask()
-    assert hurry.is_pressing is is_unsettled
-    assert bool(woken) is is_unsettled
+    assert hurry.is_pressing is has_fenced_broker
+    assert bool(woken) is has_fenced_broker
 
 
-def test_the_more_clients_do_not_read_the_less_one_answer_holds_but_never_nothing() -> None:
-    def room(unsent_bytes: int) -> int:
+def test_fetch_response_limit_shrinks_with_unsent_bytes() -> None:
+    def limit_for(unsent_bytes: int) -> int:
         return room_for_answer(Outbox(unsent_bytes))
 
-    assert room(0) == FETCH_RESPONSE_BYTES_MAX
-    assert room(RESPONSES_BYTES_MAX // 2) == RESPONSES_BYTES_MAX // 8
-    assert room(RESPONSES_BYTES_MAX - 4 * RESPONSE_BYTES_LEAST - 4) == RESPONSE_BYTES_LEAST + 1
-    assert room(RESPONSES_BYTES_MAX) == room(2 * RESPONSES_BYTES_MAX) == RESPONSE_BYTES_LEAST
+    assert limit_for(0) == FETCH_RESPONSE_BYTES_MAX
+    assert limit_for(RESPONSES_BYTES_MAX // 2) == RESPONSES_BYTES_MAX // 8
+    assert limit_for(RESPONSES_BYTES_MAX - 4 * RESPONSE_BYTES_LEAST - 4) == RESPONSE_BYTES_LEAST + 1
+    assert limit_for(RESPONSES_BYTES_MAX) == limit_for(2 * RESPONSES_BYTES_MAX) == RESPONSE_BYTES_LEAST
 
 
-def test_names_that_nobody_knows_are_not_kept_in_sessions(client: RawClient, chronik_topic: str) -> None:
+def test_fetch_sessions_do_not_keep_unknown_topics(client: RawClient, chronik_topic: str) -> None:
     unknown = talk.fetch_request((chronik_topic, 0, 0), ("x" * 32_000, 0, 0), session=(0, 0))
     answer = client.ask(unknown, 12, FetchResponse)
     assert answer.session_id == 0
@@ -232,14 +228,12 @@ def test_names_that_nobody_knows_are_not_kept_in_sessions(client: RawClient, chr
     ]
     begun = client.ask(talk.fetch_request((chronik_topic, 0, 0), session=(0, 0)), 12, FetchResponse)
     assert begun.session_id > 0
-    added = talk.fetch_request(("nobody-knows-it", 0, 0), session=(begun.session_id, 1))
+    added = talk.fetch_request(("unknown-topic", 0, 0), session=(begun.session_id, 1))
     assert client.ask(added, 12, FetchResponse).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.chronik_topic(partitions=20)
-def test_what_does_not_fit_one_answer_comes_first_in_the_next_of_the_session(
-    client: RawClient, chronik_topic: str
-) -> None:
+def test_session_returns_skipped_partitions_first_in_next_fetch(client: RawClient, chronik_topic: str) -> None:
     for partition in range(20):
         talk.produce(client, chronik_topic, talk.batch(b"v" * 1_000_000), partition=partition)
     wanted = [(chronik_topic, partition, 0) for partition in range(20)]
@@ -251,9 +245,7 @@ def test_what_does_not_fit_one_answer_comes_first_in_the_next_of_the_session(
     assert reached >= set(range(20)) - answered
 
 
-def test_a_fetch_of_very_many_partitions_tells_of_each_and_reads_what_is_there(
-    client: RawClient, chronik_topic: str
-) -> None:
+def test_fetch_of_thousands_of_partitions_answers_each(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"there"))
     count = PARTITIONS_LOOKED_AT_AT_ONCE + 1_000
     request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=1_000_000, max_wait_ms=30_000)
@@ -266,7 +258,7 @@ def test_a_fetch_of_very_many_partitions_tells_of_each_and_reads_what_is_there(
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_fetch_names_so_many_partitions_and_no_more(client: RawClient, chronik_topic: str, extra: int) -> None:
+def test_fetch_partition_count_is_limited(client: RawClient, chronik_topic: str, extra: int) -> None:
     request = talk.fetch_request((chronik_topic, 0, 0))
     request.topics[0].partitions *= FETCH_PARTITIONS_MAX + extra
     client.send(request, 12)

@@ -1,4 +1,4 @@
-"""ListOffsets: every kind of question, and OffsetForLeaderEpoch beside it."""
+"""ListOffsets, DeleteRecords and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def epoch_end(client: RawClient, topic: str, epoch: int, current: int = -1) -> E
 
 @pytest.fixture
 def topic(client: RawClient, chronik_topic: str) -> str:
-    """Offsets 0 to 3 at the times 1000, 3000, 2000, 2000; offset 0 is deleted."""
+    """Return a topic with offsets 0 to 3 at timestamps 1000, 3000, 2000 and 2000; offset 0 is deleted."""
     for time_ms in (1000, 3000, 2000, 2000):
         talk.produce(client, chronik_topic, talk.batch(b"v", timestamp=time_ms))
     assert delete_records(client, chronik_topic, 1).low_watermark == 1
@@ -59,7 +59,7 @@ def topic(client: RawClient, chronik_topic: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "version", "offset", "timestamp"),
+    ("requested", "version", "offset", "timestamp"),
     [
         (LATEST, 1, 4, -1),
         (EARLIEST, 1, 1, -1),
@@ -72,40 +72,42 @@ def topic(client: RawClient, chronik_topic: str) -> str:
         (3001, 11, -1, -1),
     ],
 )
-def test_every_kind_of_timestamp_has_its_answer(
-    client: RawClient, topic: str, asked: int, version: int, offset: int, timestamp: int
+def test_list_offsets_returns_offset_for_timestamp_or_special_value(
+    client: RawClient, topic: str, requested: int, version: int, offset: int, timestamp: int
 ) -> None:
-    answer = talk.list_offset(client, topic, asked, version)
+    answer = talk.list_offset(client, topic, requested, version)
     assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, offset, timestamp)
 
 
-@pytest.mark.parametrize(("asked", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-7, 11)])
-def test_a_version_that_does_not_know_a_question_is_told_so(
-    client: RawClient, topic: str, asked: int, version: int
+@pytest.mark.parametrize(
+    ("requested", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-7, 11)]
+)
+def test_special_timestamp_in_old_version_is_unsupported(
+    client: RawClient, topic: str, requested: int, version: int
 ) -> None:
-    assert talk.list_offset(client, topic, asked, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert talk.list_offset(client, topic, requested, version).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize(
-    ("asked", "count", "offsets"), [(LATEST, 1, [4]), (LATEST, 9, [4, 1]), (EARLIEST, 9, [1]), (LATEST, 0, [])]
+    ("requested", "count", "offsets"), [(LATEST, 1, [4]), (LATEST, 9, [4, 1]), (EARLIEST, 9, [1]), (LATEST, 0, [])]
 )
-def test_version_0_lists_offsets_newest_first(
-    client: RawClient, topic: str, asked: int, count: int, offsets: list[int]
+def test_version_0_returns_offsets_in_descending_order(
+    client: RawClient, topic: str, requested: int, count: int, offsets: list[int]
 ) -> None:
-    assert old_style(client, topic, asked, count) == offsets
+    assert legacy_offsets(client, topic, requested, count) == offsets
 
 
-def test_version_0_lists_the_only_offset_of_an_empty_topic_once(client: RawClient, chronik_topic: str) -> None:
-    assert old_style(client, chronik_topic, LATEST, 9) == [0]
+def test_version_0_returns_single_offset_of_empty_topic(client: RawClient, chronik_topic: str) -> None:
+    assert legacy_offsets(client, chronik_topic, LATEST, 9) == [0]
 
 
-def old_style(client: RawClient, topic: str, asked: int, count: int) -> list[int]:
-    partition = ListOffsetsPartition(partition_index=0, timestamp=asked, max_num_offsets=count)
+def legacy_offsets(client: RawClient, topic: str, requested: int, count: int) -> list[int]:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=requested, max_num_offsets=count)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
     return client.ask(request, 0, ListOffsetsResponse).topics[0].partitions[0].old_style_offsets
 
 
-def test_a_replica_id_makes_no_difference(client: RawClient, topic: str) -> None:
+def test_list_offsets_ignores_replica_id(client: RawClient, topic: str) -> None:
     partition = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
     request = ListOffsetsRequest(replica_id=0, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
     answer = client.ask(request, 7, ListOffsetsResponse).topics[0].partitions[0]
@@ -114,10 +116,10 @@ def test_a_replica_id_makes_no_difference(client: RawClient, topic: str) -> None
 
 @pytest.mark.chronik_topic(partitions=4)
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_the_last_records_of_several_compressed_batches_are_found(
+def test_list_offsets_finds_timestamps_in_compressed_batches(
     client: RawClient, chronik_topic: str, codec: Codec
 ) -> None:
-    """More than is opened on the loop for one request, and in several steps."""
+    """The batches exceed what one request may decompress on the event loop."""
     sent = encode_batch([Record(n, 1_000 + n, b"k", bytes(4_500)) for n in range(200)], codec=codec)
     for index in range(4):
         assert talk.produce(client, chronik_topic, sent, partition=index).error_code == ErrorCode.NONE
@@ -127,24 +129,24 @@ def test_the_last_records_of_several_compressed_batches_are_found(
     assert [(each.error_code, each.offset, each.timestamp) for each in answers] == [(ErrorCode.NONE, 199, 1_199)] * 4
 
 
-def test_an_unknown_partition_is_told_so(client: RawClient) -> None:
+def test_list_offsets_of_unknown_topic_returns_error(client: RawClient) -> None:
     assert talk.list_offset(client, "no-such", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # DeleteRecords
 
 
-def test_records_are_deleted_up_to_the_high_watermark_and_not_beyond(client: RawClient, topic: str) -> None:
+def test_delete_records_is_limited_by_high_watermark(client: RawClient, topic: str) -> None:
     assert delete_records(client, topic, 5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert delete_records(client, topic, -2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert delete_records(client, topic, 0).low_watermark == 1  # deleted already
+    assert delete_records(client, topic, 0).low_watermark == 1  # already deleted
     assert delete_records(client, topic, -1).low_watermark == 4
     assert talk.fetch(client, topic, 3).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert talk.produce(client, topic, talk.batch(b"v")).base_offset == 4
 
 
 @pytest.mark.chronik_topic(configs={"cleanup.policy": "compact"})
-def test_records_of_a_compacted_topic_are_not_deleted(client: RawClient, chronik_topic: str) -> None:
+def test_delete_records_rejects_compacted_topic(client: RawClient, chronik_topic: str) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"v"))
     assert delete_records(client, chronik_topic, 1).error_code == ErrorCode.POLICY_VIOLATION
 
@@ -152,7 +154,7 @@ def test_records_of_a_compacted_topic_are_not_deleted(client: RawClient, chronik
 # OffsetForLeaderEpoch
 
 
-def test_an_epoch_ends_where_the_next_begins_and_the_newest_at_the_end(client: RawClient, topic: str) -> None:
+def test_current_epoch_ends_at_log_end(client: RawClient, topic: str) -> None:
     current = talk.describe(client, topic).partitions[0].leader_epoch
     newest = epoch_end(client, topic, current, current)
     assert (newest.error_code, newest.leader_epoch, newest.end_offset) == (ErrorCode.NONE, current, 4)
@@ -161,7 +163,7 @@ def test_an_epoch_ends_where_the_next_begins_and_the_newest_at_the_end(client: R
     assert epoch_end(client, topic, 0, current + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_records_are_deleted_while_others_are_written_without_a_pause(
+def test_delete_records_succeeds_under_continuous_writes(
     chronik_broker: Broker, client: RawClient, chronik_topic: str
 ) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"v"))

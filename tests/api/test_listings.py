@@ -1,4 +1,4 @@
-"""Handlers that list things can be interrupted after every element that they examine."""
+"""Handlers that examine many elements yield after each of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def skips_its_yield(loop: ast.For | ast.While) -> bool:
     return any(line < first_yield for line in skips)
 
 
-def test_no_listing_skips_elements_without_a_yield() -> None:
+def test_listings_yield_before_skipping_elements() -> None:
     loops = 0
     for path in sorted(API.rglob("*.py")):
         for loop in loops_with_steps(ast.parse(path.read_text(encoding="utf-8"))):
@@ -47,7 +47,7 @@ def test_no_listing_skips_elements_without_a_yield() -> None:
 
 
 @pytest.mark.parametrize(("body", "skips"), [("    continue\n    yield", True), ("    yield\n    continue", False)])
-def test_check_notices_a_continue_before_the_yield(body: str, skips: bool) -> None:
+def test_check_detects_continue_before_yield(body: str, skips: bool) -> None:
     source = "def steps():\n  for each in x:\n" + "\n".join(f"  {line}" for line in body.split("\n"))
     (loop,) = loops_with_steps(ast.parse(source))
     assert skips_its_yield(loop) is skips

@@ -1,4 +1,4 @@
-"""KIP-890: no record begins a transaction in a partition unless its coordinator will end it there."""
+"""KIP-890: a partition rejects records of a transaction that its coordinator would not end there."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.raw import RawClient
 
 OK = ErrorCode.NONE
 V1, V1_NEWER, V2 = 9, 11, 12
-"""Versions of Produce: of clients that add partitions themselves, and of those that leave it to the broker."""
+"""Produce versions of clients that add partitions themselves (V1), and of clients that rely on the broker (V2)."""
 
 _numbers = itertools.count()
 
 
 class Transacting:
-    """A producer that does what the test says, and keeps its sequence numbers."""
+    """A transactional producer that is controlled by the test and tracks its sequence numbers."""
 
     def __init__(self, client: RawClient, topic: str) -> None:
         self.client = client
@@ -87,8 +87,8 @@ def producer(chronik_broker: Broker, client: RawClient) -> Transacting:
     return Transacting(client, topic)
 
 
-def test_a_batch_belongs_to_the_id_that_its_request_names(chronik_broker: Broker) -> None:
-    """The right to write is asked for the id of the request: another's producer id must not come with it."""
+def test_batch_with_producer_id_of_another_transactional_id_is_rejected(chronik_broker: Broker) -> None:
+    """WRITE is authorized for the request's transactional id, so it must not cover the producer id of another."""
     topics = [f"owned-{next(_numbers)}", f"other-{next(_numbers)}"]
     for topic in topics:
         chronik_broker.create_topic(topic)
@@ -106,19 +106,21 @@ def test_a_batch_belongs_to_the_id_that_its_request_names(chronik_broker: Broker
 @pytest.mark.parametrize(
     ("version", "refusal"), [(V1, ErrorCode.INVALID_TXN_STATE), (V1_NEWER, ErrorCode.TRANSACTION_ABORTABLE)]
 )
-def test_a_record_of_no_open_transaction_is_refused(producer: Transacting, version: int, refusal: ErrorCode) -> None:
+def test_record_outside_an_open_transaction_is_rejected(
+    producer: Transacting, version: int, refusal: ErrorCode
+) -> None:
     assert producer.write(version) is refusal
     assert producer.add(0) is OK
     assert producer.write(version) is OK
-    assert producer.write(version, 1) is refusal, "this partition is not part of it"
+    assert producer.write(version, 1) is refusal, "the partition is not part of the transaction"
     assert producer.end() is OK
     assert producer.write(version) is refusal
-    assert producer.add(1) is OK, "once the markers of the first are written"
+    assert producer.add(1) is OK, "after the markers of the first transaction are written"
     assert producer.write(version) is refusal
     assert producer.write(version, 1) is OK
 
 
-def test_what_is_sent_again_is_answered_as_before_even_if_its_transaction_is_over(producer: Transacting) -> None:
+def test_duplicate_batch_is_acknowledged_after_transaction_end(producer: Transacting) -> None:
     producer.add(0)
     assert producer.write(V1) is OK
     assert producer.write(V1, again=True) is OK
@@ -126,7 +128,7 @@ def test_what_is_sent_again_is_answered_as_before_even_if_its_transaction_is_ove
     assert producer.write(V1, again=True) is OK
 
 
-def test_the_records_of_a_producer_that_was_fenced_are_refused(producer: Transacting) -> None:
+def test_records_of_fenced_producer_are_rejected(producer: Transacting) -> None:
     producer.add(0, 1)
     assert producer.write(V1) is OK
     second = Transacting(producer.client, producer.topic)
@@ -138,7 +140,7 @@ def test_the_records_of_a_producer_that_was_fenced_are_refused(producer: Transac
     assert second.write(V1) is OK
 
 
-def test_of_v2_records_make_their_partitions_part_of_the_transaction(producer: Transacting) -> None:
+def test_v2_produce_adds_partition_to_transaction(producer: Transacting) -> None:
     for _ in range(3):
         epoch = producer.epoch
         for partition in (0, 1, 0):
@@ -147,7 +149,7 @@ def test_of_v2_records_make_their_partitions_part_of_the_transaction(producer: T
         assert producer.epoch == epoch + 1
 
 
-def test_of_v2_nothing_late_gets_into_the_next_transaction(producer: Transacting) -> None:
+def test_v2_late_record_is_not_added_to_next_transaction(producer: Transacting) -> None:
     assert producer.write(V2) is OK
     late = producer.epoch
     producer.end(version=5)
@@ -157,7 +159,7 @@ def test_of_v2_nothing_late_gets_into_the_next_transaction(producer: Transacting
     assert producer.end(version=5) is OK
 
 
-def test_of_v2_the_first_record_of_an_epoch_begins_at_zero(producer: Transacting) -> None:
+def test_v2_first_sequence_of_an_epoch_must_be_zero(producer: Transacting) -> None:
     producer.write(V2)
     producer.end(version=5)
     producer.sequences[0] = 5
@@ -166,7 +168,7 @@ def test_of_v2_the_first_record_of_an_epoch_begins_at_zero(producer: Transacting
     assert producer.write(V2) is OK
 
 
-def test_a_record_outside_of_its_producers_transaction_is_refused(producer: Transacting) -> None:
+def test_non_transactional_record_within_transaction_is_rejected(producer: Transacting) -> None:
     producer.add(0)
     producer.write(V1)
     records = encode_batch(

@@ -1,4 +1,4 @@
-"""Produce: idempotent producers, deleted topics, timeouts, and what an acknowledgement means."""
+"""Produce: idempotent producers, acknowledgements, timeouts and deleted topics."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def new_producer(client: RawClient) -> int:
     return response.producer_id
 
 
-def test_a_retry_is_answered_with_the_old_offset_and_stored_once(client: RawClient, chronik_topic: str) -> None:
+def test_duplicate_batch_returns_original_offset(client: RawClient, chronik_topic: str) -> None:
     producer = new_producer(client)
     for sequence in range(3):
         assert talk.produce(client, chronik_topic, sequenced(producer, sequence)).base_offset == sequence
@@ -55,15 +55,15 @@ def test_a_retry_is_answered_with_the_old_offset_and_stored_once(client: RawClie
     assert talk.values(talk.fetch(client, chronik_topic, 0)) == [b"0", b"1", b"2"]
 
 
-def test_a_gap_in_the_sequence_is_refused(client: RawClient, chronik_topic: str) -> None:
+def test_sequence_gap_returns_out_of_order_sequence_number(client: RawClient, chronik_topic: str) -> None:
     producer = new_producer(client)
     talk.produce(client, chronik_topic, sequenced(producer, 0))
     gap = talk.produce(client, chronik_topic, sequenced(producer, 2))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_what_was_sent_behind_a_refused_batch_waits_for_it(client: RawClient) -> None:
-    """As when a node comes to lead while several batches are on their way to it."""
+def test_batches_after_rejected_batch_get_the_same_error(client: RawClient) -> None:
+    """This happens if a node becomes leader while several batches are in flight."""
     producer = new_producer(client)
     topic = f"not-yet-{producer}"
     assert talk.produce(client, topic, sequenced(producer, 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -74,7 +74,7 @@ def test_what_was_sent_behind_a_refused_batch_waits_for_it(client: RawClient) ->
     assert talk.values(talk.fetch(client, topic, 0)) == [b"0", b"1", b"2"]
 
 
-def test_a_fenced_node_stores_nothing_and_remembers_what_it_refused() -> None:
+def test_fenced_node_rejects_and_remembers_batch() -> None:
     refused = RefusedBatches(ManualClock())
     services = cast(Services, SimpleNamespace(authorizer=None, is_fenced=lambda: True, refused_batches=refused))
     request = talk.produce_request("topic", sequenced(7, 0))
@@ -82,14 +82,12 @@ def test_a_fenced_node_stores_nothing_and_remembers_what_it_refused() -> None:
     assert isinstance(response, ProduceResponse)
     answer = response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert answer.current_leader.leader_id == -1, "it may not know who leads"
+    assert answer.current_leader.leader_id == -1, "a fenced node may not know the leader"
     assert not response.node_endpoints
     assert len(refused) == 1
 
 
-def test_an_older_epoch_of_a_producer_is_refused_and_a_newer_starts_at_zero(
-    client: RawClient, chronik_topic: str
-) -> None:
+def test_newer_producer_epoch_fences_older_and_starts_at_zero(client: RawClient, chronik_topic: str) -> None:
     producer = new_producer(client)
     assert talk.produce(client, chronik_topic, sequenced(producer, 0, epoch=1)).error_code == ErrorCode.NONE
     older = talk.produce(client, chronik_topic, sequenced(producer, 1, epoch=0))
@@ -99,7 +97,7 @@ def test_an_older_epoch_of_a_producer_is_refused_and_a_newer_starts_at_zero(
     assert talk.produce(client, chronik_topic, sequenced(producer, 0, epoch=2)).base_offset == 1
 
 
-def test_acks_1_is_answered_when_written_whatever_its_timeout(client: RawClient, chronik_topic: str) -> None:
+def test_acks_1_ignores_request_timeout(client: RawClient, chronik_topic: str) -> None:
     for number in range(20):
         request = talk.produce_request(chronik_topic, talk.batch(b"v"), acks=1, timeout_ms=0)
         answer = client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
@@ -107,7 +105,7 @@ def test_acks_1_is_answered_when_written_whatever_its_timeout(client: RawClient,
 
 
 @pytest.mark.chronik_topic(configs={"cleanup.policy": "compact"})
-def test_the_records_for_which_a_batch_is_refused_are_named(client: RawClient, chronik_topic: str) -> None:
+def test_rejected_batch_returns_indexes_of_invalid_records(client: RawClient, chronik_topic: str) -> None:
     batch = encode_batch([Record(n, -1, None if n in (1, 3) else b"k", b"v") for n in range(5)])
     refused = talk.produce(client, chronik_topic, batch)
     assert refused.error_code == ErrorCode.INVALID_RECORD
@@ -115,7 +113,7 @@ def test_the_records_for_which_a_batch_is_refused_are_named(client: RawClient, c
     assert talk.values(talk.fetch(client, chronik_topic, 0)) == []
 
 
-def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
+def test_produce_to_internal_topic_is_rejected(client: RawClient) -> None:
     topic = talk.describe(client, "__consumer_offsets", create=True)
     assert topic.is_internal
     assert len(topic.partitions) == 50
@@ -124,7 +122,7 @@ def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
 
 
 class FakeReplica:
-    """A partition of whose records becomes what a test wants; None: nobody knows."""
+    """A replica whose appends have a given outcome; None means that they stay undecided."""
 
     topic_id, topic_name, leader_epoch, has_enough_replicas = b"id", "topic", 3, True
     rules = IncomingRules(max_message_bytes=1 << 20)
@@ -145,9 +143,9 @@ class FakeReplica:
 
     is_durable = is_committed
 
-    def _add(self, offset: int, when_safe: Callable[[ErrorCode], None]) -> None:
+    def _add(self, offset: int, on_outcome: Callable[[ErrorCode], None]) -> None:
         if self.outcome is not None:
-            asyncio.get_running_loop().call_soon(when_safe, self.outcome)
+            asyncio.get_running_loop().call_soon(on_outcome, self.outcome)
 
 
 def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Services:
@@ -181,8 +179,8 @@ async def answers_to(services: Services, request: ProduceRequest, version: int) 
 
 
 @pytest.mark.parametrize(("version", "key"), [(9, "topic"), (13, b"id")])
-def test_what_was_sent_behind_a_batch_whose_leader_lost_it_waits_for_it(version: int, key: str | bytes) -> None:
-    """Stored, told NOT_LEADER, and cut off by the next leader: if this node leads again, what follows is no gap."""
+def test_batch_after_one_lost_by_its_leader_gets_the_same_error(version: int, key: str | bytes) -> None:
+    """The batch was appended, failed with NOT_LEADER and was truncated: later batches must not be a sequence gap."""
     refused = RefusedBatches(ManualClock())
     services = services_of([FakeReplica(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)], refused)
     answers = asyncio.run(answers_to(services, request_for(1, sequenced(7, 3), -1, 10_000), version))
@@ -194,7 +192,7 @@ def test_what_was_sent_behind_a_batch_whose_leader_lost_it_waits_for_it(version:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_request_blocks_its_connection_while_a_partition_has_too_many_uncommitted_bytes(acks: int) -> None:
+def test_too_many_uncommitted_bytes_block_the_connection(acks: int) -> None:
     replicas = [FakeReplica(0, ErrorCode.NONE), FakeReplica(1, ErrorCode.NONE)]
     services = services_of(replicas, RefusedBatches(ManualClock()))
     context = Context(9, "client", Peer("host", 1, 1))
@@ -216,8 +214,8 @@ def test_request_blocks_its_connection_while_a_partition_has_too_many_uncommitte
     asyncio.run(scenario())
 
 
-class OutOfOrder:
-    """A partition that misses what came before."""
+class OutOfOrderReplica:
+    """A replica that lacks the preceding batches."""
 
     topic_id, topic_name, index = b"id", "topic", 0
     leader_epoch, has_enough_replicas = 3, True
@@ -229,15 +227,15 @@ class OutOfOrder:
 
 
 @pytest.mark.parametrize("is_confirmed", [True, False])
-def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on(is_confirmed: bool) -> None:
-    asked = []
+def test_sequence_gap_is_reported_only_by_confirmed_leader(is_confirmed: bool) -> None:
+    confirmations = []
 
     async def read_barrier(seconds: float) -> None:
-        asked.append(seconds)
+        confirmations.append(seconds)
         if not is_confirmed:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
-    refused, replica = RefusedBatches(ManualClock()), OutOfOrder()
+    refused, replica = RefusedBatches(ManualClock()), OutOfOrderReplica()
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": SimpleNamespace(internal=False)})
     services = SimpleNamespace(
         authorizer=None,
@@ -253,14 +251,14 @@ def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on
     async def scenario() -> int:
         request = talk.produce_request("topic", sequenced(7, 5))
         reply = produce.handle(cast(Services, services), request, Context(9, "client", Peer("host", 1, 1)))
-        assert not reply.is_pipelined, "the connection's next request waits"
+        assert not reply.is_pipelined, "the connection's next request must wait"
         response = await reply
         assert response is not None
         return response.responses[0].partition_responses[0].error_code
 
     expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_confirmed else ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert asyncio.run(scenario()) == expected
-    assert len(asked) == 1
+    assert len(confirmations) == 1
     assert len(refused) == (0 if is_confirmed else 1)
 
 
@@ -268,7 +266,7 @@ def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on
     ("version", "deleted"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
 )
 @pytest.mark.parametrize("acks", [1, -1])
-def test_each_partition_is_acknowledged_timed_out_or_failed_for_itself(
+def test_each_partition_has_its_own_acknowledgement_result(
     version: int, deleted: ErrorCode, acks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce, "TIMEOUT_SECONDS_MAX", 0.01)
@@ -289,7 +287,7 @@ def test_each_partition_is_acknowledged_timed_out_or_failed_for_itself(
     ]
 
 
-def test_a_failed_produce_without_acks_is_never_answered(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_failed_produce_with_acks_0_closes_connection(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
     with RawClient(chronik_broker.bootstrap) as client:
         client.send(talk.produce_request(chronik_topic, talk.batch(b"v"), acks=0), 9)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders, as far as one broker can go."""
+"""AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders on a single broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def elect(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_each_partition_is_answered_for_itself(client: RawClient, chronik_topic: str, version: int) -> None:
+def test_reassignment_returns_error_code_for_each_partition(
+    client: RawClient, chronik_topic: str, version: int
+) -> None:
     wanted: list[tuple[str, int, list[int] | None]] = [
         (chronik_topic, 0, [1]),
         (chronik_topic, 0, None),
@@ -69,7 +71,7 @@ def test_each_partition_is_answered_for_itself(client: RawClient, chronik_topic:
     assert reassign(client, *wanted, version=version) == expected
 
 
-def test_nothing_is_under_way_where_nothing_moves(client: RawClient, chronik_topic: str) -> None:
+def test_list_reassignments_is_empty_without_moves(client: RawClient, chronik_topic: str) -> None:
     named = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, -1, 9]) for name in (chronik_topic, "?")]
     for topics in (None, [], named):
         response = client.ask(ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse)
@@ -77,7 +79,7 @@ def test_nothing_is_under_way_where_nothing_moves(client: RawClient, chronik_top
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_lone_broker_leads_already(client: RawClient, chronik_topic: str, version: int) -> None:
+def test_election_on_single_broker_is_not_needed(client: RawClient, chronik_topic: str, version: int) -> None:
     wanted = TopicPartitions(topic=chronik_topic, partitions=[0, 0, -1, 5])
     expected = {
         (chronik_topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
@@ -89,7 +91,7 @@ def test_a_lone_broker_leads_already(client: RawClient, chronik_topic: str, vers
         assert elect(client, wanted, kind=1, version=version) == expected
 
 
-def test_an_election_of_no_known_kind_is_refused(client: RawClient, chronik_topic: str) -> None:
+def test_unknown_election_type_is_rejected(client: RawClient, chronik_topic: str) -> None:
     request = ElectLeadersRequest(
         election_type=2, topic_partitions=[TopicPartitions(topic=chronik_topic, partitions=[0])]
     )
@@ -97,7 +99,7 @@ def test_an_election_of_no_known_kind_is_refused(client: RawClient, chronik_topi
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_throttles_are_configs_like_any_other(client: RawClient, chronik_topic: str) -> None:
+def test_replication_throttles_are_validated_configs(client: RawClient, chronik_topic: str) -> None:
     refused = ErrorCode.INVALID_CONFIG
     for side in ("leader", "follower"):
         replicas, rate = f"{side}.replication.throttled.replicas", f"{side}.replication.throttled.rate"

@@ -1,8 +1,8 @@
-"""Limits on what requests leave behind: each string, bytes or array field of each request is in exactly one table.
+"""Size limits of request fields: every string, bytes or array field of every request is in exactly one table.
 
-`LIMITED` names the limit of a field whose value a node keeps in memory beyond the request or writes to the metadata
-log, with a request that reaches the limit. `WITHOUT_LIMIT` gives the reason why a field needs none. A new field that is
-in neither table fails the first test.
+`LIMITED` names the limit of a field whose value a node stores in memory or in the metadata log, with a request that
+reaches the limit. `WITHOUT_LIMIT` gives the reason why a field needs none. A new field in neither table fails the first
+test.
 """
 
 from __future__ import annotations
@@ -37,29 +37,31 @@ STRING_CHARACTERS_MAX: Final = 32_767
 PARTITIONS: Final = 4
 BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE = 4, 2, 32
 THROTTLES: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Two configs of topics whose values may have any length."""
+"""Two topic configs whose values may have any length."""
 
-Made = dict[str, Any]
-Make = Callable[[RawClient, int], Made]
-"""Makes a request whose field has the given size, after whatever has to come first."""
+RequestValues = dict[str, Any]
+RequestFactory = Callable[[RawClient, int], RequestValues]
+"""Builds a request whose field has the given size, after sending requests that must precede it."""
 
 
 class Limit(NamedTuple):
+    """A limit of a request field, and how to reach it."""
+
     constant: str
-    """The limit's name with its module; "brokers" for the number of brokers, of which there is one here."""
+    """Qualified name of the limit; "brokers" for the number of brokers, which is one here."""
     code: ErrorCode
-    make: Make
+    build_values: RequestFactory
     version: int = -1
-    """-1 is the newest one."""
+    """API version of the request; -1 is the latest."""
     lowered_to: int | None = None
-    """A small value that stands in for a limit which takes long to reach."""
+    """A small substitute for a limit that takes long to reach."""
     lowered_in: str = ""
     """The module that reads the lowered limit, if not the one that declares it."""
     only_above: bool = False
-    """Whether a request at the limit would change the cluster so that later cases fail."""
+    """Whether a request at the limit would make later cases fail."""
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         if self.lowered_to is not None:
             return self.lowered_to
         if self.constant == "brokers":
@@ -74,31 +76,31 @@ class Limit(NamedTuple):
 
 
 def text(size: int) -> str:
-    """Return a name of that length that no other case uses."""
+    """Return a unique name of that length."""
     unique = new_id().hex()
     return unique[:size] + "x" * (size - len(unique))
 
 
-# --- requests that come first ---
+# Preceding requests
 
 
-def new_transaction(client: RawClient) -> Made:
-    """Begin a transaction and return the fields that name it."""
+def new_transaction(client: RawClient) -> RequestValues:
+    """Start a transaction, and return the fields that identify it."""
     name = text(40)
     given = ask(client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000)
     assert given.error_code == 0, ErrorCode(given.error_code)
     return {"transactional_id": name, "producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
 
 
-def staged(client: RawClient, partitions: int, metadata: str = "") -> Made:
-    """Begin a transaction that a group belongs to, and return a commit of that group."""
-    who, group = new_transaction(client), text(40)
-    assert not errors(ask(client, "AddOffsetsToTxn", 3, group_id=group, **who))
-    return {**who, **commit(group, partitions, metadata)}
+def staged_commit(client: RawClient, partitions: int, metadata: str = "") -> RequestValues:
+    """Start a transaction that contains a group, and return an offset commit of that group."""
+    producer, group = new_transaction(client), text(40)
+    assert not errors(ask(client, "AddOffsetsToTxn", 3, group_id=group, **producer))
+    return {**producer, **commit(group, partitions, metadata)}
 
 
 def new_import(client: RawClient) -> bytes:
-    """Begin an import after giving up the previous one."""
+    """Start an import after aborting the previous one."""
     client.ask(build("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
     IMPORTS.append(new_id())
     begun = ask(client, "AlterImport", 0, import_id=IMPORTS[-1], action=0, source="a test")
@@ -109,18 +111,18 @@ def new_import(client: RawClient) -> bytes:
 IMPORTS: Final = [new_id()]
 
 
-def only_member(client: RawClient) -> Made:
-    """Join a new group and return the fields that name its member, which leads it."""
+def only_member(client: RawClient) -> RequestValues:
+    """Join a new group, and return the fields that identify its only member."""
     group = text(40)
     joined = ask(client, "JoinGroup", 3, **join(group_id=group))
     assert joined.error_code == 0, ErrorCode(joined.error_code)
     return {"group_id": group, "member_id": joined.member_id, "generation_id": joined.generation_id}
 
 
-# --- requests ---
+# Requests
 
 
-def join(**fields: Any) -> Made:
+def join(**fields: Any) -> RequestValues:
     return {
         "group_id": text(40),
         "session_timeout_ms": 10_000,
@@ -132,12 +134,12 @@ def join(**fields: Any) -> Made:
 
 
 def metadata_of(size: int) -> bytes:
-    """Return metadata with which the protocol `range` takes that many bytes of its member's limit."""
+    """Return metadata with which the protocol `range` has that size within the limit of its member."""
     return bytes(size - size_of((("range", b""),)))
 
 
-def commit(group: str, partitions: int = 1, metadata: str = "") -> Made:
-    """Return what OffsetCommit and TxnOffsetCommit have in common."""
+def commit(group: str, partitions: int = 1, metadata: str = "") -> RequestValues:
+    """Return the fields that OffsetCommit and TxnOffsetCommit have in common."""
     offsets = [{"partition_index": n, "committed_offset": 0, "committed_metadata": metadata} for n in range(partitions)]
     return {"group_id": group, "topics": [{"name": TOPIC, "partitions": offsets}]}
 
@@ -149,23 +151,23 @@ def records_of(size: int) -> bytes:
     return made
 
 
-def produce(size: int) -> Made:
+def produce(size: int) -> RequestValues:
     data = [{"name": SMALL_TOPIC, "partition_data": [{"index": 0, "records": records_of(size)}]}]
     return {"acks": -1, "timeout_ms": 10_000, "topic_data": data}
 
 
-def create(name: str | None = None, **fields: Any) -> Made:
+def create(name: str | None = None, **fields: Any) -> RequestValues:
     fields = {"num_partitions": 1, "replication_factor": 1, **fields}
     return {"topics": [{"name": name or text(40), **fields}], "validate_only": True, "timeout_ms": 10_000}
 
 
-def assigned(*replicas: list[int]) -> Made:
+def create_with_assignments(*replicas: list[int]) -> RequestValues:
     assignments = [{"partition_index": index, "broker_ids": each} for index, each in enumerate(replicas)]
     return create(num_partitions=-1, replication_factor=-1, assignments=assignments)
 
 
-def throttles(size: int) -> list[Made]:
-    """Return configs whose names and values have that many characters together."""
+def throttles(size: int) -> list[RequestValues]:
+    """Return topic configs whose names and values have that many characters in total."""
     size -= sum(map(len, THROTTLES))
     first = min(size, STRING_CHARACTERS_MAX)
     return [
@@ -173,8 +175,8 @@ def throttles(size: int) -> list[Made]:
     ]
 
 
-def config(size: int, name: str = "value") -> list[Made]:
-    """Return broker configs whose names and values have that many characters together."""
+def config(size: int, name: str = "value") -> list[RequestValues]:
+    """Return broker configs whose names and values have that many characters in total."""
     names = [f"{name}{number}" for number in range(3)]
     left, configs = size - sum(map(len, names)), []
     for each in names:
@@ -183,48 +185,48 @@ def config(size: int, name: str = "value") -> list[Made]:
     return configs
 
 
-def alter(kind: int, name: str, configs: list[Made]) -> Made:
+def alter(kind: int, name: str, configs: list[RequestValues]) -> RequestValues:
     return {"resources": [{"resource_type": kind, "resource_name": name, "configs": configs}], "validate_only": False}
 
 
-def alter_group(name: str) -> Made:
+def alter_group(name: str) -> RequestValues:
     return alter(GROUP_RESOURCE, name, [{"name": "consumer.session.timeout.ms", "value": "50000"}])
 
 
-def acl(**fields: Any) -> Made:
+def acl(**fields: Any) -> RequestValues:
     names = {"resource_type": 2, "resource_name": text(40), "principal": "User:somebody", "host": "*"}
     return {"creations": [{**names, "resource_pattern_type": 3, "operation": 3, "permission_type": 3, **fields}]}
 
 
-def upsert(**fields: Any) -> Made:
+def upsert(**fields: Any) -> RequestValues:
     user = {"name": text(40), "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"p" * 32}
     return {"upsertions": [{**user, **fields}]}
 
 
-def quota(name: str) -> Made:
+def quota(name: str) -> RequestValues:
     entity = [{"entity_type": "user", "entity_name": name}]
     return {"entries": [{"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1e6}]}]}
 
 
-def quotas(count: int) -> Made:
+def quotas(count: int) -> RequestValues:
     return {"entries": [quota(f"user-{number}")["entries"][0] for number in range(count)], "validate_only": True}
 
 
-def import_topic(client: RawClient, **fields: Any) -> Made:
+def import_topic(client: RawClient, **fields: Any) -> RequestValues:
     topic = {"topic_id": new_id(), "name": text(40), "replication_factor": 1, "leader_epochs": [0], **fields}
     return {"import_id": new_import(client), "action": 1, "topics": [topic]}
 
 
-def finish(client: RawClient, **fields: Any) -> Made:
+def finish(client: RawClient, **fields: Any) -> RequestValues:
     return {"import_id": new_import(client), "action": 2, **fields}
 
 
-def import_group(client: RawClient, **fields: Any) -> Made:
+def import_group(client: RawClient, **fields: Any) -> RequestValues:
     return finish(client, groups=[{"group_id": text(40), "protocol_type": "consumer", **fields}])
 
 
-def import_metadata(client: RawClient, size: int) -> Made:
-    """Import a topic whose offset a group has committed."""
+def import_metadata(client: RawClient, size: int) -> RequestValues:
+    """Import a topic, and return a request with a committed offset whose metadata has that size."""
     import_id, topic = new_id(), text(40)
     client.ask(build("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
     IMPORTS.append(import_id)
@@ -236,11 +238,11 @@ def import_metadata(client: RawClient, size: int) -> Made:
     return {"import_id": import_id, "action": 2, "groups": [group]}
 
 
-def import_security(client: RawClient, **fields: Any) -> Made:
+def import_security(client: RawClient, **fields: Any) -> RequestValues:
     return {"import_id": new_import(client), **fields}
 
 
-def import_user(client: RawClient, name: str | None = None, **fields: Any) -> Made:
+def import_user(client: RawClient, name: str | None = None, **fields: Any) -> RequestValues:
     keys = {
         "mechanism": 1,
         "iterations": 4096,
@@ -252,17 +254,17 @@ def import_user(client: RawClient, name: str | None = None, **fields: Any) -> Ma
     return import_security(client, users=[{"name": name or text(40), "keys": [keys]}])
 
 
-def import_acl(client: RawClient, **fields: Any) -> Made:
+def import_acl(client: RawClient, **fields: Any) -> RequestValues:
     names = {"resource_type": 2, "name": text(40), "principal": "User:somebody", "host": "*"}
     return import_security(client, acls=[{**names, "pattern_type": 3, "operation": 3, "permission": 3, **fields}])
 
 
-def import_quota(client: RawClient, name: str) -> Made:
+def import_quota(client: RawClient, name: str) -> RequestValues:
     values = [{"key": "producer_byte_rate", "value": 1e6}]
     return import_security(client, quotas=[{"entity": [{"kind": "user", "name": name}], "values": values}])
 
 
-# --- the tables ---
+# Tables
 
 LIMITS: Final = "chronik.limits."
 GROUPS: Final = "chronik.groups.config."
@@ -373,10 +375,10 @@ LIMITED: Final[dict[str, Limit]] = {
     ),
     "CreateTopics.topics[].name": Limit(TOPIC_NAME, BAD_TOPIC, lambda _, size: create(text(size))),
     "CreateTopics.topics[].assignments[]": Limit(
-        PER_REQUEST, TOO_MANY, lambda _, size: assigned(*[[1]] * size), lowered_to=2, lowered_in=PLANS
+        PER_REQUEST, TOO_MANY, lambda _, size: create_with_assignments(*[[1]] * size), lowered_to=2, lowered_in=PLANS
     ),
     "CreateTopics.topics[].assignments[].broker_ids[]": Limit(
-        "brokers", BAD_REPLICAS, lambda _, size: assigned([1] * size)
+        "brokers", BAD_REPLICAS, lambda _, size: create_with_assignments([1] * size)
     ),
     "CreateTopics.topics[].configs[].value": Limit(
         CONFIG_TEXT, BAD_CONFIG, lambda _, size: {**create(configs=throttles(size)), "validate_only": False}
@@ -419,7 +421,7 @@ LIMITED: Final[dict[str, Limit]] = {
     "TxnOffsetCommit.topics[].partitions[]": Limit(
         GROUPS + "STAGED_OFFSETS_MAX",
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        lambda client, size: staged(client, size),
+        lambda client, size: staged_commit(client, size),
         4,
         lowered_to=0,
         lowered_in="chronik.groups.offsets",
@@ -428,7 +430,7 @@ LIMITED: Final[dict[str, Limit]] = {
     "TxnOffsetCommit.topics[].partitions[].committed_metadata": Limit(
         METADATA,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        lambda client, size: staged(client, 1, "m" * size),
+        lambda client, size: staged_commit(client, 1, "m" * size),
         4,
     ),
     "CreateAcls.creations[]": Limit(
@@ -659,16 +661,16 @@ for _api in ("AlterConfigs", "IncrementalAlterConfigs"):
     LIMITED.update(_of_api)
 
 
-def import_quotas_of(name: str) -> Made:
+def import_quotas_of(name: str) -> RequestValues:
     return {"entity": [{"kind": "user", "name": name}], "values": [{"key": "producer_byte_rate", "value": 1e6}]}
 
 
-ELEMENTS: Final = "the node handles the elements one by one, and their own fields are limited"
-EXISTING: Final = "only looked up: a topic, partition or resource that does not exist is answered with an error"
-COMPARED: Final = "only compared with what the node keeps"
-READ: Final = "the request only reads, and its names are gone with the answer"
+ELEMENTS: Final = "the elements are handled one by one, and their own fields are limited"
+EXISTING: Final = "only looked up: an unknown topic, partition or resource is answered with an error"
+COMPARED: Final = "only compared with stored values"
+READ: Final = "the request only reads, and its names are freed with the response"
 KNOWN: Final = "only a fixed set of words is accepted"
-LOGGED: Final = "only logged, and the log shortens it"
+LOGGED: Final = "only logged, and truncated in the log"
 
 _WITHOUT_LIMIT: Final[dict[str, tuple[str, ...]]] = {
     COMPARED: (
@@ -705,11 +707,11 @@ _WITHOUT_LIMIT: Final[dict[str, tuple[str, ...]]] = {
         "AlterNodes.cluster_id",
         "AddRaftVoter.listeners[].name",
     ),
-    "only the first listener is kept": ("AddRaftVoter.listeners[]",),
-    "kept in memory for names that a topic can have only (`RefusedBatches`), which TOPIC_NAME_CHARACTERS_MAX limits": (
+    "only the first listener is stored": ("AddRaftVoter.listeners[]",),
+    "kept in memory (`RefusedBatches`) only for valid topic names, which TOPIC_NAME_CHARACTERS_MAX limits": (
         "Produce.topic_data[].name",
     ),
-    "kept in fetch sessions for topics that exist only, which FETCH_SESSION_PARTITIONS_MAX limits": (
+    "kept in fetch sessions only for existing topics, which FETCH_SESSION_PARTITIONS_MAX limits": (
         "Fetch.topics[]",
         "Fetch.topics[].topic",
         "Fetch.topics[].partitions[]",
@@ -769,7 +771,7 @@ _WITHOUT_LIMIT: Final[dict[str, tuple[str, ...]]] = {
         "DescribeTopicPartitions.cursor.topic_name",
         "FetchImported.partitions[]",
     ),
-    "compiled patterns are remembered up to `chronik.patterns.CHARACTERS_MAX`": (
+    "compiled patterns are cached up to `chronik.patterns.CHARACTERS_MAX`": (
         "ListTransactions.transactional_id_pattern",
     ),
     LOGGED: ("JoinGroup.reason", "LeaveGroup.members[].reason"),
@@ -847,14 +849,14 @@ _WITHOUT_LIMIT: Final[dict[str, tuple[str, ...]]] = {
         "ImportSecurity.quotas[].values[]",
         "ImportSecurity.quotas[].values[].key",
     ),
-    "LOGIN_BYTES_MAX and UNAUTHENTICATED_FRAME_BYTES_MAX limit it, which tests/security/sasl covers": (
+    "limited by LOGIN_BYTES_MAX and UNAUTHENTICATED_FRAME_BYTES_MAX, which tests/security/sasl covers": (
         "SaslAuthenticate.auth_bytes",
     ),
-    "the records of an import go to the log of a partition on disk, as large as the source has them": (
+    "imported records go to the log of a partition on disk, in the batches of their source": (
         "ImportRecords.partitions[].records",
     ),
-    "an import brings all offsets of its source, however many": ("AlterImport.groups[].offsets[]",),
-    "SAMPLE_BYTES_MAX limits it; the client that asked for the sample gets the error (tests/broker/requests)": (
+    "an import contains all offsets of its source, in any number": ("AlterImport.groups[].offsets[]",),
+    "limited by SAMPLE_BYTES_MAX; the client that requested the sample gets the error (tests/broker/requests)": (
         "AnswerSamples.answers[]",
         "AnswerSamples.answers[].sample",
     ),
@@ -863,7 +865,7 @@ WITHOUT_LIMIT: Final = {path: reason for reason, paths in _WITHOUT_LIMIT.items()
 
 
 def fields_of(cls: type[Struct], prefix: str) -> Iterator[str]:
-    """Yield the paths of all fields that may have any size."""
+    """Yield the paths of all fields of variable size."""
     for field in cls.__schema__.fields:
         path = f"{prefix}.{field.name}"
         if field.kind in ("string", "bytes", "records"):
@@ -876,18 +878,18 @@ def fields_of(cls: type[Struct], prefix: str) -> Iterator[str]:
                 yield from fields_of(field.element, path)
 
 
-def test_every_field_of_every_request_has_a_limit_or_a_reason() -> None:
+def test_every_request_field_has_a_limit_or_a_reason() -> None:
     fields = {path for api in APIS.values() for path in fields_of(REQUESTS[api.key], api.name)}
     listed = [*LIMITED, *(path for paths in _WITHOUT_LIMIT.values() for path in paths)]
     assert len(fields) > 200
     assert len(listed) == len(set(listed)), "a field is listed twice"
-    assert fields - set(listed) == set(), "new fields: name their limit, or why they need none"
+    assert fields - set(listed) == set(), "new fields: name their limit, or the reason why they need none"
     assert set(listed) - fields == set(), "fields that do not exist"
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
-    """A cluster of one node, so that the APIs which change nodes work too; every client may do everything."""
+    """Return a cluster of one node, so that APIs which change nodes work, whose clients are super users."""
     reserved = ReservedPorts(1)
     peers = [{"id": 1, "kafka": f"{HOST}:0", "raft": f"{HOST}:{reserved.ports[0]}"}]
     configs = {"super.users": "User:ANONYMOUS", "group.initial.rebalance.delay.ms": "0"}
@@ -907,7 +909,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
         assert not errors(ask(client, "CreateTopics", 7, topics=topics, timeout_ms=10_000))
         deadline = time.monotonic() + 30
         for made in ({"key": "group", "key_type": 0}, {"key": "id", "key_type": 1}):
-            while errors(ask(client, "FindCoordinator", 3, **made)):  # until the system topics exist and are led
+            while errors(ask(client, "FindCoordinator", 3, **made)):  # until the system topics exist and have leaders
                 assert time.monotonic() < deadline
     yield node
     node.close()
@@ -935,23 +937,23 @@ def test_field_above_its_limit_is_rejected(
         limit.version if limit.version >= 0 else max(each.max_version for each in APIS.values() if each.name == api)
     )
     if not limit.only_above:
-        accepted = ask(client, api, version, **limit.make(client, limit.most))
+        accepted = ask(client, api, version, **limit.build_values(client, limit.maximum))
         assert limit.code not in errors(accepted), "a value at the limit was rejected"
-    request = limit.make(client, limit.most + 1)
+    request = limit.build_values(client, limit.maximum + 1)
     before = node.services.image.applied_index
     rejected = ask(client, api, version, **request)
     assert limit.code in errors(rejected), "a value one above the limit was accepted"
     assert node.services.image.applied_index == before, "the request was rejected after it was proposed"
 
 
-def test_group_keeps_the_beginning_of_a_long_client_id(node: GuardedNode, client: RawClient) -> None:
+def test_long_client_id_of_group_member_is_truncated(node: GuardedNode, client: RawClient) -> None:
     client.client_id = text(CLIENT_ID_CHARACTERS_MAX + 1)
     member = only_member(client)
     (described,) = ask(client, "DescribeGroups", 5, groups=[member["group_id"]]).groups
     assert [each.client_id for each in described.members] == [client.client_id[:-1]]
 
 
-def test_producer_ids_above_the_limit_of_a_client_are_refused_until_later(
+def test_producer_ids_above_client_limit_return_retriable_error(
     node: GuardedNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node.services, "producer_id_allowances", ClientAllowances(2, seconds=3600.0))
@@ -959,7 +961,7 @@ def test_producer_ids_above_the_limit_of_a_client_are_refused_until_later(
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
-def test_default_limit_of_producer_ids_is_a_burst_and_a_rate(node: GuardedNode) -> None:
+def test_default_producer_id_limit_allows_burst_then_rate(node: GuardedNode) -> None:
     allowances, client = node.services.producer_id_allowances, ("User:test", "10.0.0.1")
     assert all(allowances.take(client, 0.0) for _ in range(PRODUCER_IDS_PER_CLIENT_MAX))
     assert not allowances.take(client, 0.0)

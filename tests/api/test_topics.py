@@ -1,4 +1,4 @@
-"""Topics: created, grown, described page by page and deleted, with Kafka's error codes."""
+"""CreateTopics, CreatePartitions, Metadata, DescribeTopicPartitions, log directories and DeleteTopics."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def delete(client: RawClient, *topics: DeleteTopicState) -> list[ErrorCode]:
 # CreateTopics
 
 
-def test_a_topic_that_is_only_validated_is_not_created(client: RawClient) -> None:
+def test_validate_only_does_not_create_topic(client: RawClient) -> None:
     assert create(client, plain("validated"), validate_only=True) == [("validated", ErrorCode.NONE)]
     assert talk.describe(client, "validated").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_name_that_is_given_twice_is_refused_once(client: RawClient) -> None:
+def test_duplicate_topic_name_is_rejected_once(client: RawClient) -> None:
     assert create(client, plain("twice"), plain("twice")) == [("twice", ErrorCode.INVALID_REQUEST)]
 
 
@@ -96,13 +96,13 @@ def test_a_name_that_is_given_twice_is_refused_once(client: RawClient) -> None:
          ErrorCode.INVALID_REQUEST),
     ],
 )  # fmt: skip
-def test_replicas_are_placed_as_given_or_refused(client: RawClient, topic: CreatableTopic, code: ErrorCode) -> None:
+def test_replica_assignments_are_applied_or_rejected(client: RawClient, topic: CreatableTopic, code: ErrorCode) -> None:
     assert create(client, topic) == [(topic.name, code)]
     if code is ErrorCode.NONE:
         assert [each.replica_nodes for each in talk.describe(client, topic.name).partitions] == [[1], [1]]
 
 
-def test_configs_that_contradict_each_other_are_refused(client: RawClient) -> None:
+def test_contradictory_configs_are_rejected(client: RawClient) -> None:
     topic = plain("contradictory")
     topic.configs = [
         CreatableTopicConfig(name="min.compaction.lag.ms", value="2000"),
@@ -112,7 +112,9 @@ def test_configs_that_contradict_each_other_are_refused(client: RawClient) -> No
 
 
 @pytest.mark.parametrize(("size", "code"), [("100", ErrorCode.INVALID_CONFIG), ("1048576", ErrorCode.NONE)])
-def test_segments_are_a_mebibyte_at_least(client: RawClient, chronik_topic: str, size: str, code: ErrorCode) -> None:
+def test_segment_bytes_must_be_at_least_1_mib(
+    client: RawClient, chronik_topic: str, size: str, code: ErrorCode
+) -> None:
     topic = plain(f"segments-of-{size}")
     topic.configs = [CreatableTopicConfig(name="segment.bytes", value=size)]
     assert create(client, topic) == [(topic.name, code)]
@@ -123,7 +125,7 @@ def test_segments_are_a_mebibyte_at_least(client: RawClient, chronik_topic: str,
 
 
 @pytest.mark.chronik_topic(partitions=2)
-def test_a_topic_grows_and_its_new_partitions_take_records(client: RawClient, chronik_topic: str) -> None:
+def test_added_partitions_accept_records(client: RawClient, chronik_topic: str) -> None:
     def grow(count: int, *assignments: list[int], validate_only: bool = False, name: str = chronik_topic) -> ErrorCode:
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
         if assignments:
@@ -148,7 +150,7 @@ def test_a_topic_grows_and_its_new_partitions_take_records(client: RawClient, ch
 # Metadata
 
 
-def test_a_topic_is_created_by_asking_only_where_the_client_allows_it(client: RawClient) -> None:
+def test_metadata_creates_topic_only_if_client_allows_it(client: RawClient) -> None:
     assert talk.describe(client, "asked-for").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     created = talk.describe(client, "asked-for", create=True)
     assert (created.error_code, len(created.partitions)) == (ErrorCode.NONE, 1)
@@ -156,7 +158,7 @@ def test_a_topic_is_created_by_asking_only_where_the_client_allows_it(client: Ra
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_versions_that_know_no_ids_refuse_them(client: RawClient, chronik_topic: str, version: int) -> None:
+def test_metadata_versions_10_and_11_reject_topic_ids(client: RawClient, chronik_topic: str, version: int) -> None:
     for topic in (MetadataRequestTopic(name=None), MetadataRequestTopic(name=chronik_topic, topic_id=b"i" * 16)):
         request = MetadataRequest(topics=[topic, MetadataRequestTopic(name=chronik_topic)])
         answers = client.ask(request, version, MetadataResponse).topics
@@ -164,7 +166,7 @@ def test_versions_that_know_no_ids_refuse_them(client: RawClient, chronik_topic:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_topics_are_found_by_id(client: RawClient, chronik_topic: str, version: int) -> None:
+def test_metadata_finds_topics_by_id(client: RawClient, chronik_topic: str, version: int) -> None:
     topic_id = talk.describe(client, chronik_topic).topic_id
     wanted = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, b"i" * 16)]
     found, missing = client.ask(MetadataRequest(topics=wanted), version, MetadataResponse).topics
@@ -173,7 +175,7 @@ def test_topics_are_found_by_id(client: RawClient, chronik_topic: str, version: 
 
 
 @pytest.mark.parametrize(("version", "everything"), [(0, []), (1, None), (13, None)])
-def test_all_topics_are_asked_for_in_the_way_of_each_version(
+def test_metadata_returns_all_topics_in_every_version(
     client: RawClient, chronik_topic: str, version: int, everything: list[MetadataRequestTopic] | None
 ) -> None:
     response = client.ask(MetadataRequest(topics=everything), version, MetadataResponse)
@@ -185,7 +187,7 @@ def test_all_topics_are_asked_for_in_the_way_of_each_version(
 # DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs
 
 
-def test_the_cluster_is_described(chronik_broker: Broker, client: RawClient) -> None:
+def test_describe_cluster_returns_brokers_and_controller(chronik_broker: Broker, client: RawClient) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     response = client.ask(request, 2, DescribeClusterResponse)
     assert (response.error_code, response.controller_id) == (ErrorCode.NONE, 1)
@@ -196,7 +198,7 @@ def test_the_cluster_is_described(chronik_broker: Broker, client: RawClient) -> 
     assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
 
-def test_topics_are_described_page_by_page(client: RawClient) -> None:
+def test_describe_topic_partitions_returns_pages(client: RawClient) -> None:
     for name, count in (("page-a", 3), ("page-b", 4)):
         create(client, CreatableTopic(name=name, num_partitions=count, replication_factor=1))
     wanted = [TopicRequest(name=name) for name in ("page-b", "page-a", "page-c")]
@@ -216,16 +218,16 @@ def test_topics_are_described_page_by_page(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 4, 5])
-def test_the_data_folder_is_described_for_all_or_for_some(
+def test_describe_log_dirs_returns_partition_sizes(
     chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
 ) -> None:
     talk.produce(client, chronik_topic, talk.batch(b"v" * 1000))
     some = [DescribableLogDirTopic(topic=chronik_topic, partitions=[0, 9])]
     for topics in (None, some, []):
         request = DescribeLogDirsRequest(topics=topics)
-        (folder,) = client.ask(request, version, DescribeLogDirsResponse).results
-        assert folder.log_dir == str(chronik_broker.data_dir)
-        sizes = {topic.name: [each.partition_size for each in topic.partitions] for topic in folder.topics}
+        (directory,) = client.ask(request, version, DescribeLogDirsResponse).results
+        assert directory.log_dir == str(chronik_broker.data_dir)
+        sizes = {topic.name: [each.partition_size for each in topic.partitions] for topic in directory.topics}
         assert (chronik_topic in sizes) is (topics != [])
         if topics != []:
             assert len(sizes[chronik_topic]) == 1
@@ -233,7 +235,7 @@ def test_the_data_folder_is_described_for_all_or_for_some(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_replica_can_move_to_the_folder_where_it_is_and_to_no_other(
+def test_replica_can_only_be_moved_to_its_own_log_dir(
     chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
 ) -> None:
     here, elsewhere = str(chronik_broker.data_dir), str(chronik_broker.data_dir.parent)
@@ -259,7 +261,7 @@ def test_a_replica_can_move_to_the_folder_where_it_is_and_to_no_other(
 # DeleteTopics
 
 
-def test_topics_are_deleted_by_name_or_id_and_each_must_be_named_once(client: RawClient) -> None:
+def test_topics_are_deleted_by_name_or_id(client: RawClient) -> None:
     create(client, plain("by-name"), plain("by-id"), plain("kept"))
     by_id = DeleteTopicState(name=None, topic_id=talk.describe(client, "by-id").topic_id)
     kept = DeleteTopicState(name="kept")
@@ -273,7 +275,7 @@ def test_topics_are_deleted_by_name_or_id_and_each_must_be_named_once(client: Ra
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
-def test_where_topics_cannot_be_deleted_each_version_is_told_so(
+def test_disabled_topic_deletion_returns_error_of_the_version(
     chronik_broker_factory: BrokerFactory, version: int, code: ErrorCode
 ) -> None:
     broker = chronik_broker_factory(broker={"delete.topic.enable": False})
@@ -285,7 +287,7 @@ def test_where_topics_cannot_be_deleted_each_version_is_told_so(
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_fetch_that_waits_hears_of_the_topics_end(
+def test_topic_deletion_fails_waiting_fetch(
     chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
 ) -> None:
     topic: str | bytes = chronik_topic
@@ -300,7 +302,7 @@ def test_a_fetch_that_waits_hears_of_the_topics_end(
     assert answer.error_code == unknown
 
 
-def test_a_topic_deleted_and_made_anew_under_load_starts_empty_and_keeps_what_is_acknowledged(
+def test_topic_recreated_under_load_keeps_acknowledged_records(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 10, "log.retention.check.interval.ms": 10})
@@ -343,11 +345,11 @@ def test_a_topic_deleted_and_made_anew_under_load_starts_empty_and_keeps_what_is
             thread.join(DEADLINE_SECONDS)
         end = talk.list_offset(client, "reborn", -1).offset
     assert not faults
-    assert end == max(acknowledged[-2:]) + 1  # of two writers one wrote the last record
+    assert end == max(acknowledged[-2:]) + 1  # one of two writers wrote the last record
     broker.restart()
     with RawClient(broker.bootstrap) as client:
         assert talk.list_offset(client, "reborn", -1).offset == end
-    _wait_until_gone(broker)
+    _wait_until_deleted(broker)
     assert not (broker.data_dir / "unknown").exists()
 
 
@@ -358,7 +360,7 @@ def _wait_for_more(acknowledged: list[int]) -> None:
         time.sleep(0.005)
 
 
-def _wait_until_gone(broker: Broker) -> None:
+def _wait_until_deleted(broker: Broker) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(list((broker.data_dir / "topics").iterdir())) > 1 or any((broker.data_dir / "deleted").iterdir()):
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""The parts of a node that coordinates transactions as told, for handlers that are called directly."""
+"""Services of a node with a scripted transaction coordinator, for handlers that are called directly."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ R = TypeVar("R", bound=Response)
 
 
 class Coordinator:
-    """Answers what it is told to, and remembers what it was asked."""
+    """A transaction coordinator that records calls and returns a given error code."""
 
     def __init__(self, code: ErrorCode = ErrorCode.NONE) -> None:
         self.code = code
         self.given = Given(code, 7, 3) if code is ErrorCode.NONE else Given(code)
-        self.asked: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
         self.known: list[Transaction] = []
 
-    async def init(self, *asked: object) -> Given:
-        self.asked.append(("init", *asked))
+    async def init(self, *calls: object) -> Given:
+        self.calls.append(("init", *calls))
         return self.given
 
     async def add(
@@ -48,19 +48,19 @@ class Coordinator:
         partitions: Sequence[TransactionPartition] = (),
         groups: Sequence[str] = (),
     ) -> ErrorCode:
-        self.asked.append(("add", transactional_id, producer_id, producer_epoch, *partitions, *groups))
+        self.calls.append(("add", transactional_id, producer_id, producer_epoch, *partitions, *groups))
         return self.code
 
     join = add
 
-    async def end(self, *asked: object, commit: bool, bump: bool) -> Given:
-        self.asked.append(("end", *asked, commit, bump))
+    async def end(self, *calls: object, commit: bool, bump: bool) -> Given:
+        self.calls.append(("end", *calls, commit, bump))
         return self.given
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
     ) -> dict[TransactionPartition, ErrorCode]:
-        self.asked.append(("verify", transactional_id, producer_id, producer_epoch))
+        self.calls.append(("verify", transactional_id, producer_id, producer_epoch))
         return {each: self.code if each.index else ErrorCode.NONE for each in partitions}
 
     def describe(self, transactional_id: str) -> Transaction | ErrorCode:
@@ -72,14 +72,14 @@ class Coordinator:
             yield None
             yield each
 
-    async def stage(self, *asked: Any) -> list[ErrorCode]:
-        offsets: list[OffsetToCommit] = asked[3]
-        self.asked.append(("stage", *asked))
+    async def stage(self, *calls: Any) -> list[ErrorCode]:
+        offsets: list[OffsetToCommit] = calls[3]
+        self.calls.append(("stage", *calls))
         return [self.code] * len(offsets)
 
 
 class Node:
-    """Node 1, with the topics `orders`, of three partitions, and `__consumer_offsets`, of one."""
+    """Node 1 with the topics `orders` (three partitions) and `__consumer_offsets` (one partition)."""
 
     def __init__(self, code: ErrorCode = ErrorCode.NONE, *, level: int = levels.TRANSACTIONS) -> None:
         self.world = World(1)
@@ -111,7 +111,7 @@ class Node:
         return 100
 
     def begin(self, *groups: str) -> Transaction:
-        """The transactional id `t` has producer 7, in epoch 2, and an open transaction with these groups."""
+        """Open a transaction of transactional id `t` (producer 7, epoch 2) with the groups."""
         self.world.accept(InitTransaction("t", NOT_SEEN, 7, 2, 60_000, 0))
         seen = self.world.image.transactions["t"].index
         self.world.accept(AddToTransaction("t", seen, (), groups, 0))
@@ -121,7 +121,7 @@ class Node:
         return TransactionPartition(self.world.image.topics[topic].id, index)
 
     def ask(self, request: Request, version: int, kind: type[R]) -> R:
-        """Through the bytes of that version."""
+        """Handle the request, and return its response after encoding and decoding it in that version."""
         key = request.__schema__.api_key
         context = Context(version, "test", Peer("127.0.0.1", 1, 1))
 

@@ -1,1 +1,4 @@
-"""One file per Kafka API: it translates between messages and the parts of the node. The rooms hold what they share."""
+"""Kafka API handlers, one module per API: each translates between protocol messages and the node's components.
+
+The subpackages contain the router and the code that several handlers share.
+"""

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: notes that a transaction will commit offsets of a group."""
+"""AddOffsetsToTxn (API key 25): adds a consumer group to a transaction that will commit offsets of the group."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn: notes which partitions a transaction will write to.
+"""AddPartitionsToTxn (API key 24): adds partitions to a transaction before the producer writes to them.
 
-All partitions of a transaction are added, or none: if one does not exist, the others are OPERATION_NOT_ATTEMPTED. From
-version 4 on, which Kafka's brokers use among each other, a request has many transactions, each for itself, and may ask
-only whether the partitions are in them.
+Either all partitions of a transaction are added or none: if one does not exist, the others fail with
+OPERATION_NOT_ATTEMPTED. From version 4 on, which Kafka's brokers use, a request contains several independent
+transactions and may only verify that they contain the partitions (`verify_only`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from chronik.protocol.permissions import Operation, ResourceType
 FIRST_VERSIONS = FirstVersions(fenced=2, abortable=5)
 FIRST_VERSION_WITH_MANY_TRANSACTIONS = 4
 
-Named = tuple[str, int]
+_TopicPartition = tuple[str, int]
 
 
-class _Rights:
-    """What clients must be allowed, who name one transaction; brokers, who name many, act for the cluster."""
+class _Authorization:
+    """Permission checks for a client's single transaction; batched requests need CLUSTER_ACTION instead."""
 
     def __init__(self, services: Services, context: Context) -> None:
         self.may_begin = may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
@@ -46,7 +46,7 @@ async def handle(
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_TRANSACTIONS:
         check_cluster(services, context, Operation.CLUSTER_ACTION)
-    rights = _Rights(services, context) if version < FIRST_VERSION_WITH_MANY_TRANSACTIONS else None
+    checks = _Authorization(services, context) if version < FIRST_VERSION_WITH_MANY_TRANSACTIONS else None
     if version < FIRST_VERSION_WITH_MANY_TRANSACTIONS:
         only = AddPartitionsToTxnTransaction(
             transactional_id=request.transactional_id,
@@ -54,66 +54,69 @@ async def handle(
             producer_epoch=request.producer_epoch,
             topics=request.topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic=await _results(services, only, version, rights))
+        return AddPartitionsToTxnResponse(results_by_topic=await _results(services, only, version, checks))
     response = AddPartitionsToTxnResponse()
-    for some in in_pieces(once(request.transactions, lambda each: each.transactional_id)):
-        results = await asyncio.gather(*(_results(services, each, version) for each in some))
+    for chunk in in_pieces(once(request.transactions, lambda each: each.transactional_id)):
+        results = await asyncio.gather(*(_results(services, each, version) for each in chunk))
         response.results_by_transaction += [
             AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=topics)
-            for each, topics in zip(some, results, strict=True)
+            for each, topics in zip(chunk, results, strict=True)
         ]
     return response
 
 
 async def _results(
-    services: Services, transaction: AddPartitionsToTxnTransaction, version: int, rights: _Rights | None = None
+    services: Services, transaction: AddPartitionsToTxnTransaction, version: int, checks: _Authorization | None = None
 ) -> list[AddPartitionsToTxnTopicResult]:
-    named, pace = dict[Named, None](), Pace()
+    named, pace = dict[_TopicPartition, None](), Pace()
     for topic in transaction.topics:
-        for some in in_pieces(topic.partitions):
-            named.update(((topic.name, index), None) for index in some)
+        for chunk in in_pieces(topic.partitions):
+            named.update(((topic.name, index), None) for index in chunk)
             await pace.yield_if_due()
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for some_codes in in_pieces((await _codes(services, transaction, list(named), rights)).items()):
-        for (name, index), code in some_codes:
+    for chunk_codes in in_pieces((await _add_or_verify(services, transaction, list(named), checks)).items()):
+        for (name, index), code in chunk_codes:
             result = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
-            told = FIRST_VERSIONS.told(code, version)
+            code_for_version = FIRST_VERSIONS.told(code, version)
             result.results_by_partition.append(
-                AddPartitionsToTxnPartitionResult(partition_index=index, error_code=told)
+                AddPartitionsToTxnPartitionResult(partition_index=index, error_code=code_for_version)
             )
         await pace.yield_if_due()
     return list(topics.values())
 
 
-async def _codes(
-    services: Services, transaction: AddPartitionsToTxnTransaction, named: list[Named], rights: _Rights | None
-) -> dict[Named, ErrorCode]:
-    if rights is not None and not rights.may_begin(transaction.transactional_id):
+async def _add_or_verify(
+    services: Services,
+    transaction: AddPartitionsToTxnTransaction,
+    named: list[_TopicPartition],
+    checks: _Authorization | None,
+) -> dict[_TopicPartition, ErrorCode]:
+    if checks is not None and not checks.may_begin(transaction.transactional_id):
         return dict.fromkeys(named, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     refused = refusal(services.image, transaction.transactional_id)
     if refused is not None:
         return dict.fromkeys(named, refused)
-    found, missing = await _found(services, named, rights)
+    found, missing = await _find_partitions(services, named, checks)
     if missing:
         return {each: missing.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in named}
-    who = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
+    producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        verified = services.transactions.verify(*who, list(found.values()))
+        verified = services.transactions.verify(*producer, list(found.values()))
         return {each: verified[partition] for each, partition in found.items()}
-    return dict.fromkeys(named, await services.transactions.add(*who, list(found.values())))
+    return dict.fromkeys(named, await services.transactions.add(*producer, list(found.values())))
 
 
-async def _found(
-    services: Services, named: list[Named], rights: _Rights | None
-) -> tuple[dict[Named, TransactionPartition], dict[Named, ErrorCode]]:
-    """Returns the partitions that there are, and why the others cannot be part of a transaction."""
-    found: dict[Named, TransactionPartition] = {}
-    missing: dict[Named, ErrorCode] = {}
+async def _find_partitions(
+    services: Services, named: list[_TopicPartition], checks: _Authorization | None
+) -> tuple[dict[_TopicPartition, TransactionPartition], dict[_TopicPartition, ErrorCode]]:
+    """Return the partitions that exist, and the error codes of those that cannot be part of a transaction."""
+    found: dict[_TopicPartition, TransactionPartition] = {}
+    missing: dict[_TopicPartition, ErrorCode] = {}
     pace = Pace()
-    for some in in_pieces(named):
-        for name, index in some:
+    for chunk in in_pieces(named):
+        for name, index in chunk:
             topic = services.image.topics.get(name)
-            if rights is not None and not rights.may_write(name):
+            if checks is not None and not checks.may_write(name):
                 missing[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif topic is None or not topic.has_partition(index):
                 missing[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

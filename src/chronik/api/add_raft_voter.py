@@ -1,6 +1,7 @@
-"""AddRaftVoter: gives a node a vote. One that does not belong to the cluster yet is added first, at the address given.
+"""AddRaftVoter (API key 80): makes a node a voter of the metadata quorum.
 
-It is answered when the node votes; with `ack_when_committed` false, as soon as that is agreed on.
+A node that is not a member of the cluster yet is added first, at the given address. The response is sent when the node
+is a voter or, if `ack_when_committed` is false, as soon as the change is accepted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: sets and removes quotas of users, clients and addresses, or only checks that it could."""
+"""AlterClientQuotas (API key 49): sets and removes quotas of users, client ids and IP addresses, or validates it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from chronik.protocol.messages.alter_client_quotas import (
 from chronik.security.quotas.entities import ADDRESS_KEYS, CLIENT_KEYS, KINDS, Change
 
 ENTITIES_ANSWERED_MAX = 10 * QUOTA_ALTERATIONS_MAX
-"""An answer names each, also when all are refused for being too many."""
+"""Maximum number of entities in a request. The response names each one, even if there are too many to be altered."""
 
-PARTS_MAX = 1 + max(len(KINDS), len(CLIENT_KEYS), len(ADDRESS_KEYS))
-"""Whoever gives more kinds or keys than there are gives some of them twice, and is refused for those."""
+ENTITY_PARTS_MAX = 1 + max(len(KINDS), len(CLIENT_KEYS), len(ADDRESS_KEYS))
+"""Maximum number of entity parts and keys that are examined. More of them contain duplicates, which are rejected."""
 
 
 async def handle(services: Services, request: AlterClientQuotasRequest, context: Context) -> AlterClientQuotasResponse:
     if len(request.entries) > ENTITIES_ANSWERED_MAX:
-        raise Disconnect(f"quotas of more than {ENTITIES_ANSWERED_MAX} entities")
-    wanted = [_wanted(entry) for entry in request.entries]
-    outcomes = await alter_quotas(services.store, wanted, validate_only=request.validate_only)
+        raise Disconnect(f"AlterClientQuotas request with more than {ENTITIES_ANSWERED_MAX} entities")
+    alterations = [_decode_entry(entry) for entry in request.entries]
+    outcomes = await alter_quotas(services.store, alterations, validate_only=request.validate_only)
     return AlterClientQuotasResponse(
         entries=[
             QuotaAlterationResult(
@@ -38,8 +38,11 @@ async def handle(services: Services, request: AlterClientQuotasRequest, context:
     )
 
 
-def _wanted(entry: QuotaAlterationEntry) -> WantedQuotas:
+def _decode_entry(entry: QuotaAlterationEntry) -> WantedQuotas:
     return WantedQuotas(
-        tuple((each.entity_type, each.entity_name) for each in entry.entity[:PARTS_MAX]),
-        [Change(operation.key, None if operation.remove else operation.value) for operation in entry.ops[:PARTS_MAX]],
+        tuple((each.entity_type, each.entity_name) for each in entry.entity[:ENTITY_PARTS_MAX]),
+        [
+            Change(operation.key, None if operation.remove else operation.value)
+            for operation in entry.ops[:ENTITY_PARTS_MAX]
+        ],
     )

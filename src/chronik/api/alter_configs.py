@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all configs of a topic or broker; what is not named gets its default."""
+"""AlterConfigs (API key 33): replaces all configs of a resource; configs that are not named are reset to defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterImport: an import begins, gets topics, is finished or given up."""
+"""AlterImport (Chronik API key 20004): starts an import, adds topics and groups to it, and finishes or aborts it."""
 
 from __future__ import annotations
 
@@ -36,66 +36,72 @@ async def handle(services: Services, request: AlterImportRequest, context: Conte
 async def alter_import(
     store: MetadataStore, planner: TopicPlanner, configs: ConfigResolver, clock: Clock, request: AlterImportRequest
 ) -> AlterImportResponse:
-    """Carry out one step of an import. Errors are in the response."""
+    """Execute one action of an import; errors are returned in the response."""
     try:
         match request.action:
             case ImportAction.BEGIN:
-                return await _begin(store, clock, request)
+                return await _start_import(store, clock, request)
             case ImportAction.TOPICS:
-                topics = [_topic(each) for each in request.topics]
+                topics = [_decode_topic(each) for each in request.topics]
                 return AlterImportResponse(index=await import_topics(store, planner, request.import_id, topics))
             case ImportAction.GROUPS:
-                command = ImportGroups(request.import_id, _groups(store, configs, request), clock.now_ms())
+                command = ImportGroups(request.import_id, _decode_groups(store, configs, request), clock.now_ms())
                 return AlterImportResponse(index=(await store.propose(command)).index)
             case ImportAction.FINISH:
-                return AlterImportResponse(index=(await store.propose(_finish(store, configs, clock, request))).index)
+                return AlterImportResponse(
+                    index=(await store.propose(_finish_command(store, configs, clock, request))).index
+                )
             case ImportAction.GIVE_UP:
-                return await _give_up(store, request)
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no action {request.action}.")
+                return await _abort_import(store, request)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown import action {request.action}.")
     except KafkaError as error:
         return AlterImportResponse(**told(error))
 
 
-async def _begin(store: MetadataStore, clock: Clock, request: AlterImportRequest) -> AlterImportResponse:
+async def _start_import(store: MetadataStore, clock: Clock, request: AlterImportRequest) -> AlterImportResponse:
     check_import_source(request.source)
     command = BeginImport(request.import_id, request.source, request.topic_count, request.producer_ids, clock.now_ms())
     result = await store.propose(command)
     return AlterImportResponse(first_producer_id=result.value, index=result.index)
 
 
-async def _give_up(store: MetadataStore, request: AlterImportRequest) -> AlterImportResponse:
+async def _abort_import(store: MetadataStore, request: AlterImportRequest) -> AlterImportResponse:
     while True:
         result = await store.propose(GiveUpImport(request.import_id))
         if not result.value:
             return AlterImportResponse(index=result.index)
 
 
-def _groups(store: MetadataStore, configs: ConfigResolver, request: AlterImportRequest) -> tuple[ImportedGroup, ...]:
-    groups = tuple(map(_group, request.groups))
+def _decode_groups(
+    store: MetadataStore, configs: ConfigResolver, request: AlterImportRequest
+) -> tuple[ImportedGroup, ...]:
+    groups = tuple(map(_decode_group, request.groups))
     check_imported_groups(store.image, groups, configs.broker_int("offset.metadata.max.bytes"))
     return groups
 
 
-def _finish(store: MetadataStore, configs: ConfigResolver, clock: Clock, request: AlterImportRequest) -> FinishImport:
-    groups = _groups(store, configs, request)
-    group_configs = {each.group_id: _configs(each.configs) for each in request.group_configs}
-    cluster_configs = _configs(request.cluster_configs)
+def _finish_command(
+    store: MetadataStore, configs: ConfigResolver, clock: Clock, request: AlterImportRequest
+) -> FinishImport:
+    groups = _decode_groups(store, configs, request)
+    group_configs = {each.group_id: _decode_configs(each.configs) for each in request.group_configs}
+    cluster_configs = _decode_configs(request.cluster_configs)
     check_imported_configs(store.image, group_configs, cluster_configs)
     return FinishImport(request.import_id, groups, clock.now_ms(), group_configs, cluster_configs)
 
 
-def _topic(topic: ImportTopic) -> TopicToImport:
+def _decode_topic(topic: ImportTopic) -> TopicToImport:
     return TopicToImport(
         topic.topic_id,
         topic.name,
         topic.created_ms,
         topic.replication_factor,
         tuple(topic.leader_epochs),
-        _configs(topic.configs),
+        _decode_configs(topic.configs),
     )
 
 
-def _group(group: ImportGroup) -> ImportedGroup:
+def _decode_group(group: ImportGroup) -> ImportedGroup:
     offsets = tuple(
         ImportedOffset(
             each.topic,
@@ -111,5 +117,5 @@ def _group(group: ImportGroup) -> ImportedGroup:
     return ImportedGroup(group.group_id, group.protocol_type, offsets)
 
 
-def _configs(configs: list[ImportConfig]) -> dict[str, str]:
+def _decode_configs(configs: list[ImportConfig]) -> dict[str, str]:
     return {each.name: each.value for each in configs}

@@ -1,4 +1,4 @@
-"""AlterNodes: changes what nodes are meant to be, one after the other."""
+"""AlterNodes (Chronik API key 20001): changes the desired state of nodes (voter, drained, removed), one by one."""
 
 from __future__ import annotations
 

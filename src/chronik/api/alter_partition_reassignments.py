@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: moves partitions to other replicas, or gives such moves up."""
+"""AlterPartitionReassignments (API key 45): starts or cancels reassignments of partitions to other replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs: a node has one data folder, so a replica is there or cannot go there."""
+"""AlterReplicaLogDirs (API key 34): moves replicas between log directories.
+
+A node has a single data directory, so a replica is already there or cannot be moved.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +18,49 @@ from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
-"""By topic and partition: of one that is named twice the last counts."""
+_Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
+"""Results by topic and partition. If a request names a partition several times, the last directory wins."""
 
 
 def handle(
     services: Services, request: AlterReplicaLogDirsRequest, context: Context
 ) -> Reply[AlterReplicaLogDirsResponse]:
-    return Reply.of_steps(_answer(services, request))
+    return Reply.of_steps(_check_moves(services, request))
 
 
-def _answer(
+def _check_moves(
     services: Services, request: AlterReplicaLogDirsRequest
 ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
-    own_folder = str(services.config.data_dir.absolute())  # as DescribeLogDirs names it
-    results: Results = {}
-    for folder in request.dirs:
+    own_directory = str(services.config.data_dir.absolute())  # the name that DescribeLogDirs returns
+    results: _Results = {}
+    for directory in request.dirs:
         code = ErrorCode.LOG_DIR_NOT_FOUND
-        for topic in folder.topics:
-            of_topic = results.setdefault(topic.name, {})
+        for topic in directory.topics:
+            topic_results = results.setdefault(topic.name, {})
             yield
             for index in topic.partitions:
-                if folder.path == own_folder:
+                if directory.path == own_directory:
                     code = refusal_of_move(services.store, services.replicas, topic.name, index)
-                of_topic[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                topic_results[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 yield
     return _response(results)
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
-    """The answer names topics, where the request names folders with topics in them."""
-    results: Results = {}
-    for folder in request.dirs:
-        for topic in folder.topics:
-            of_topic = results.setdefault(topic.name, {})
+    """Return an error for each topic; the request groups topics by directory, the response does not."""
+    results: _Results = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            topic_results = results.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partitions):
-                of_topic[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                topic_results[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
     return _response(results)
 
 
-def _response(results: Results) -> AlterReplicaLogDirsResponse:
+def _response(results: _Results) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
-            AlterReplicaLogDirTopicResult(topic_name=name, partitions=list(of_topic.values()))
-            for name, of_topic in results.items()
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=list(topic_results.values()))
+            for name, topic_results in results.items()
         ]
     )

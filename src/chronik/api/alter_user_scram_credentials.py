@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: each user named is changed as a whole, or not at all."""
+"""AlterUserScramCredentials (API key 51): updates or deletes SCRAM credentials, atomically for each user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     response = AlterUserScramCredentialsResponse()
     pace = Pace()
-    for name, change in (await _by_user(request, pace)).items():
+    for name, change in (await _group_by_user(request, pace)).items():
         await pace.yield_if_due()
         try:
             await alter_user(services.store, name, change)
@@ -30,7 +30,7 @@ async def handle(
     return response
 
 
-async def _by_user(request: AlterUserScramCredentialsRequest, pace: Pace) -> dict[str, UserChange]:
+async def _group_by_user(request: AlterUserScramCredentialsRequest, pace: Pace) -> dict[str, UserChange]:
     changes: dict[str, UserChange] = {}
     for deletion in request.deletions:
         changes.setdefault(deletion.name, UserChange()).remove.append(deletion.mechanism)
@@ -43,9 +43,9 @@ async def _by_user(request: AlterUserScramCredentialsRequest, pace: Pace) -> dic
 
 
 def failure(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
-    """Answers for every user that is named, in whichever of the two lists."""
-    named = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+    """Return an error for each user that the request deletes or updates."""
+    names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
     error = KafkaError(code)
     return AlterUserScramCredentialsResponse(
-        results=[AlterUserScramCredentialsResult(user=name, **told(error)) for name in dict.fromkeys(named)]
+        results=[AlterUserScramCredentialsResult(user=name, **told(error)) for name in dict.fromkeys(names)]
     )

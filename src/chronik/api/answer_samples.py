@@ -1,4 +1,4 @@
-"""AnswerSamples: a driver comes with rows that it was asked for, and for what it is asked next."""
+"""AnswerSamples (Chronik API key 20009): a pipeline driver returns table samples and waits for new requests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, Answe
 from chronik.protocol.permissions import Operation, ResourceType
 
 WAIT_SECONDS_MAX: Final = 30.0
+"""Maximum time in seconds that a driver's request waits for sample requests."""
 
 
 async def handle(services: Services, request: AnswerSamplesRequest, context: Context) -> AnswerSamplesResponse:
-    """Is for those who may tell of pipelines: whoever may, may also say what is in their tables."""
+    """Require WRITE on the pipelines topic: a client that may report pipelines may also report their rows."""
     if not may_do(services, context, Operation.WRITE, ResourceType.TOPIC)(PIPELINES_TOPIC):
         return failed(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     samples = services.samples

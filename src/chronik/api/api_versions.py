@@ -1,11 +1,11 @@
-"""ApiVersions: what this node speaks, as the table of APIs has it, and what it can do.
+"""ApiVersions (API key 18): returns the supported API versions and features.
 
-Of Kafka's features `metadata.version` and `transaction.version` are told, and Chronik's own beside them. The others
-switch on what is not built here: new kinds of groups, eligible leader replicas. Java's producers use transactions v2
-where `transaction.version` is 2.
+Of Kafka's features, only `metadata.version` and `transaction.version` are returned, together with Chronik's own. The
+others enable functions that Chronik does not have: new group types and eligible leader replicas. Java producers use
+transactions v2 if `transaction.version` is 2.
 
-A version that is not spoken here is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
-client can choose again; the router does that before a handler is asked.
+The router answers an unsupported version of this API with version 0, UNSUPPORTED_VERSION and the same list, so that the
+client can retry with a supported version.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from chronik.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-FIRST_VERSION_WITH_LOWEST_0 = 4
-"""Clients of version 3 cannot read that a feature may be at 0: KAFKA-17492."""
+FIRST_VERSION_WITH_MINIMUM_0 = 4
+"""First version whose clients can decode a minimum feature version of 0 (KAFKA-17492)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -39,7 +39,7 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
         context.peer.software = f"{request.client_software_name} {request.client_software_version}"
     response = failure(request, ErrorCode.NONE)
     for name, feature in features_of(services.image).items():
-        if feature.lowest > 0 or context.version >= FIRST_VERSION_WITH_LOWEST_0:
+        if feature.lowest > 0 or context.version >= FIRST_VERSION_WITH_MINIMUM_0:
             response.supported_features.append(
                 SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
             )
@@ -52,7 +52,7 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
 
 
 def failure(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
-    """Tells what is spoken, so that the client can choose again."""
+    """Return the supported versions with the error code, so that the client can retry with one of them."""
     return ApiVersionsResponse(
         error_code=code,
         api_keys=[

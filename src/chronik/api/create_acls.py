@@ -1,4 +1,4 @@
-"""CreateAcls: allows or denies something from now on. Without an authorizer it takes none: nobody would heed them."""
+"""CreateAcls (API key 30): creates access control entries. Without an authorizer, it fails with SECURITY_DISABLED."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def handle(services: Services, request: CreateAclsRequest, context: Context) -> 
     if services.authorizer is not None:
         return Reply.of_coroutine(_create(services, request))
     result = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    # Encoded once, however many are asked for: a request may hold a quarter of a million.
+    # Encoded once for all creations: a request may contain a quarter of a million.
     encoded = encode_element(CreateAclsResponse, result, context.version)
     results = cast("list[AclCreationResult]", [encoded] * len(request.creations))
     return Reply.of(CreateAclsResponse(results=results))

@@ -1,4 +1,4 @@
-"""CreatePartitions: a topic gets more partitions, placed by the broker or as given."""
+"""CreatePartitions (API key 37): adds partitions to topics, with replicas assigned by the broker or by the request."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ from chronik.protocol.messages.create_partitions import (
 from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_STRICT_VERSION = 3
-"""From here on clients know that a quota may be exceeded."""
+"""First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     may_alter = may_do(services, context, Operation.ALTER, ResourceType.TOPIC)
 
-    async def enlarge(topic: CreatePartitionsTopic) -> None:
+    async def add_partitions(topic: CreatePartitionsTopic) -> None:
         if not may_alter(topic.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if context.usage is not None:
-            context.usage.mutated(_added(services, topic), strict=context.version >= FIRST_STRICT_VERSION)
-        await services.topics.enlarge(_wanted(topic), validate_only=request.validate_only)
+            context.usage.mutated(
+                _count_new_partitions(services, topic), strict=context.version >= FIRST_STRICT_VERSION
+            )
+        await services.topics.enlarge(_decode_topic(topic), validate_only=request.validate_only)
 
     topics = await named_once(request.topics, lambda topic: topic.name)
-    outcomes = changed(topics, enlarge, lambda name: f"Duplicate topic name: {name}")
+    outcomes = changed(topics, add_partitions, lambda name: f"Duplicate topic name: {name}")
     return CreatePartitionsResponse(
         results=[CreatePartitionsTopicResult(name=name, **outcome) async for name, outcome in outcomes]
     )
 
 
-def _wanted(topic: CreatePartitionsTopic) -> Enlargement:
+def _decode_topic(topic: CreatePartitionsTopic) -> Enlargement:
     given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
     return Enlargement(topic.name, topic.count, given)
 
 
-def _added(services: Services, topic: CreatePartitionsTopic) -> int:
+def _count_new_partitions(services: Services, topic: CreatePartitionsTopic) -> int:
     known = services.image.topics.get(topic.name)
     if known is None or topic.count > TOPIC_PARTITIONS_MAX:
-        return 0  # it is refused
+        return 0  # the request is rejected
     return max(topic.count - len(known.partitions), 0)

@@ -1,4 +1,4 @@
-"""CreateTopics: creates topics with defaults, manual assignments and configs, or only checks that it could."""
+"""CreateTopics (API key 19): creates topics with defaults, replica assignments and configs, or validates them."""
 
 from __future__ import annotations
 
@@ -21,66 +21,71 @@ from chronik.protocol.messages.create_topics import (
 from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_STRICT_VERSION = 6
-"""From here on clients know that a quota may be exceeded."""
+"""First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
-    named = Counter(topic.name for topic in request.topics)
+    occurrences = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     accepted: list[TopicRequest] = []
-    may_create = _may_create(services, context)
+    may_create = _creation_check(services, context)
     may_see_configs = may_do(services, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, audited=False)
     for topic in request.topics:
         try:
-            if named[topic.name] > 1:
+            if occurrences[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
             if not may_create(topic.name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-            wanted = _topic_request(topic)
+            topic_request = _decode_topic(topic)
             if context.usage is not None:
-                context.usage.mutated(_partitions(services, wanted), strict=context.version >= FIRST_STRICT_VERSION)
-            accepted.append(wanted)
+                context.usage.mutated(
+                    _count_partitions(services, topic_request), strict=context.version >= FIRST_STRICT_VERSION
+                )
+            accepted.append(topic_request)
         except KafkaError as error:
-            results[topic.name] = _failed(topic.name, error)
+            results[topic.name] = _failure_result(topic.name, error)
     outcomes = await services.topics.create(accepted, validate_only=request.validate_only)
-    for wanted, outcome in zip(accepted, outcomes, strict=True):
-        results[wanted.name] = (
-            _failed(wanted.name, outcome)
+    for topic_request, outcome in zip(accepted, outcomes, strict=True):
+        results[topic_request.name] = (
+            _failure_result(topic_request.name, outcome)
             if isinstance(outcome, KafkaError)
-            else _created(services, outcome, with_configs=may_see_configs(wanted.name))
+            else _success_result(services, outcome, with_configs=may_see_configs(topic_request.name))
         )
-    return CreateTopicsResponse(topics=[results[name] for name in named])
+    return CreateTopicsResponse(topics=[results[name] for name in occurrences])
 
 
-def _partitions(services: Services, topic: TopicRequest) -> int:
-    """Returns how many are asked for: as many as are assigned, if they are, or as the default has it. What is refused
-    whatever its client has left costs nothing: a slip would use up hours of a quota."""
+def _count_partitions(services: Services, topic: TopicRequest) -> int:
+    """Return the number of partitions to charge to the client's quota.
+
+    It is the number of assigned partitions, the requested number or the default. Topics that will be rejected anyway
+    are free, so that a typo does not use up hours of a quota.
+    """
     count = max(len(topic.assignments) or topic.partition_count, 0) or services.configs.broker_int("num.partitions")
     return 0 if count > TOPIC_PARTITIONS_MAX or topic.name in services.image.topics else count
 
 
-def _topic_request(topic: CreatableTopic) -> TopicRequest:
+def _decode_topic(topic: CreatableTopic) -> TopicRequest:
     assignments = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
     if len(assignments) != len(topic.assignments):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assignments contain a partition more than once")
     configs = {config.name: config.value for config in topic.configs}
     if len(configs) != len(topic.configs):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "A config is given twice")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "The configs contain a name more than once")
     return TopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 
 
-def _may_create(services: Services, context: Context) -> Judge:
-    """Says of each topic whether it may be created: as this one, or as any of the cluster."""
+def _creation_check(services: Services, context: Context) -> Judge:
+    """Return the predicate that authorizes a topic's creation, by CREATE on the cluster or on the topic."""
     if may_with_cluster(services, context, Operation.CREATE, audited=False):
         return lambda _: True
     return may_do(services, context, Operation.CREATE, ResourceType.TOPIC)
 
 
-def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+def _failure_result(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, **told(error))
 
 
-def _created(services: Services, outcome: CreateTopic, *, with_configs: bool) -> CreatableTopicResult:
+def _success_result(services: Services, outcome: CreateTopic, *, with_configs: bool) -> CreatableTopicResult:
     if not with_configs:
         return CreatableTopicResult(
             name=outcome.name,

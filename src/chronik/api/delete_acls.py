@@ -1,4 +1,4 @@
-"""DeleteAcls: allows or denies something no longer. Without an authorizer there is nothing to delete."""
+"""DeleteAcls (API key 31): deletes access control entries by filter. Without an authorizer, it fails."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def handle(services: Services, request: DeleteAclsRequest, context: Context) -> 
     if services.authorizer is not None:
         return Reply.of_coroutine(_delete(services, request))
     result = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    # Encoded once, however many are asked for: a request may hold a quarter of a million.
+    # Encoded once for all filters: a request may contain a quarter of a million.
     encoded = encode_element(DeleteAclsResponse, result, context.version)
     results = cast("list[DeleteAclsFilterResult]", [encoded] * len(request.filters))
     return Reply.of(DeleteAclsResponse(filter_results=results))
 
 
 async def _delete(services: Services, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    found = await delete_acls(services.store, [_filter(each) for each in request.filters])
-    return DeleteAclsResponse(filter_results=[_result(each) for each in found])
+    deleted = await delete_acls(services.store, [_decode_filter(each) for each in request.filters])
+    return DeleteAclsResponse(filter_results=[_result(each) for each in deleted])
 
 
-def _filter(asked: DeleteAclsFilter) -> Filter:
+def _decode_filter(requested: DeleteAclsFilter) -> Filter:
     return Filter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type_filter,
+        requested.resource_name_filter,
+        requested.pattern_type_filter,
+        requested.principal_filter,
+        requested.host_filter,
+        requested.operation,
+        requested.permission_type,
     )
 
 
-def _result(found: list[Deleted] | KafkaError) -> DeleteAclsFilterResult:
-    if isinstance(found, KafkaError):
-        return DeleteAclsFilterResult(**told(found))
+def _result(deleted: list[Deleted] | KafkaError) -> DeleteAclsFilterResult:
+    if isinstance(deleted, KafkaError):
+        return DeleteAclsFilterResult(**told(deleted))
     return DeleteAclsFilterResult(
         error_message=None,
         matching_acls=[
@@ -65,6 +65,6 @@ def _result(found: list[Deleted] | KafkaError) -> DeleteAclsFilterResult:
                 operation=acl.operation,
                 permission_type=acl.permission,
             )
-            for acl, error in found
+            for acl, error in deleted
         ],
     )

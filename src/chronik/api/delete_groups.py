@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, and their offsets with them."""
+"""DeleteGroups (API key 42): deletes groups without members, together with their committed offsets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 async def handle(services: Services, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     may_delete, pace = may_do(services, context, Operation.DELETE, ResourceType.GROUP), Pace()
-    wanted: list[str] = []
-    for some in in_pieces(request.groups_names):
-        wanted += filter(may_delete, some)
+    group_ids: list[str] = []
+    for chunk in in_pieces(request.groups_names):
+        group_ids += filter(may_delete, chunk)
         await pace.yield_if_due()
-    errors = await services.groups.delete(wanted)
-    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    errors = await services.groups.delete(group_ids)
+    unauthorized = ErrorCode.GROUP_AUTHORIZATION_FAILED
     return DeleteGroupsResponse(
         results=[
-            DeletableGroupResult(group_id=group_id, error_code=errors.get(group_id, refused))
+            DeletableGroupResult(group_id=group_id, error_code=errors.get(group_id, unauthorized))
             for group_id in dict.fromkeys(request.groups_names)
         ]
     )

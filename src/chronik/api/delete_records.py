@@ -1,6 +1,6 @@
-"""DeleteRecords: moves the start of a log up to an offset; -1 stands for the high watermark.
+"""DeleteRecords (API key 21): advances the log start offset of partitions; -1 stands for the high watermark.
 
-Answered when every replica that is alive has let go of what is before it.
+The response is sent when every live replica has advanced its log start offset.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Con
     offsets: dict[NamedPartition, int] = {}
     pace = Pace()
     for topic in request.topics:
-        for some in in_pieces(topic.partitions):
-            offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in some)
+        for chunk in in_pieces(topic.partitions):
+            offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in chunk)
             await pace.yield_if_due()
     topics: dict[str, DeleteRecordsTopicResult] = {}
     may_delete = may_do(services, context, Operation.DELETE, ResourceType.TOPIC)
-    for wanted in in_pieces(offsets.items()):
-        results = await asyncio.gather(*(_delete(services, may_delete, *each, request.timeout_ms) for each in wanted))
-        for (named, _), result in zip(wanted, results, strict=True):
+    for chunk_offsets in in_pieces(offsets.items()):
+        results = await asyncio.gather(
+            *(_delete(services, may_delete, *each, request.timeout_ms) for each in chunk_offsets)
+        )
+        for (named, _), result in zip(chunk_offsets, results, strict=True):
             topics.setdefault(named.topic, DeleteRecordsTopicResult(name=named.topic)).partitions.append(result)
     return DeleteRecordsResponse(topics=list(topics.values()))
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, and from version 6 on also by id."""
+"""DeleteTopics (API key 20): deletes topics by name, or by id from version 6 on."""
 
 from __future__ import annotations
 
@@ -23,51 +23,53 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_STRICT_VERSION = 5
-"""From here on clients know that a quota may be exceeded."""
+"""First version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     if not services.topics.may_be_deleted:
         known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    named = await named_once(_wanted(request), lambda each: (each.name, each.topic_id))
+    named = await named_once(_requested_topics(request), lambda each: (each.name, each.topic_id))
     responses: list[DeletableTopicResult] = []
-    rights = _Rights(services, context)
-    for some in in_pieces(named.items()):
-        answers = (_delete(services, context, rights, *names, wanted) for names, wanted in some)
-        responses += await asyncio.gather(*answers)
+    checks = _Authorization(services, context)
+    for chunk in in_pieces(named.items()):
+        deletions = (_delete(services, context, checks, *names, wanted) for names, wanted in chunk)
+        responses += await asyncio.gather(*deletions)
     return DeleteTopicsResponse(responses=responses)
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    """Topics are in one of two fields, as the version has it."""
-    return failed(DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_wanted(request))), code)
+    """Return an error for each topic; which request field contains the topics depends on the version."""
+    return failed(DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_requested_topics(request))), code)
 
 
-def _wanted(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState]:
+def _requested_topics(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState]:
     return request.topics or (DeleteTopicState(name=name) for name in request.topic_names)
 
 
-class _Rights:
-    """Which topics may be deleted; and which of the others may be known, by their names or their ids."""
+class _Authorization:
+    """Permission checks of a DeleteTopics request: which topics may be deleted, and which may be seen."""
 
     def __init__(self, services: Services, context: Context) -> None:
-        self._is_everything = may_with_cluster(services, context, Operation.DELETE, audited=False)
+        self._may_delete_any = may_with_cluster(services, context, Operation.DELETE, audited=False)
         self._may_delete = may_do(services, context, Operation.DELETE, ResourceType.TOPIC)
         self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
 
     def check_name(self, name: str) -> None:
-        """Raises KafkaError where it must not be told whether there is such a topic."""
-        if not self._is_everything and not self._may_see(name):
+        """Raise TOPIC_AUTHORIZATION_FAILED if the client may not know whether the topic exists."""
+        if not self._may_delete_any and not self._may_see(name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def check(self, topic: Topic) -> None:
-        """Raises KafkaError."""
-        if not self._is_everything and not self._may_delete(topic.name):
-            raise _NotDeletable(topic.name if self._may_see(topic.name) else None)
+        """Raise TOPIC_AUTHORIZATION_FAILED if the client may not delete the topic."""
+        if not self._may_delete_any and not self._may_delete(topic.name):
+            raise _DeletionDenied(topic.name if self._may_see(topic.name) else None)
 
 
-class _NotDeletable(KafkaError):
+class _DeletionDenied(KafkaError):
+    """An authorization error that includes the topic's name only if the client may see the topic."""
+
     def __init__(self, name: str | None) -> None:
         super().__init__(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         self.name = name
@@ -76,30 +78,30 @@ class _NotDeletable(KafkaError):
 async def _delete(
     services: Services,
     context: Context,
-    rights: _Rights,
+    checks: _Authorization,
     name: str | None,
     topic_id: bytes,
     wanted: DeleteTopicState | None,
 ) -> DeletableTopicResult:
     try:
         if wanted is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named twice")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the topic more than once")
         key = name if topic_id == ZERO_ID else topic_id if name is None else None
         if key is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Specify either the name or the id of each topic")
         if isinstance(key, str):
-            rights.check_name(key)
+            checks.check_name(key)
         if context.usage is not None:
-            context.usage.mutated(_partitions(services, key), strict=context.version >= FIRST_STRICT_VERSION)
-        topic = await services.topics.delete(key, rights.check)
+            context.usage.mutated(_count_partitions(services, key), strict=context.version >= FIRST_STRICT_VERSION)
+        topic = await services.topics.delete(key, checks.check)
         return DeletableTopicResult(name=topic.name, topic_id=topic.id)
-    except _NotDeletable as error:
+    except _DeletionDenied as error:
         return DeletableTopicResult(name=name or error.name, topic_id=topic_id, **told(error))
     except KafkaError as error:
         return DeletableTopicResult(name=name, topic_id=topic_id, **told(error))
 
 
-def _partitions(services: Services, key: str | bytes) -> int:
+def _count_partitions(services: Services, key: str | bytes) -> int:
     image = services.image
     topic = image.topics.get(key) if isinstance(key, str) else image.topics_by_id.get(key)
     return 0 if topic is None else len(topic.partitions)

@@ -1,4 +1,7 @@
-"""DescribeAcls: what is allowed and denied. Without an authorizer it says in Kafka's words that there is none."""
+"""DescribeAcls (API key 29): returns the access control entries that match a filter, grouped by resource.
+
+Without an authorizer, it fails with SECURITY_DISABLED, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def handle(services: Services, request: DescribeAclsRequest, context: Context) -
 
 
 async def _describe(services: Services, request: DescribeAclsRequest, version: int) -> DescribeAclsResponse:
-    wanted = Filter(
+    acl_filter = Filter(
         request.resource_type_filter,
         request.resource_name_filter,
         request.pattern_type_filter,
@@ -42,10 +45,10 @@ async def _describe(services: Services, request: DescribeAclsRequest, version: i
     )
     resources = Elements(DescribeAclsResponse, version)
     try:
-        if not wanted.is_known:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter names what there is not.")
-        found = await matching(services.store, wanted)
-        for pattern, acls in groupby(found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
+        if not acl_filter.is_known:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains an unknown type or operation.")
+        acls_found = await matching(services.store, acl_filter)
+        for pattern, acls in groupby(acls_found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
             resources.add(_resource(*pattern, acls))
     except KafkaError as error:
         return DescribeAclsResponse(**told(error))

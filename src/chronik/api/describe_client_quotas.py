@@ -1,5 +1,7 @@
-"""DescribeClientQuotas: the quotas of users, clients and addresses. Those of replication are configs of topics and
-brokers."""
+"""DescribeClientQuotas (API key 48): returns the quotas of users, client ids and IP addresses that match a filter.
+
+Replication quotas are topic and broker configs, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -21,57 +23,61 @@ from chronik.security.quotas.entities import KINDS
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 ANY = None
 
-Filter = Mapping[str, str | None]
-"""The name that is asked for, by kind; ANY for all of that kind."""
+QuotaFilter = Mapping[str, str | None]
+"""Entity names by entity type; ANY matches every name of that type."""
 
 
 def handle(services: Services, request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
     try:
-        wanted = _filter(request.components)
+        wanted = _decode_filter(request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message)
     quotas = services.image.quotas
     entries = [
-        _entry(entity, quotas[entity]) for entity in sorted(quotas) if _matches(entity, wanted, strict=request.strict)
+        _encode_entry(entity, quotas[entity])
+        for entity in sorted(quotas)
+        if _matches(entity, wanted, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(entries=entries)
 
 
-def _matches(entity: Entity, wanted: Filter, *, strict: bool) -> bool:
+def _matches(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
     if strict and len(entity) != len(wanted):
         return False
     named = dict(entity)
     return all(kind in named and name in (ANY, named[kind]) for kind, name in wanted.items())
 
 
-def _entry(entity: Entity, values: Values) -> QuotaEntry:
+def _encode_entry(entity: Entity, values: Values) -> QuotaEntry:
     return QuotaEntry(
         entity=[QuotaEntity(entity_type=kind, entity_name=None if name == DEFAULT else name) for kind, name in entity],
         values=[QuotaValue(key=key, value=value) for key, value in values.items()],
     )
 
 
-def _filter(components: list[QuotaComponent]) -> Filter:
-    """Raises KafkaError for a question that makes no sense."""
+def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
+    """Return the decoded filter; raise KafkaError if it is invalid."""
     wanted: dict[str, str | None] = {}
     for component in components:
         kind = component.entity_type
         if kind == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
         if kind in wanted:
-            told = f"Entity type {kind} cannot appear more than once in the filter."
-            raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+            text = f"Entity type {kind} cannot appear more than once in the filter."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if kind not in KINDS:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
-        wanted[kind] = _wanted(component)
+        wanted[kind] = _decode_name(component)
     if ADDRESS in wanted and len(wanted) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Addresses have quotas of their own, apart from users and clients")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "An IP address cannot be combined with other entity types in a filter"
+        )
     return wanted
 
 
-def _wanted(component: QuotaComponent) -> str | None:
+def _decode_name(component: QuotaComponent) -> str | None:
     if component.match_type not in (MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
     if (component.match is None) == (component.match_type == MATCH_EXACT):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A name goes with an exact match, and with no other")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A name must be specified for an exact match, and only for it")
     return DEFAULT if component.match_type == MATCH_DEFAULT else component.match

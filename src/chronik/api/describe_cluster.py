@@ -1,4 +1,7 @@
-"""DescribeCluster: the brokers and the controller. Controllers (endpoint type 2) do not listen to clients."""
+"""DescribeCluster (API key 60): returns the brokers and the controller.
+
+Controller endpoints (endpoint type 2) are not available to clients.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from chronik.protocol.messages.describe_cluster import (
 
 BROKERS = 1
 
-CUT_OFF = "This broker is cut off from the others: what it knows of them is old."
-"""Beside an answer, not in place of one: clients may use what it says, people should know what it is worth."""
+FENCED_WARNING = "This broker is fenced: it cannot reach the controller, and its view of the cluster may be outdated."
+"""Message of a successful response: clients can use the response, but users should know that it may be stale."""
 
 
 def handle(services: Services, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
@@ -30,7 +33,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
             for broker in _brokers(services, context.listener)
             if request.include_fenced_brokers or not broker.is_fenced
         ],
-        error_message=CUT_OFF if services.is_fenced() else None,
+        error_message=FENCED_WARNING if services.is_fenced() else None,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = operations_on_cluster(services, context)
@@ -38,7 +41,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
 
 
 def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
-    """Lists brokers as this node knows them. Of itself it knows more than its image, which may be old."""
+    """Return the brokers in the image, with this node as fenced if it is: the image may not show that yet."""
     own = services.config.node_id if services.is_fenced() else None
     brokers = services.image.brokers
     return [

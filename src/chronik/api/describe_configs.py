@@ -1,4 +1,4 @@
-"""DescribeConfigs: values with their source, synonyms, type and documentation."""
+"""DescribeConfigs (API key 32): returns configs with their value, source, synonyms, type and documentation."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from chronik.protocol.permissions import Operation
 
 
 def handle(services: Services, request: DescribeConfigsRequest, context: Context) -> Reply[DescribeConfigsResponse]:
-    return Reply.of_steps(_answer(services, request, context))
+    return Reply.of_steps(_describe_all(services, request, context))
 
 
-def _answer(
+def _describe_all(
     services: Services, request: DescribeConfigsRequest, context: Context
 ) -> Generator[None, None, DescribeConfigsResponse]:
     configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound)
     results = Elements(DescribeConfigsResponse, context.version)
-    for resource, keys in _each_once(request.resources).items():
+    for resource, keys in _merge_resources(request.resources).items():
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)
         try:
             check_configs(services, context, Operation.DESCRIBE_CONFIGS, *resource)
             result.configs = [
-                _described(entry, request) for entry in configs.describe(resource) if not keys or entry.key.name in keys
+                _encode_entry(entry, request)
+                for entry in configs.describe(resource)
+                if not keys or entry.key.name in keys
             ]
             results.add(result)
         except KafkaError as error:
@@ -46,19 +48,22 @@ def _answer(
     return DescribeConfigsResponse(results=results.as_array_of(DescribeConfigsResult))
 
 
-def _each_once(resources: list[DescribeConfigsResource]) -> dict[Resource, set[str]]:
-    """Collects the keys that each resource was named with. Without any it means all, even if named again with some."""
+def _merge_resources(resources: list[DescribeConfigsResource]) -> dict[Resource, set[str]]:
+    """Return the requested config names by resource; an empty set means all.
+
+    A resource that is named at least once without config names gets all of its configs.
+    """
     keys: dict[Resource, set[str]] = {}
-    in_full = set()
+    with_all_configs = set()
     for each in resources:
         resource = Resource(each.resource_type, each.resource_name)
         keys.setdefault(resource, set()).update(each.configuration_keys or ())
         if not each.configuration_keys:
-            in_full.add(resource)
-    return {resource: set() if resource in in_full else named for resource, named in keys.items()}
+            with_all_configs.add(resource)
+    return {resource: set() if resource in with_all_configs else names for resource, names in keys.items()}
 
 
-def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _encode_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     hidden = entry.key.sensitive
     return DescribeConfigsResourceResult(
         name=entry.key.name,

@@ -1,4 +1,4 @@
-"""DescribeGroups: state, protocol and members of groups. A missing one is Dead, as in Kafka."""
+"""DescribeGroups (API key 15): returns state, protocol and members of groups. A missing group is Dead, as in Kafka."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 
 def handle(services: Services, request: DescribeGroupsRequest, context: Context) -> Reply[DescribeGroupsResponse]:
-    return Reply.of_steps(_answer(services, request, context))
+    return Reply.of_steps(_describe_all(services, request, context))
 
 
-def _answer(
+def _describe_all(
     services: Services, request: DescribeGroupsRequest, context: Context
 ) -> Generator[None, None, DescribeGroupsResponse]:
     groups = Elements(DescribeGroupsResponse, context.version)
@@ -32,7 +32,7 @@ def _answer(
     for group_id in dict.fromkeys(request.groups):
         yield
         if not may_see(group_id):
-            groups.refuse(_refused(group_id))
+            groups.refuse(_unauthorized_group(group_id))
             continue
         described = _describe(services, group_id, request, context)
         try:
@@ -45,23 +45,23 @@ def _answer(
     return DescribeGroupsResponse(groups=groups.as_array_of(DescribedGroup))
 
 
-def _refused(group_id: str) -> DescribedGroup:
+def _unauthorized_group(group_id: str) -> DescribedGroup:
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     return DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
 
 
 def _describe(services: Services, group_id: str, request: DescribeGroupsRequest, context: Context) -> DescribedGroup:
-    found = services.groups.describe(group_id)
-    error = found.error
+    group = services.groups.describe(group_id)
+    error = group.error
     if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         error = ErrorCode.NONE
-    answer = DescribedGroup(
+    response_group = DescribedGroup(
         error_code=error,
         error_message=error.message if error else None,
         group_id=group_id,
-        group_state=found.state,
-        protocol_type=found.protocol_type,
-        protocol_data=found.protocol_name,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
         members=[
             DescribedGroupMember(
                 member_id=member.member_id,
@@ -71,9 +71,9 @@ def _describe(services: Services, group_id: str, request: DescribeGroupsRequest,
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
             )
-            for member in found.members
+            for member in group.members
         ],
     )
     if request.include_authorized_operations:
-        answer.authorized_operations = operations_on(services, context, ResourceType.GROUP, group_id)
-    return answer
+        response_group.authorized_operations = operations_on(services, context, ResourceType.GROUP, group_id)
+    return response_group

@@ -1,4 +1,4 @@
-"""DescribeImage: hands out the image as a snapshot holds it, for backups and imports."""
+"""DescribeImage (Chronik API key 20003): returns the metadata image as a snapshot, for backups and imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from chronik.scheduler import yield_loop
 
 async def handle(services: Services, request: DescribeImageRequest, context: Context) -> DescribeImageResponse:
     if context.may_be_behind:
-        return DescribeImageResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="There is no quorum.")
+        return DescribeImageResponse(
+            error_code=ErrorCode.NOT_CONTROLLER,
+            error_message="No majority confirmed that this node's metadata is current: retry on another node.",
+        )
     response = DescribeImageResponse()
     for chunk in encode_snapshot(services.image.freeze()):
         response.chunks.append(ImageChunk(data=chunk))

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how much of the data folder each partition takes."""
+"""DescribeLogDirs (API key 35): returns the size of each partition in the data directory, and the free disk space."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from chronik.protocol.messages.describe_log_dirs import (
 
 
 def handle(services: Services, request: DescribeLogDirsRequest, context: Context) -> Reply[DescribeLogDirsResponse]:
-    return Reply.of_steps(_answer(services, request))
+    return Reply.of_steps(_describe(services, request))
 
 
-def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
-    folder = services.config.data_dir.absolute()
-    disk = disk_space(str(folder))
+def _describe(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
+    directory = services.config.data_dir.absolute()
+    disk = disk_space(str(directory))
     topics: dict[str, dict[int, DescribeLogDirsPartition]] = {}
-    for name, index in _wanted(services, request):
+    for name, index in _requested_partitions(services, request):
         if index not in topics.get(name, ()):
             size = partition_size(services.store, services.replicas, name, index)
             if size is not None:
@@ -34,21 +34,24 @@ def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[No
                     partition_index=index, partition_size=size.size_bytes, offset_lag=size.offset_lag
                 )
         yield
-    result = DescribeLogDirsResult(log_dir=str(folder), total_bytes=disk.total_bytes, usable_bytes=disk.free_bytes)
+    result = DescribeLogDirsResult(log_dir=str(directory), total_bytes=disk.total_bytes, usable_bytes=disk.free_bytes)
     for name, partitions in topics.items():
         result.topics.append(DescribeLogDirsTopic(name=name, partitions=list(partitions.values())))
     return DescribeLogDirsResponse(results=[result])
 
 
-def _wanted(services: Services, request: DescribeLogDirsRequest) -> Iterator[tuple[str, int]]:
-    if request.topics is None:  # all that are here
+def _requested_partitions(services: Services, request: DescribeLogDirsRequest) -> Iterator[tuple[str, int]]:
+    if request.topics is None:  # all hosted partitions
         return ((replica.topic_name, replica.index) for replica in services.replicas)
     return ((topic.topic, index) for topic in request.topics for index in topic.partitions)
 
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
-    """In early versions only folders have an error, and requests name topics, not folders. Who may not describe the
-    cluster is told of none, as by Kafka: Java's admin client goes by that."""
+    """Return the error response.
+
+    Early versions only have an error per directory. A client that may not describe the cluster gets no directory, as in
+    Kafka: Java's admin client relies on it.
+    """
     if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return DescribeLogDirsResponse(error_code=code)
     return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])

@@ -1,4 +1,4 @@
-"""DescribeNodes: what each node is meant to be, from the metadata, and what it is, by the word of the leader."""
+"""DescribeNodes (Chronik API key 20000): returns the desired and the observed state of each node."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ async def handle(services: Services, request: DescribeNodesRequest, context: Con
     return DescribeNodesResponse(
         cluster_id=services.image.cluster_id or None,
         level=levels.level_of(services.image.features),
-        nodes=[_described(state) for state in states],
+        nodes=[_encode_node(state) for state in states],
     )
 
 
-def _described(state: NodeState) -> DescribedNode:
+def _encode_node(state: NodeState) -> DescribedNode:
     return DescribedNode(
         node_id=state.node.id,
         host=state.node.host,

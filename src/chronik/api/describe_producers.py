@@ -1,6 +1,6 @@
-"""DescribeProducers: what a partition's log tells of the producers that wrote to it, and of their transactions.
+"""DescribeProducers (API key 61): returns the producer states of a partition's log, with their open transactions.
 
-Followers answer, too, as in Kafka, whose tool may be told which broker to ask.
+Followers answer as well, as in Kafka, whose tool can name a broker to ask.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from chronik.protocol.permissions import Operation, ResourceType
 NONE = -1
 
 TOLD_MAX = 2 * PRODUCERS_MAX
-"""Producers in one answer, of 37 bytes each, and four times as much while it is made. One partition always fits, unless
-it has very many open transactions; for what does not fit, clients ask again."""
+"""Maximum number of producers in a response, of 37 bytes each (four times as much while it is built).
+
+A single partition always fits unless it has very many open transactions. Partitions that do not fit get an error, and
+clients request them again.
+"""
 
 
 def handle(services: Services, request: DescribeProducersRequest, context: Context) -> Reply[DescribeProducersResponse]:
-    return Reply.of_steps(_answer_all(services, request, context))
+    return Reply.of_steps(_describe_all(services, request, context))
 
 
-def _answer_all(
+def _describe_all(
     services: Services, request: DescribeProducersRequest, context: Context
 ) -> Generator[None, None, DescribeProducersResponse]:
     topics: dict[str, dict[int, PartitionResponse]] = {}
-    room = TOLD_MAX
+    remaining = TOLD_MAX
     may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})
@@ -47,30 +50,32 @@ def _answer_all(
                 answers[index] = PartitionResponse(partition_index=index, **told(error))
                 yield
             elif index not in answers:
-                answer = answers[index] = yield from _answer(services, topic.name, index, room)
-                room -= len(answer.active_producers)
+                answer = answers[index] = yield from _describe_partition(services, topic.name, index, remaining)
+                remaining -= len(answer.active_producers)
                 yield
     return DescribeProducersResponse(
         topics=[TopicResponse(name=name, partitions=list(answers.values())) for name, answers in topics.items()]
     )
 
 
-def _answer(services: Services, topic: str, index: int, room: int) -> Generator[None, None, PartitionResponse]:
+def _describe_partition(
+    services: Services, topic: str, index: int, remaining: int
+) -> Generator[None, None, PartitionResponse]:
     answer = PartitionResponse(partition_index=index)
     try:
         producers = services.replicas.held(topic, index).log.producers
-        if len(producers) > room:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The answer would be too long: ask for less at a time")
+        if len(producers) > remaining:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The response would be too large: request fewer partitions")
     except KafkaError as error:
         return PartitionResponse(partition_index=index, **told(error))
     open_since = producers.transactions.open
     for producer_id, producer in producers.items():
-        answer.active_producers.append(_described(producer_id, producer, open_since.get(producer_id, NONE)))
+        answer.active_producers.append(_encode_producer(producer_id, producer, open_since.get(producer_id, NONE)))
         yield
     return answer
 
 
-def _described(producer_id: int, producer: Producer, open_since: int) -> ProducerState:
+def _encode_producer(producer_id: int, producer: Producer, open_since: int) -> ProducerState:
     last = producer.batches[-1] if producer.batches else None
     return ProducerState(
         producer_id=producer_id,

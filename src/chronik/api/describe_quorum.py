@@ -1,6 +1,7 @@
-"""DescribeQuorum: who agrees on the metadata log, which has one partition and is no topic that clients can read.
+"""DescribeQuorum (API key 55): returns the leader, voters and observers of the metadata log.
 
-Any node answers, with what the leader says. Times at which replicas were last heard from are by this node's clock.
+Clients cannot read the metadata log as a topic. Every node answers with the leader's state. The last fetch times of
+replicas are by this node's clock.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from chronik.protocol.messages.describe_quorum import (
 
 QUORUM_TOPIC: Final = "__cluster_metadata"
 QUORUM_PARTITION: Final = 0
-"""What Kafka calls its metadata log, so that its tools ask for it."""
+"""The topic and partition that Kafka's tools use for the metadata log."""
 
 PEER_LISTENER: Final = "CONTROLLER"
 
@@ -35,17 +36,19 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Co
     if (QUORUM_TOPIC, QUORUM_PARTITION) in asked:
         try:
             found = await describe_quorum(services.store, services.node_id)
-            response.nodes = _nodes(services.image, found, context.listener)
+            response.nodes = _encode_nodes(services.image, found, context.listener)
         except KafkaError as error:
             found = error.without_frames()
     now_ms = services.clock.now_ms()
     for topic in request.topics:
-        answers = [_partition(topic.topic_name, part.partition_index, found, now_ms) for part in topic.partitions]
+        answers = [
+            _encode_partition(topic.topic_name, part.partition_index, found, now_ms) for part in topic.partitions
+        ]
         response.topics.append(QuorumTopicData(topic_name=topic.topic_name, partitions=answers))
     return response
 
 
-def _partition(topic: str, index: int, found: Quorum | KafkaError | None, now_ms: int) -> QuorumPartitionData:
+def _encode_partition(topic: str, index: int, found: Quorum | KafkaError | None, now_ms: int) -> QuorumPartitionData:
     if (topic, index) != (QUORUM_TOPIC, QUORUM_PARTITION) or found is None:
         found = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if isinstance(found, KafkaError):
@@ -58,27 +61,27 @@ def _partition(topic: str, index: int, found: Quorum | KafkaError | None, now_ms
         leader_id=found.leader_id,
         leader_epoch=found.leader_epoch,
         high_watermark=found.high_watermark,
-        current_voters=[_replica(member, now_ms) for member in found.members if member.is_voter],
-        observers=[_replica(member, now_ms) for member in found.members if not member.is_voter],
+        current_voters=[_encode_replica(member, now_ms) for member in found.members if member.is_voter],
+        observers=[_encode_replica(member, now_ms) for member in found.members if not member.is_voter],
     )
 
 
-def _replica(member: QuorumMember, now_ms: int) -> ReplicaState:
+def _encode_replica(member: QuorumMember, now_ms: int) -> ReplicaState:
     return ReplicaState(
         replica_id=member.node_id,
         replica_directory_id=member.directory_id,
         log_end_offset=member.log_end_offset,
-        last_fetch_timestamp=_time(member.heard_ms_ago, now_ms),
-        last_caught_up_timestamp=_time(member.caught_up_ms_ago, now_ms),
+        last_fetch_timestamp=_to_timestamp(member.heard_ms_ago, now_ms),
+        last_caught_up_timestamp=_to_timestamp(member.caught_up_ms_ago, now_ms),
     )
 
 
-def _time(ms_ago: int, now_ms: int) -> int:
+def _to_timestamp(ms_ago: int, now_ms: int) -> int:
     return TIME_UNKNOWN if ms_ago == TIME_UNKNOWN else now_ms - ms_ago
 
 
-def _nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
-    """Tells where nodes listen to each other; one that stands alone listens to clients only."""
+def _encode_nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
+    """Return the peer endpoints of the members; in standalone mode, the client endpoint of the node."""
     nodes = []
     for member in quorum.members:
         node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics page by page, for clusters whose Metadata would not fit one answer."""
+"""DescribeTopicPartitions (API key 75): returns topics in pages, for clusters too large for a Metadata response."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ from chronik.protocol.permissions import Operation, ResourceType
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
 ) -> Reply[DescribeTopicPartitionsResponse]:
-    if context.may_be_behind:  # what it would say of topics may be out of date
+    if context.may_be_behind:  # the partitions in the image may be outdated
         code = ErrorCode.LEADER_NOT_AVAILABLE
         may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=bool(request.topics))
         names = sorted({topic.name for topic in request.topics} or filter(may_see, services.image.topics))
         topics = [
-            DescribeTopicPartitionsResponseTopic(name=name, error_code=code) if may_see(name) else _refused(name)
+            DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
+            if may_see(name)
+            else _unauthorized_topic(name)
             for name in names
         ]
         return Reply.of(DescribeTopicPartitionsResponse(topics=topics))
-    return Reply.of_steps(_page(services, request, context))
+    return Reply.of_steps(_describe_page(services, request, context))
 
 
-def _page(
+def _describe_page(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
@@ -48,26 +50,26 @@ def _page(
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_partition = max(0, request.cursor.partition_index)
-    room = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
+    remaining = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         yield
         if not may_see(name):
             if request.topics:
-                response.topics.append(_refused(name))
+                response.topics.append(_unauthorized_topic(name))
             first_partition = 0
             continue
-        if room == 0:
+        if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_unknown_topic(name))
             first_partition = 0
             continue
-        page = _topic(services, topic, first_partition, room, context)
+        page = _describe_topic(services, topic, first_partition, remaining, context)
         response.topics.append(page)
-        room -= len(page.partitions)
+        remaining -= len(page.partitions)
         next_partition = first_partition + len(page.partitions)
         first_partition = 0
         if next_partition < len(topic.partitions):
@@ -76,21 +78,21 @@ def _page(
     return response
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     legal = name_fault(name) is None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
 
-def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unauthorized_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _topic(
-    services: Services, topic: Topic, first: int, room: int, context: Context
+def _describe_topic(
+    services: Services, topic: Topic, first: int, remaining: int, context: Context
 ) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
-    gone, apart = gone_brokers(services), without_listener(brokers, context.listener)
+    unreachable, unlisted = gone_brokers(services), without_listener(brokers, context.listener)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -106,9 +108,9 @@ def _topic(
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=[],  # Java's admin client throws on null
                 last_known_elr=[],
-                offline_replicas=offline_replicas(partition, brokers, apart),
+                offline_replicas=offline_replicas(partition, brokers, unlisted),
             )
-            for index, partition in enumerate(topic.partitions[first : first + room], first)
-            for leader, error in [named_leader(partition, gone, apart)]
+            for index, partition in enumerate(topic.partitions[first : first + remaining], first)
+            for leader, error in [named_leader(partition, unreachable, unlisted)]
         ],
     )

@@ -1,5 +1,7 @@
-"""DescribeTransactions: state, producer and partitions of transactional ids. A group shows as its partition of the
-offsets' topic, as in Kafka."""
+"""DescribeTransactions (API key 65): returns state, producer and partitions of transactional ids.
+
+A consumer group in a transaction is shown as its partition of the offsets topic, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ from chronik.protocol.permissions import Operation, ResourceType
 def handle(
     services: Services, request: DescribeTransactionsRequest, context: Context
 ) -> Reply[DescribeTransactionsResponse]:
-    return Reply.of_steps(_answer(services, request, context))
+    return Reply.of_steps(_describe_all(services, request, context))
 
 
-def _answer(
+def _describe_all(
     services: Services, request: DescribeTransactionsRequest, context: Context
 ) -> Generator[None, None, DescribeTransactionsResponse]:
     states = Elements(DescribeTransactionsResponse, context.version)
     may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
+    may_describe_topic = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
     for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
             if not may_describe(transactional_id):
@@ -41,14 +43,14 @@ def _answer(
             found = services.transactions.describe(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
             if isinstance(found, ErrorCode):
                 raise KafkaError(found)
-            states.add(_described(services.image, found, may_see))
+            states.add(_encode_transaction(services.image, found, may_describe_topic))
         except KafkaError as error:
             states.refuse(DescribedTransaction(transactional_id=transactional_id, error_code=error.code))
         yield
     return DescribeTransactionsResponse(transaction_states=states.as_array_of(DescribedTransaction))
 
 
-def _described(image: Image, transaction: Transaction, may_see: Judge) -> DescribedTransaction:
+def _encode_transaction(image: Image, transaction: Transaction, may_describe_topic: Judge) -> DescribedTransaction:
     return DescribedTransaction(
         transactional_id=transaction.transactional_id,
         transaction_state=transaction.state.label,
@@ -58,13 +60,13 @@ def _described(image: Image, transaction: Transaction, may_see: Judge) -> Descri
         producer_epoch=transaction.producer_epoch,
         topics=[
             DescribedTransactionTopic(topic=name, partitions=indexes)
-            for name, indexes in _partitions(image, transaction).items()
-            if may_see(name)
+            for name, indexes in _partitions_by_topic(image, transaction).items()
+            if may_describe_topic(name)
         ],
     )
 
 
-def _partitions(image: Image, transaction: Transaction) -> dict[str, list[int]]:
+def _partitions_by_topic(image: Image, transaction: Transaction) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for partition in transaction.partitions:
         topic = image.topics_by_id.get(partition.topic_id)

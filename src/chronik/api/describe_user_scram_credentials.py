@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: by which mechanisms users have passwords, and nothing of those."""
+"""DescribeUserScramCredentials (API key 50): returns the SCRAM mechanisms and iterations of users, not their keys."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
 def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: Context
 ) -> Reply[DescribeUserScramCredentialsResponse]:
-    return Reply.of_steps(_answer(services.image, request))
+    return Reply.of_steps(_describe_all(services.image, request))
 
 
-def _answer(
+def _describe_all(
     image: Image, request: DescribeUserScramCredentialsRequest
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
-    """Without names, all users are told."""
+    """Describe the requested users, or all users if the request names none."""
     response = DescribeUserScramCredentialsResponse()
-    asked = Counter(user.name for user in request.users) if request.users else Counter(list(image.users.by_name))
-    for name, times in asked.items():
-        response.results.append(_described(image, name, times))
+    requested = Counter(user.name for user in request.users) if request.users else Counter(list(image.users.by_name))
+    for name, count in requested.items():
+        response.results.append(_describe_user(image, name, count))
         yield
     return response
 
 
-def _described(image: Image, name: str, times: int) -> DescribedScramUser:
+def _describe_user(image: Image, name: str, count: int) -> DescribedScramUser:
     try:
-        if times > 1:
-            twice = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-            raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, twice)
+        if count > 1:
+            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
         found = described(image, name)
     except KafkaError as error:
         return DescribedScramUser(user=name, **told(error))

@@ -1,4 +1,4 @@
-"""ElectLeaders: elects preferred leaders, and from version 1 on unclean ones for partitions that have none."""
+"""ElectLeaders (API key 43): elects preferred leaders or, from version 1 on, unclean leaders of offline partitions."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ async def handle(services: Services, request: ElectLeadersRequest, context: Cont
     if request.election_type not in list(ElectionType):
         return failed(ElectLeadersResponse, request, ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == ElectionType.UNCLEAN
-    wanted = _named(request)
+    wanted = _requested_partitions(request)
     if wanted is not None:
         return _response(zip(wanted, await elect(services.store, wanted, unclean=unclean), strict=True))
-    # All are asked for: only those that need it are named. This node may be behind, and others have got their leaders.
+    # All partitions: only those that need an election are named. The image may be stale, so others may have a leader.
     wanted = list(in_need_of_election(services.image, unclean=unclean))
     elected = zip(wanted, await elect(services.store, wanted, unclean=unclean), strict=True)
     return _response(each for each in elected if each[1] is None or each[1].code is not ErrorCode.ELECTION_NOT_NEEDED)
 
 
-def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
+def _requested_partitions(request: ElectLeadersRequest) -> list[NamedPartition] | None:
     if request.topic_partitions is None:
         return None
     named = [NamedPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]

@@ -1,6 +1,7 @@
-"""EndTxn: commits or aborts a transaction. It is answered when that is decided; markers follow by themselves.
+"""EndTxn (API key 26): commits or aborts a transaction.
 
-From version 5 on the producer gets the epoch of its next transaction with the answer.
+The response is sent when the decision is durable; the transaction markers are written afterwards. From version 5 on,
+the response contains the producer epoch of the next transaction.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
 async def handle(services: Services, request: EndTxnRequest, context: Context) -> EndTxnResponse:
     if not may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)(request.transactional_id):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    refused = refusal(services.image, request.transactional_id)
-    if refused is not None:
-        return EndTxnResponse(error_code=refused)
-    given = await services.transactions.end(
+    error = refusal(services.image, request.transactional_id)
+    if error is not None:
+        return EndTxnResponse(error_code=error)
+    result = await services.transactions.end(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -30,7 +31,7 @@ async def handle(services: Services, request: EndTxnRequest, context: Context) -
         bump=context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2,
     )
     return EndTxnResponse(
-        error_code=FIRST_VERSIONS.told(given.error, context.version),
-        producer_id=given.producer_id,
-        producer_epoch=given.producer_epoch,
+        error_code=FIRST_VERSIONS.told(result.error, context.version),
+        producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch,
     )

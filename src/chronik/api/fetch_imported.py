@@ -1,4 +1,4 @@
-"""FetchImported: a leader shows what it holds of topics that no client may see yet."""
+"""FetchImported (Chronik API key 20005): reads records of topics that are being imported and are not visible yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chronik.protocol.messages.fetch_imported import (
 )
 
 ANSWER_BYTES_MAX: Final = 8 * MIB
-"""Records in one answer, but for the last batch: its reading holds the loop for some milliseconds."""
+"""Maximum record bytes in a response, except for the last batch. Reading them blocks the event loop for some ms."""
 
 
 async def handle(services: Services, request: FetchImportedRequest, context: Context) -> FetchImportedResponse:

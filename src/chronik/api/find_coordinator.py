@@ -1,6 +1,6 @@
-"""FindCoordinator: who coordinates a group, or a transactional id.
+"""FindCoordinator (API key 10): returns the coordinator of a consumer group or a transactional id.
 
-Missing: share groups.
+Difference from Kafka: share groups are not supported.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ FIRST_VERSION_WITH_MANY_KEYS = 4
 NO_NODE = -1
 
 
-class KeyType(IntEnum):
+class CoordinatorType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2
 
 
-_NEEDED: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
-    KeyType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    KeyType.TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+_PERMISSIONS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
+    CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    CoordinatorType.TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
-"""What must be allowed to be described, and what those are told for whom it is not."""
+"""The resource that a client must be allowed to describe, and the error if it is not, by key type."""
 
 
 def handle(services: Services, request: FindCoordinatorRequest, context: Context) -> Reply[FindCoordinatorResponse]:
-    return Reply.of_steps(_answer(services, request, context))
+    return Reply.of_steps(_find_all(services, request, context))
 
 
-def _answer(
+def _find_all(
     services: Services, request: FindCoordinatorRequest, context: Context
 ) -> Generator[None, None, FindCoordinatorResponse]:
-    many = context.version >= FIRST_VERSION_WITH_MANY_KEYS
+    has_many_keys = context.version >= FIRST_VERSION_WITH_MANY_KEYS
     found = []
-    kind, refusal = _NEEDED.get(request.key_type, (None, ErrorCode.NONE))
+    kind, refusal = _PERMISSIONS.get(request.key_type, (None, ErrorCode.NONE))
     may_see = None if kind is None else may_do(services, context, Operation.DESCRIBE, kind)
-    for key in dict.fromkeys(request.coordinator_keys if many else [request.key]):
+    for key in dict.fromkeys(request.coordinator_keys if has_many_keys else [request.key]):
         if may_see is None or may_see(key):
             found.append(_find(services, key, request.key_type, context.listener))
         else:
-            found.append(_failed(key, refusal, refusal.message))
+            found.append(_failure(key, refusal, refusal.message))
         yield
-    return _response(found, many)
+    return _response(found, has_many_keys)
 
 
 def _find(services: Services, key: str, key_type: int, listener: str) -> Coordinator:
-    if key_type not in (KeyType.GROUP, KeyType.TRANSACTION):
-        return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups and transactions only")
+    if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
+        return _failure(key, ErrorCode.INVALID_REQUEST, "Only consumer groups and transactions have a coordinator")
     coordinators = services.coordinators
-    if key_type == KeyType.TRANSACTION:
+    if key_type == CoordinatorType.TRANSACTION:
         why = why_refused(services.image)
         if why is not None:
-            return _failed(key, REFUSED, why)
+            return _failure(key, REFUSED, why)
         coordinators = services.transaction_coordinators
-    fault = _fault(services, key, key_type)
-    if fault is not None:
-        return fault
+    length_error = _length_error(services, key, key_type)
+    if length_error is not None:
+        return length_error
     broker = services.image.brokers.get(coordinators.node_of(key))
     place = broker.place(listener) if broker is not None else None
     if broker is None or place is None or broker.fenced or services.is_gone(broker.id):
-        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
+        return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return Coordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
 
 
-def _fault(services: Services, key: str, key_type: int) -> Coordinator | None:
-    """Return the error of a key that nothing new may have. Keys that exist may be longer, from earlier versions."""
-    if key_type == KeyType.TRANSACTION:
+def _length_error(services: Services, key: str, key_type: int) -> Coordinator | None:
+    """Return the error of a key that is too long, unless it exists: earlier versions of Chronik had no limit."""
+    if key_type == CoordinatorType.TRANSACTION:
         longest, code = TRANSACTIONAL_ID_CHARACTERS_MAX, ErrorCode.INVALID_REQUEST
         exists = key in services.image.transactions
     else:
@@ -84,15 +84,15 @@ def _fault(services: Services, key: str, key_type: int) -> Coordinator | None:
         exists = key in services.image.groups
     if len(key) <= longest or exists:
         return None
-    return _failed(key, code, f"The id has {len(key)} characters; at most {longest} are allowed")
+    return _failure(key, code, f"The id has {len(key)} characters; the maximum is {longest}")
 
 
-def _failed(key: str, code: ErrorCode, message: str) -> Coordinator:
+def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
 
 
-def _response(found: list[Coordinator], many: bool) -> FindCoordinatorResponse:
-    if many:
+def _response(found: list[Coordinator], has_many_keys: bool) -> FindCoordinatorResponse:
+    if has_many_keys:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found
     return FindCoordinatorResponse(

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns of a rebalance."""
+"""Heartbeat (API key 12): keeps a group member alive, and tells it about a rebalance."""
 
 from __future__ import annotations
 

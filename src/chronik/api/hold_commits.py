@@ -1,4 +1,4 @@
-"""HoldCommits: begins, or ends, a time in which no transaction is committed."""
+"""HoldCommits (Chronik API key 20006): suspends or resumes the commit of transactions, for consistent backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ImportRecords: a leader appends what another store's log holds, and answers when all in-sync replicas have it."""
+"""ImportRecords (Chronik API key 20002): appends imported batches to a log, and waits for all in-sync replicas."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from chronik.protocol.messages.import_records import (
 async def handle(services: Services, request: ImportRecordsRequest, context: Context) -> ImportRecordsResponse:
     logs = ImportedLogs(services.store, services.replicas, request.import_id)
     response = ImportRecordsResponse()
-    for some in in_pieces(request.partitions):
-        response.partitions += await asyncio.gather(*(_append(logs, each, request.timeout_ms) for each in some))
+    for chunk in in_pieces(request.partitions):
+        response.partitions += await asyncio.gather(*(_append(logs, each, request.timeout_ms) for each in chunk))
     return response
 
 

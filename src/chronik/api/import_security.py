@@ -1,4 +1,4 @@
-"""ImportSecurity: users, ACLs and quotas that an import brings. What is there already stays."""
+"""ImportSecurity (Chronik API key 20007): imports users, ACLs and quotas; existing ones are kept."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ async def handle(services: Services, request: ImportSecurityRequest, context: Co
 
 
 async def import_security(store: MetadataStore, request: ImportSecurityRequest) -> ImportSecurityResponse:
-    """Bring users, ACLs and quotas of an import. Errors are in the response."""
+    """Import users, ACLs and quotas; errors are returned in the response."""
     try:
         await store.read_barrier()
         refuse_without_import(store, request.import_id)
-        await import_users(store, {user.name: _keys(user) for user in request.users})
-        await import_acls(store, [_acl(each) for each in request.acls])
-        await import_quotas(store, [_quotas(each) for each in request.quotas])
+        await import_users(store, {user.name: _decode_scram_keys(user) for user in request.users})
+        await import_acls(store, [_decode_acl(each) for each in request.acls])
+        await import_quotas(store, [_decode_quotas(each) for each in request.quotas])
     except KafkaError as error:
         return ImportSecurityResponse(**told(error))
     return ImportSecurityResponse()
 
 
-def _keys(user: ImportedUser) -> tuple[ScramKeys, ...]:
+def _decode_scram_keys(user: ImportedUser) -> tuple[ScramKeys, ...]:
     return tuple(
         ScramKeys(each.mechanism, each.salt, each.stored_key, each.server_key, each.iterations) for each in user.keys
     )
 
 
-def _acl(acl: ImportedAcl) -> Acl:
+def _decode_acl(acl: ImportedAcl) -> Acl:
     return Acl(acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
 
 
-def _quotas(quotas: ImportedQuotas) -> WantedQuotas:
+def _decode_quotas(quotas: ImportedQuotas) -> WantedQuotas:
     entity = tuple((each.kind, each.name) for each in quotas.entity)
     return WantedQuotas(entity, [Change(each.key, each.value) for each in quotas.values])

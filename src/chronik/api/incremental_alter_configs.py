@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: sets, deletes, appends to and subtracts from single config keys."""
+"""IncrementalAlterConfigs (API key 44): sets, deletes, appends to and subtracts from single configs of a resource."""
 
 from __future__ import annotations
 

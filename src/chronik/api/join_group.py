@@ -1,4 +1,4 @@
-"""JoinGroup: a member enters its group, and is answered when the generation begins."""
+"""JoinGroup (API key 11): adds a member to a group; the response is sent when the new generation starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def handle(services: Services, request: JoinGroupRequest, context: Context
     if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
         return failed(JoinGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     rebalance_timeout_ms = request.rebalance_timeout_ms
-    if rebalance_timeout_ms < 0:  # version 0 has none
+    if rebalance_timeout_ms < 0:  # version 0 has no such field
         rebalance_timeout_ms = request.session_timeout_ms
     result = await services.groups.join(
         JoinRequest(

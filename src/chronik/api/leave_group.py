@@ -1,4 +1,4 @@
-"""LeaveGroup: one member leaves, or from version 3 on several, also named by their instance ids."""
+"""LeaveGroup (API key 13): removes a member or, from version 3 on, several members, by member or instance id."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FIRST_VERSION_WITH_MANY_MEMBERS = 3
 async def handle(services: Services, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
         return failed(LeaveGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    many = context.version >= FIRST_VERSION_WITH_MANY_MEMBERS
-    if many:
+    has_many_members = context.version >= FIRST_VERSION_WITH_MANY_MEMBERS
+    if has_many_members:
         leaving = tuple(
             LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in request.members
         )
     else:
         leaving = (LeavingMember(request.member_id),)
     result = await services.groups.leave(LeaveRequest(request.group_id, leaving))
-    if not many:
+    if not has_many_members:
         code = result.error or next((member.error for member in result.members), ErrorCode.NONE)
         return LeaveGroupResponse(error_code=code)
     return LeaveGroupResponse(

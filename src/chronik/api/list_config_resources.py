@@ -1,4 +1,4 @@
-"""ListConfigResources: topics, brokers, their loggers, and groups that have configs of their own."""
+"""ListConfigResources (API key 74): lists topics, brokers, broker loggers, and groups that have configs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronik.protocol.messages.list_config_resources import (
 def handle(services: Services, request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
     wanted = {CLIENT_METRICS} if context.version == 0 else set(request.resource_types or ResourceType)
     if not wanted.issubset(ResourceType):
-        # Kafka's answer to kinds that it does not know
+        # the same error as in Kafka for unknown resource types
         return failed(ListConfigResourcesResponse, request, ErrorCode.UNSUPPORTED_VERSION)
     found = ConfigAdmin(services.config, services.store, services.configs, services.clock).resources()
     return ListConfigResourcesResponse(

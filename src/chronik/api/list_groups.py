@@ -1,4 +1,4 @@
-"""ListGroups: the groups of this node, filtered by state and type."""
+"""ListGroups (API key 16): lists the groups whose coordinator is this node, filtered by state and type."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 
 def handle(services: Services, request: ListGroupsRequest, context: Context) -> Reply[ListGroupsResponse]:
-    return Reply.of_steps(_answer(services, request, context))
+    return Reply.of_steps(_list_groups(services, request, context))
 
 
-def _answer(
+def _list_groups(
     services: Services, request: ListGroupsRequest, context: Context
 ) -> Generator[None, None, ListGroupsResponse]:
-    """Leaves out groups that whoever asks may not describe, unless it may describe the cluster."""
+    """List the groups that the client may describe; all of them if it may describe the cluster."""
     groups = []
-    sees_all = may_with_cluster(services, context, Operation.DESCRIBE, audited=False)
+    may_see_all = may_with_cluster(services, context, Operation.DESCRIBE, audited=False)
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP, audited=False)
     for group in services.groups.list_in_steps(request.states_filter, request.types_filter):
-        if group is not None and (sees_all or may_see(group.group_id)):
+        if group is not None and (may_see_all or may_see(group.group_id)):
             groups.append(
                 ListedGroup(
                     group_id=group.group_id,

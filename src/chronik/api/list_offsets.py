@@ -1,8 +1,8 @@
-"""ListOffsets: the earliest offset, the next one, that of the newest record, or the first at a time.
+"""ListOffsets (API key 2): returns the earliest or latest offset, or the offset of a timestamp.
 
-Whoever reads only what was committed (`isolation_level` 1) is told of nothing from the last stable offset on. Nothing
-is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
-Version 0 answers a list of offsets, newest first, as it did when segments were all a broker could tell.
+With isolation level read_committed, offsets from the last stable offset on are not returned. There is no tiered
+storage: the earliest local offset is the earliest offset, and there is no latest tiered offset. Version 0 returns a
+list of offsets in descending order.
 """
 
 from __future__ import annotations
@@ -40,22 +40,25 @@ UNKNOWN = -1
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
-_Found = tuple[int, int, int]
-"""Offset, timestamp and leader epoch; each UNKNOWN where there is none."""
-NOWHERE: _Found = (UNKNOWN, UNKNOWN, UNKNOWN)
+_OffsetResult = tuple[int, int, int]
+"""Offset, timestamp and leader epoch; UNKNOWN for missing values."""
+NOT_FOUND: _OffsetResult = (UNKNOWN, UNKNOWN, UNKNOWN)
 
-AT_ONCE_MAX = 500
-"""Partitions for which an answer need not wait for a task's turn. Each takes some µs."""
+IMMEDIATE_PARTITIONS_MAX = 500
+"""Maximum number of partitions that are answered in the same event-loop iteration. Each takes a few µs."""
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: Context) -> Reply[ListOffsetsResponse]:
-    """Takes everybody for a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
+    """Return offsets as for a consumer, whatever replica id the request has.
+
+    Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
+    """
     wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     committed_only = request.isolation_level == READ_COMMITTED
-    listing = _Listing(services, context, wanted, committed_only=committed_only)
-    if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
-        return Reply.of(_response(request, [listing.by_name(topic, partition) for topic, partition in wanted]))
-    return Reply.of_coroutine(listing.by_time_or_name(request, wanted))
+    lookup = _OffsetLookup(services, context, wanted, committed_only=committed_only)
+    if len(wanted) <= IMMEDIATE_PARTITIONS_MAX and not any(_is_timestamp_lookup(partition) for _, partition in wanted):
+        return Reply.of(_response(request, [lookup.look_up_special(topic, partition) for topic, partition in wanted]))
+    return Reply.of_coroutine(lookup.look_up_all(request, wanted))
 
 
 def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
@@ -68,16 +71,16 @@ def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitio
     )
 
 
-def _failed(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+def _failure(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
-def _is_by_time(wanted: ListOffsetsPartition) -> bool:
+def _is_timestamp_lookup(wanted: ListOffsetsPartition) -> bool:
     return wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
 
 
-class _Listing:
-    """One request, while its partitions are looked for."""
+class _OffsetLookup:
+    """A ListOffsets request while its partitions are looked up."""
 
     def __init__(
         self,
@@ -91,50 +94,54 @@ class _Listing:
         self._committed_only = committed_only
         self._version = context.version
         self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
-        self._named = Counter((topic, partition.partition_index) for topic, partition in wanted)
-        self._at_once = Budget.on_loop()
+        self._occurrences = Counter((topic, partition.partition_index) for topic, partition in wanted)
+        self._loop_budget = Budget.on_loop()
 
-    async def by_time_or_name(
+    async def look_up_all(
         self, request: ListOffsetsRequest, wanted: list[tuple[str, ListOffsetsPartition]]
     ) -> ListOffsetsResponse:
+        """Look up all partitions, by timestamp or by special offset."""
         answers, pace = [], Pace()
         for topic, partition in wanted:
-            if _is_by_time(partition):
-                answers.append(await self._by_time(topic, partition))
+            if _is_timestamp_lookup(partition):
+                answers.append(await self._look_up_timestamp(topic, partition))
             else:
-                answers.append(self.by_name(topic, partition))
+                answers.append(self.look_up_special(topic, partition))
             await pace.yield_if_due()
         return _response(request, answers)
 
-    def by_name(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def look_up_special(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        """Look up a special offset, such as LATEST or EARLIEST."""
         try:
             replica = self._find(topic, wanted)
             end_offset = replica.readable_end(committed_only=self._committed_only)
-            return self._answer(replica, wanted, _named(replica, wanted.timestamp, end_offset))
+            return self._to_response(replica, wanted, _special_offset(replica, wanted.timestamp, end_offset))
         except KafkaError as error:
-            return _failed(wanted, error.code)
+            return _failure(wanted, error.code)
 
-    async def _by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    async def _look_up_timestamp(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         try:
             replica = self._find(topic, wanted)
-            return self._answer(replica, wanted, await self._search(replica, topic, wanted))
+            return self._to_response(replica, wanted, await self._search(replica, topic, wanted))
         except KafkaError as error:
-            return _failed(wanted, error.code)
+            return _failure(wanted, error.code)
 
-    def _answer(self, replica: Replica, wanted: ListOffsetsPartition, found: _Found) -> ListOffsetsPartitionResponse:
+    def _to_response(
+        self, replica: Replica, wanted: ListOffsetsPartition, found: _OffsetResult
+    ) -> ListOffsetsPartitionResponse:
         offset, timestamp, epoch = found
         answer = ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
         )
         if self._version == 0:
-            answer.old_style_offsets = _old_style(replica, wanted, offset)
+            answer.old_style_offsets = _legacy_offsets(replica, wanted, offset)
         return answer
 
     def _find(self, topic: str, wanted: ListOffsetsPartition) -> Replica:
-        """Raises KafkaError, also when the replica cannot tell yet; INVALID_REQUEST as Kafka does."""
+        """Return the replica to look up; raise KafkaError if it cannot answer (INVALID_REQUEST for duplicates)."""
         if not self._may_see(topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if self._named[topic, wanted.partition_index] > 1:
+        if self._occurrences[topic, wanted.partition_index] > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         replica = self._services.replicas.by_name(topic, wanted.partition_index)
         replica.check_epoch(wanted.current_leader_epoch)
@@ -145,45 +152,45 @@ class _Listing:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         return replica
 
-    async def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> _Found:
-        """Looks in the batch where it must be; and in the next one, if it was among deleted records of the first."""
+    async def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> _OffsetResult:
+        """Search the batch that contains the timestamp, then the next one if compaction has removed its record."""
         found, start_offset = None, 0
         while found is None:
             if self._find(topic, wanted) is not replica:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            timed = _batch_of(replica, wanted.timestamp, start_offset)
+            timed = _find_batch(replica, wanted.timestamp, start_offset)
             if timed is None:
-                return NOWHERE
-            found = await self._record_of(timed)
+                return NOT_FOUND
+            found = await self._find_record(timed)
             start_offset = timed.end_offset
-        return NOWHERE if found.offset >= replica.readable_end(committed_only=self._committed_only) else found
+        return NOT_FOUND if found.offset >= replica.readable_end(committed_only=self._committed_only) else found
 
-    async def _record_of(self, timed: TimedBatch) -> TimedOffset | None:
+    async def _find_record(self, timed: TimedBatch) -> TimedOffset | None:
         try:
-            return first_in(timed, self._at_once)
+            return first_in(timed, self._loop_budget)
         except RecordsTooLarge:
             budget = Budget.for_bytes(len(timed.batch))
             return await self._services.openings.run_in_thread(partial(first_or_start, timed), budget)
 
 
-def _batch_of(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch | None:
+def _find_batch(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch | None:
     if timestamp == MAX_TIMESTAMP:
         return replica.log.batch_with_max_timestamp(start_offset)
     return replica.log.batch_for_timestamp(timestamp, start_offset)
 
 
-def _named(replica: Replica, timestamp: int, end_offset: int) -> _Found:
+def _special_offset(replica: Replica, timestamp: int, end_offset: int) -> _OffsetResult:
     log = replica.log
     if timestamp == LATEST:
         return end_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, UNKNOWN, log.epochs.range_at(log.log_start_offset)[0]
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NOWHERE
+        return NOT_FOUND
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _old_style(replica: Replica, wanted: ListOffsetsPartition, offset: int) -> list[int]:
+def _legacy_offsets(replica: Replica, wanted: ListOffsetsPartition, offset: int) -> list[int]:
     if wanted.max_num_offsets <= 0:
         return []
     if wanted.timestamp == LATEST:

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: what is under way; what is named and not under way is left out."""
+"""ListPartitionReassignments (API key 46): lists ongoing reassignments of all or of the requested partitions."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: Context
 ) -> Reply[ListPartitionReassignmentsResponse]:
     if request.topics is None:
-        wanted = {name: range(len(topic.partitions)) for name, topic in services.image.topics.items()}
-        return Reply.of_steps(_response(services.image, wanted))
+        partitions_by_topic = {name: range(len(topic.partitions)) for name, topic in services.image.topics.items()}
+        return Reply.of_steps(_list_reassignments(services.image, partitions_by_topic))
     named: dict[str, list[int]] = {}
     for topic in request.topics:
         named.setdefault(topic.name, []).extend(topic.partition_indexes)
-    return Reply.of_steps(_response(services.image, named))
+    return Reply.of_steps(_list_reassignments(services.image, named))
 
 
-def _response(
-    image: Image, wanted: dict[str, list[int]] | dict[str, range]
+def _list_reassignments(
+    image: Image, partitions_by_topic: dict[str, list[int]] | dict[str, range]
 ) -> Generator[None, None, ListPartitionReassignmentsResponse]:
     topics = []
-    for name, indexes in wanted.items():
-        partitions = list(_under_way(image, name, indexes))
+    for name, indexes in partitions_by_topic.items():
+        partitions = list(_ongoing_reassignments(image, name, indexes))
         if partitions:
             topics.append(OngoingTopicReassignment(name=name, partitions=partitions))
         yield
     return ListPartitionReassignmentsResponse(topics=topics)
 
 
-def _under_way(image: Image, name: str, indexes: list[int] | range) -> Iterator[OngoingPartitionReassignment]:
+def _ongoing_reassignments(
+    image: Image, name: str, indexes: list[int] | range
+) -> Iterator[OngoingPartitionReassignment]:
     topic = image.topics.get(name)
     for index in dict.fromkeys(indexes):
         if topic is not None and topic.has_partition(index):

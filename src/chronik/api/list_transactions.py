@@ -1,4 +1,4 @@
-"""ListTransactions: the transactional ids that this node coordinates, filtered by state, producer, age and name."""
+"""ListTransactions (API key 66): lists transactions of this coordinator, by state, producer id, age and pattern."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chronik.protocol.messages.list_transactions import (
 from chronik.protocol.permissions import Operation, ResourceType
 
 KNOWN_STATES = {*(state.label for state in TransactionState), "Dead", "PrepareEpochFence"}
-"""The last two are states of Kafka's that nothing is ever in here."""
+"""Valid state filters. The last two are states of Kafka that do not occur in Chronik."""
 
 
 def handle(services: Services, request: ListTransactionsRequest, context: Context) -> Reply[ListTransactionsResponse]:
@@ -26,18 +26,18 @@ def handle(services: Services, request: ListTransactionsRequest, context: Contex
         pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
         return Reply.of(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
-    return Reply.of_steps(_answer(services, request, context, pattern))
+    return Reply.of_steps(_list_transactions(services, request, context, pattern))
 
 
-def _answer(
+def _list_transactions(
     services: Services, request: ListTransactionsRequest, context: Context, pattern: Pattern | None
 ) -> Generator[None, None, ListTransactionsResponse]:
     listed = []
-    is_wanted = _filter(request, services.clock.now_ms())
+    matches_filter = _build_filter(request, services.clock.now_ms())
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, audited=False)
     for each in services.transactions.list_in_steps():
         yield
-        if each is not None and is_wanted(each) and may_see(each.transactional_id):
+        if each is not None and matches_filter(each) and may_see(each.transactional_id):
             if pattern is not None and not (yield from pattern.match_in_steps(each.transactional_id)):
                 continue
             listed.append(
@@ -51,15 +51,15 @@ def _answer(
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
 
 
-def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
+def _build_filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     age_ms = request.duration_filter
 
-    def is_wanted(transaction: Transaction) -> bool:
+    def matches_filter(transaction: Transaction) -> bool:
         if states and transaction.state.label not in states:
             return False
         if producer_ids and transaction.producer_id not in producer_ids:
             return False
         return age_ms < 0 or (not transaction.state.is_at_rest and now_ms - transaction.began_ms > age_ms)
 
-    return is_wanted
+    return matches_filter

@@ -1,7 +1,7 @@
-"""Metadata: brokers, topics and leaders, as this node's image has them.
+"""Metadata (API key 3): returns brokers, topics and partition leaders from this node's image.
 
-Asking for an unknown topic creates it, where client and broker allow it; the answer then already has it, so that no
-client has to ask twice. From version 12 on topics may be asked for by id; 10 and 11 have the field and refuse its use.
+An unknown topic is auto-created if the client and the broker allow it; the same response already contains it. From
+version 12 on, topics may be requested by id; versions 10 and 11 have the field but reject it.
 """
 
 from __future__ import annotations
@@ -47,82 +47,89 @@ FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
 LEFT_ALONE_SECONDS = 11.0
-"""A client that comes to a fenced node is left alone for so long: perhaps no other node is better off. The more often
-clients had to connect of late, the longer they wait before they do it again; librdkafka forgets that after 10 s."""
+"""Seconds after connecting during which a client of a fenced node is not disconnected; perhaps no other node is better.
+
+Clients back off longer the more often they had to reconnect recently; librdkafka resets that after 10 s.
+"""
 ATTEMPTS_MAX: Final = 3
-"""Attempts to show brokers and topics as of one moment, while both change."""
+"""Maximum number of attempts to build a response whose brokers and topics belong to the same image."""
 
 
-_UNDECIDED = dict.fromkeys((ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE)
-"""Every client takes this for "ask again"; in a Metadata response, not every client takes the others so."""
+_RETRIABLE_ERRORS = dict.fromkeys(
+    (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE
+)
+"""Errors that are replaced by LEADER_NOT_AVAILABLE, because it is the one that every client retries."""
 
 
 def handle(services: Services, request: MetadataRequest, context: Context) -> Reply[MetadataResponse]:
-    """Answer within the same event-loop iteration, unless topics are to be created or are very many."""
-    if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
+    """Answer in the same event-loop iteration, unless topics must be created or there are very many of them."""
+    if context.version < FIRST_VERSION_BY_ID and any(_has_topic_id(topic) for topic in request.topics or ()):
         return Reply.of(failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
     if context.may_be_behind:
-        _send_away(services, request, context)
-        return Reply.of_steps(_answer_of_the_past(services, request, context))
+        _disconnect_from_fenced_node(services, request, context)
+        return Reply.of_steps(_build_stale_response(services, request, context))
     context.peer.was_answered, context.peer.was_sent_away = True, False
-    missing = _missing(services, request)
-    failures = {} if services.authorizer is None else _not_to_create(services, context, missing)
+    missing = _topics_to_create(services, request)
+    failures = {} if services.authorizer is None else _creation_errors(services, context, missing)
     missing = {name: None for name in missing if name not in failures}
     if not missing:
-        return Reply.of_steps(_answer(services, request, context, failures))
-    if services.is_fenced():  # creating them would be waited for in vain
+        return Reply.of_steps(_build_current_response(services, request, context, failures))
+    if services.is_fenced():  # a fenced node cannot create topics
         failures |= dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
-        return Reply.of_steps(_answer(services, request, context, failures))
-    return Reply.of_coroutine(_create_and_answer(services, request, context, missing, failures))
+        return Reply.of_steps(_build_current_response(services, request, context, failures))
+    return Reply.of_coroutine(_create_and_respond(services, request, context, missing, failures))
 
 
-def _is_by_id(topic: MetadataRequestTopic) -> bool:
+def _has_topic_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_ID
 
 
-def _send_away(services: Services, request: MetadataRequest, context: Context) -> None:
-    """Raise Disconnect the second time that a connection asks a fenced node: librdkafka asks no other node as long as
-    it has one connection that works, and may have no other. A client of longer standing that asks for a topic which is
-    not in the image is disconnected the first time: the topic may be new, and any answer would make librdkafka report
-    it as unknown and drop it from its subscription."""
+def _disconnect_from_fenced_node(services: Services, request: MetadataRequest, context: Context) -> None:
+    """Raise Disconnect on the second Metadata request of a connection to a fenced node.
+
+    librdkafka does not try another node as long as it has a working connection. A client that has been connected for
+    some time and requests a topic that is not in the image is disconnected at the first request: the topic may be new,
+    and any response would make librdkafka report it as unknown and drop it from the subscription.
+    """
     if services.is_fenced():
         peer = context.peer
         is_new = not peer.was_answered and services.clock.monotonic() - peer.connected_at <= LEFT_ALONE_SECONDS
-        if not is_new and (peer.was_sent_away or not _knows_all(services.image, request)):
-            raise Disconnect("this node is cut off, and the client was told whom to ask instead")
+        if not is_new and (peer.was_sent_away or not _has_all_topics(services.image, request)):
+            raise Disconnect("this node is fenced; the client was referred to other brokers and must reconnect")
         peer.was_sent_away = True
 
 
-def _knows_all(image: Image, request: MetadataRequest) -> bool:
-    return all(_known(image, topic) is not None for topic in request.topics or ())
+def _has_all_topics(image: Image, request: MetadataRequest) -> bool:
+    return all(_find_topic(image, topic) is not None for topic in request.topics or ())
 
 
-def _known(image: Image, wanted: MetadataRequestTopic) -> Topic | None:
+def _find_topic(image: Image, wanted: MetadataRequestTopic) -> Topic | None:
     if wanted.topic_id != ZERO_ID:
         return image.topics_by_id.get(wanted.topic_id)
     return None if wanted.name is None else image.topics.get(wanted.name)
 
 
-def _answer_of_the_past(
+def _build_stale_response(
     services: Services, request: MetadataRequest, context: Context
 ) -> Generator[None, None, MetadataResponse]:
-    """Answer from an image that may be outdated: brokers, for clients to ask another one, and topics with their
-    partitions, but without leaders. Clients drop topics that are missing, or have an error, from their subscriptions;
-    a partition without a leader makes them ask again. A topic that is not in the image may be new: its error is
-    LEADER_NOT_AVAILABLE, which does not say that it does not exist."""
+    """Build a response from an image that may be stale: brokers, and topics with partitions but without leaders.
+
+    Clients drop topics that are missing or have an error from their subscription, whereas a partition without a leader
+    makes them retry. A topic that is not in the image may be new, so its error is LEADER_NOT_AVAILABLE.
+    """
     form = context.version, request.include_topic_authorized_operations, context.listener
     topics = Elements(MetadataResponse, context.version)
-    are_all_wanted, named = _named(services, request, context.version)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
+    is_all_topics, named = _requested_topics(services, request, context.version)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
     for wanted in named:
         yield
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        name = _name_of(services.image, wanted)
+        name = _topic_name(services.image, wanted)
         if name is not None and not may_see(name):
-            if are_all_wanted:
+            if is_all_topics:
                 continue
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topic = _known(services.image, wanted) if code is ErrorCode.LEADER_NOT_AVAILABLE else None
+        topic = _find_topic(services.image, wanted) if code is ErrorCode.LEADER_NOT_AVAILABLE else None
         try:
             if topic is not None:
                 found = topic_answer(services.image, topic, form, gone=services.image.brokers)
@@ -133,34 +140,34 @@ def _answer_of_the_past(
             topic, code = None, error.code
         if topic is None:
             topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
-    response = _response(services, request, context)
+    response = _build_response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
     if not response.brokers:
-        response.brokers = _brokers(services.image.brokers, context.listener)
+        response.brokers = _encode_brokers(services.image.brokers, context.listener)
     return response
 
 
-def _response(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+def _build_response(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
     image, listener = services.image, context.listener
     response = MetadataResponse(
         cluster_id=image.cluster_id,
         controller_id=controller_for(services, listener),
-        brokers=_brokers({key: broker for key, broker in image.brokers.items() if not broker.fenced}, listener),
+        brokers=_encode_brokers({key: broker for key, broker in image.brokers.items() if not broker.fenced}, listener),
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = operations_on_cluster(services, context)
     return response
 
 
-def _brokers(brokers: Mapping[int, Broker], listener: str) -> list[MetadataResponseBroker]:
+def _encode_brokers(brokers: Mapping[int, Broker], listener: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
         for broker, place in places(brokers, brokers, listener)
     ]
 
 
-def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
-    """Returns the names of topics that are asked for, do not exist, and are to be created."""
+def _topics_to_create(services: Services, request: MetadataRequest) -> dict[str, None]:
+    """Return the names of requested topics that do not exist and are to be auto-created."""
     if not request.topics or not request.allow_auto_topic_creation:
         return {}
     known = services.image.topics
@@ -172,8 +179,8 @@ def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
     return missing if missing and services.configs.broker_flag("auto.create.topics.enable") else {}
 
 
-def _not_to_create(services: Services, context: Context, missing: dict[str, None]) -> dict[str, ErrorCode]:
-    """Returns those that whoever asks may not create, or even describe."""
+def _creation_errors(services: Services, context: Context, missing: dict[str, None]) -> dict[str, ErrorCode]:
+    """Return the errors of topics that the client may not create or describe."""
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
     may_create = may_do(services, context, Operation.CREATE, ResourceType.TOPIC)
     may_create_any = not missing or may_with_cluster(services, context, Operation.CREATE, audited=False)
@@ -181,7 +188,7 @@ def _not_to_create(services: Services, context: Context, missing: dict[str, None
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-async def _create_and_answer(
+async def _create_and_respond(
     services: Services,
     request: MetadataRequest,
     context: Context,
@@ -191,55 +198,55 @@ async def _create_and_answer(
     if context.usage is not None:
         context.usage.mutated(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
     failed = await services.topics.create_missing(missing)
-    _tell(context, [name for name in missing if name not in failed], len(failed))
-    failures = refused | {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
-    return await run_in_slices(_answer(services, request, context, failures))
+    _audit_created(context, [name for name in missing if name not in failed], len(failed))
+    failures = refused | {name: _RETRIABLE_ERRORS.get(error.code, error.code) for name, error in failed.items()}
+    return await run_in_slices(_build_current_response(services, request, context, failures))
 
 
-def _tell(context: Context, created: list[str], failures: int) -> None:
-    """The audit log is told here, since an answer does not say which of its topics are new."""
+def _audit_created(context: Context, created: list[str], failures: int) -> None:
+    """Write auto-created topics to the audit log. The response does not say which topics are new."""
     if created:
-        from chronik.security import audit  # a node starts without
+        from chronik.security import audit  # imported late to keep the start of a node short
 
         audit.changed(context.peer, context.api, created, len(created), failures)
 
 
-def _answer(
+def _build_current_response(
     services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
 ) -> Generator[None, None, MetadataResponse]:
     for _ in range(ATTEMPTS_MAX):
         brokers = dict(services.image.brokers)
-        topics = yield from _topics(services, request, context, failures)
+        topics = yield from _encode_topics(services, request, context, failures)
         if services.image.brokers == brokers:
-            break  # otherwise topics may name leaders that are not among the brokers
-    response = _response(services, request, context)
+            break  # otherwise topics might name leaders that are missing in the list of brokers
+    response = _build_response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
-    told = "Metadata v%d for %s: brokers=%d registered=%d topics=%d"
+    message = "Metadata v%d for client %s: brokers=%d registered=%d topics=%d"
     known = len(services.image.brokers)
-    logger.debug(told, context.version, context.client_id, len(response.brokers), known, len(response.topics))
+    logger.debug(message, context.version, context.client_id, len(response.brokers), known, len(response.topics))
     return response
 
 
-def _topics(
+def _encode_topics(
     services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
 ) -> Generator[None, None, Elements]:
     form = context.version, request.include_topic_authorized_operations, context.listener
     gone = gone_brokers(services)
     topics = Elements(MetadataResponse, context.version)
-    are_all_wanted, named = _named(services, request, context.version)
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
+    is_all_topics, named = _requested_topics(services, request, context.version)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
     for number, wanted in enumerate(named):
-        if number:  # one topic is answered at once, however long it takes
+        if number:  # a single topic is answered in the same event-loop iteration
             yield
-        if are_all_wanted and wanted.name not in services.image.topics:
-            continue  # deleted since
-        name = _name_of(services.image, wanted)
+        if is_all_topics and wanted.name not in services.image.topics:
+            continue  # deleted in the meantime
+        name = _topic_name(services.image, wanted)
         if name is not None and not may_see(name):
-            if not are_all_wanted:
+            if not is_all_topics:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
             continue
-        found = _wanted_topic(services, wanted, form, gone, failures)
+        found = _encode_requested_topic(services, wanted, form, gone, failures)
         if form[1] and services.authorizer is not None and isinstance(found, MetadataResponseTopic) and name:
             found.topic_authorized_operations = operations_on(services, context, ResourceType.TOPIC, name)
         try:
@@ -252,8 +259,10 @@ def _topics(
     return topics
 
 
-def _named(services: Services, request: MetadataRequest, version: int) -> tuple[bool, list[MetadataRequestTopic]]:
-    """Returns whether all topics are asked for, and each wanted one once."""
+def _requested_topics(
+    services: Services, request: MetadataRequest, version: int
+) -> tuple[bool, list[MetadataRequestTopic]]:
+    """Return whether all topics are requested, and the requested topics without duplicates."""
     if request.topics is None or (version == 0 and not request.topics):
         return True, [MetadataRequestTopic(name=name) for name in sorted(services.image.topics)]
     if len(request.topics) < 2:
@@ -261,15 +270,15 @@ def _named(services: Services, request: MetadataRequest, version: int) -> tuple[
     return False, once(request.topics, lambda topic: topic.name if topic.topic_id == ZERO_ID else topic.topic_id)
 
 
-def _name_of(image: Image, wanted: MetadataRequestTopic) -> str | None:
-    """Returns None for an id that nobody knows."""
+def _topic_name(image: Image, wanted: MetadataRequestTopic) -> str | None:
+    """Return the requested topic's name, or None if its id is unknown."""
     if wanted.topic_id == ZERO_ID:
         return wanted.name
     topic = image.topics_by_id.get(wanted.topic_id)
     return None if topic is None else topic.name
 
 
-def _wanted_topic(
+def _encode_requested_topic(
     services: Services,
     wanted: MetadataRequestTopic,
     form: Form,
@@ -288,14 +297,16 @@ def _wanted_topic(
         if name_fault(wanted.name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
-        return _encoded(services, topic, form, gone)
+        return _encode_cached(services, topic, form, gone)
     return MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code)
 
 
-def _encoded(services: Services, topic: Topic, form: Form, gone: Collection[int]) -> MetadataResponseTopic | bytes:
-    # What holds for a moment is not kept, nor what holds for one client.
-    is_for_one = form[1] and services.authorizer is not None
-    if is_for_one or (gone and any(partition.leader in gone for partition in topic.partitions)):
+def _encode_cached(
+    services: Services, topic: Topic, form: Form, gone: Collection[int]
+) -> MetadataResponseTopic | bytes:
+    # Do not cache what depends on the client, or on a broker that is unreachable for the moment.
+    is_client_specific = form[1] and services.authorizer is not None
+    if is_client_specific or (gone and any(partition.leader in gone for partition in topic.partitions)):
         return topic_answer(services.image, topic, form, gone)
 
     def encode() -> bytes:
@@ -305,12 +316,13 @@ def _encoded(services: Services, topic: Topic, form: Form, gone: Collection[int]
 
 
 def topic_answer(image: Image, topic: Topic, form: Form, gone: Collection[int] = ()) -> MetadataResponseTopic:
-    version, tells_operations, listener = form
+    """Return the topic as Metadata responses contain it, without leaders that are in `gone`."""
+    version, with_operations, listener = form
     brokers = image.brokers
-    apart = without_listener(brokers, listener)
+    unlisted = without_listener(brokers, listener)
     if version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
-        gone = [*gone, *apart]  # as Kafka tells older clients
-    answer = MetadataResponseTopic(
+        gone = [*gone, *unlisted]  # older clients get LEADER_NOT_AVAILABLE, as in Kafka
+    response_topic = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
@@ -322,12 +334,12 @@ def topic_answer(image: Image, topic: Topic, form: Form, gone: Collection[int] =
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=offline_replicas(partition, brokers, apart),
+                offline_replicas=offline_replicas(partition, brokers, unlisted),
             )
             for index, partition in enumerate(topic.partitions)
-            for leader, error in [named_leader(partition, gone, apart)]
+            for leader, error in [named_leader(partition, gone, unlisted)]
         ],
     )
-    if tells_operations:
-        answer.topic_authorized_operations = ALL_ON_TOPIC
-    return answer
+    if with_operations:
+        response_topic.topic_authorized_operations = ALL_ON_TOPIC
+    return response_topic

@@ -1,6 +1,6 @@
-"""OffsetCommit: a group's positions, kept in the metadata log. Version 10 names topics by id.
+"""OffsetCommit (API key 8): stores a group's committed offsets in the metadata log. Version 10 names topics by id.
 
-Version 0 spoke of offsets in ZooKeeper; here it commits like the others, without a generation.
+Version 0, which stored offsets in ZooKeeper, commits like the other versions, without a generation.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 async def handle(services: Services, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
     if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
         return failed(OffsetCommitResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    found = [_find(services, topic, context.version) for topic in request.topics]
-    refused = _refused(services, request, context, found)
-    if refused:
-        found = [None if number in refused else topic for number, topic in enumerate(found)]
+    found = [_find_topic(services, topic, context.version) for topic in request.topics]
+    unauthorized = _find_unauthorized(services, request, context, found)
+    if unauthorized:
+        found = [None if position in unauthorized else topic for position, topic in enumerate(found)]
     partitions = [topic.partitions for topic in request.topics]
     known = await offsets_of_known(list(zip(found, partitions, strict=True)))
     codes = await services.groups.offsets.commit(
@@ -44,11 +44,13 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Cont
     if ErrorCode.GROUP_ID_NOT_FOUND in codes and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         codes = [ErrorCode.ILLEGAL_GENERATION] * len(codes)
     await list_offsets_topic(services, codes)
-    return _response(request, found, dict(zip(known, codes, strict=True)), context.version, refused)
+    return _response(request, found, dict(zip(known, codes, strict=True)), context.version, unauthorized)
 
 
-def _refused(services: Services, request: OffsetCommitRequest, context: Context, found: list[Topic | None]) -> set[int]:
-    """Returns the numbers of those topics that may not be read, whether they exist or not."""
+def _find_unauthorized(
+    services: Services, request: OffsetCommitRequest, context: Context, found: list[Topic | None]
+) -> set[int]:
+    """Return the positions of the request's topics that the client may not read, whether they exist or not."""
     if services.authorizer is None:
         return set()
     may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
@@ -57,10 +59,10 @@ def _refused(services: Services, request: OffsetCommitRequest, context: Context,
         topic.name if not by_id else None if known is None else known.name
         for topic, known in zip(request.topics, found, strict=True)
     ]
-    return {number for number, name in enumerate(names) if name is not None and not may_read(name)}
+    return {position for position, name in enumerate(names) if name is not None and not may_read(name)}
 
 
-def _find(services: Services, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
+def _find_topic(services: Services, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
         return services.image.topics.get(topic.name)
     return services.image.topics_by_id.get(topic.topic_id)
@@ -71,21 +73,21 @@ def _response(
     found: list[Topic | None],
     errors: dict[tuple[str, int], ErrorCode],
     version: int,
-    refused: set[int],
+    unauthorized: set[int],
 ) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
-    for number, (topic, existing) in enumerate(zip(request.topics, found, strict=True)):
+    for position, (topic, existing) in enumerate(zip(request.topics, found, strict=True)):
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if number in refused:
+        if position in unauthorized:
             missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif existing is None and version >= FIRST_VERSION_WITH_TOPIC_IDS:
             missing = ErrorCode.UNKNOWN_TOPIC_ID
-        answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        response_topic = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         name = topic.name if existing is None else existing.name
         for partition in topic.partitions:
             code = errors.get((name, partition.partition_index), missing)
-            answer.partitions.append(
+            response_topic.partitions.append(
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
             )
-        response.topics.append(answer)
+        response.topics.append(response_topic)
     return response

@@ -1,4 +1,4 @@
-"""OffsetDelete: forgets offsets of a group in topics that none of its members is subscribed to."""
+"""OffsetDelete (API key 47): deletes a group's committed offsets of topics that no member is subscribed to."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 
 async def handle(services: Services, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
-    """As in Kafka, the group is not even looked for when none of the topics exists."""
+    """Delete the offsets. As in Kafka, the group is not looked up if none of the topics exists."""
     if not may_do(services, context, Operation.DELETE, ResourceType.GROUP)(request.group_id):
         return failed(OffsetDeleteResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
-    refused = {topic.name for topic in request.topics if not may_read(topic.name)}
+    unauthorized = {topic.name for topic in request.topics if not may_read(topic.name)}
     keys = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors = dict.fromkeys(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    errors.update((key, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for key in keys if key[0] in refused)
-    known = [key for key in errors if key[0] in services.image.topics and key[0] not in refused]
+    errors.update((key, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for key in keys if key[0] in unauthorized)
+    known = [key for key in errors if key[0] in services.image.topics and key[0] not in unauthorized]
     if known or not keys:
         result = await services.groups.delete_offsets(request.group_id, known)
         if isinstance(result, ErrorCode):

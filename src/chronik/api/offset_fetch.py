@@ -1,13 +1,14 @@
-"""OffsetFetch: a group's committed positions with their metadata.
+"""OffsetFetch (API key 9): returns a group's committed offsets with their metadata.
 
-Up to version 7 for one group, from 8 on for many; null topics ask for all. Version 10 names topics by id.
+Versions up to 7 have one group, later ones several; null topics request all offsets. Version 10 names topics by id.
 
-Every node holds all offsets, and none answers before a majority has confirmed that it knows of every commit (see
-`admission`), so a node that does not coordinate the group answers too. Kafka's brokers send such a client away, and
-some take that badly: they never read on, or go on as if nothing were committed.
+Every node has all offsets, and answers after a majority has confirmed that its image is current (see
+`chronik.api.shared.read_consistency`), so a node that does not coordinate the group answers as well. Kafka's brokers
+return NOT_COORDINATOR instead, which some clients handle badly: they stop reading, or behave as if nothing were
+committed.
 
-From version 7 on a client may want stable offsets only. Those that an open transaction may replace are then
-UNSTABLE_OFFSET_COMMIT, and the client asks again.
+From version 7 on, a client may request stable offsets only. Offsets that an open transaction may replace then have the
+error UNSTABLE_OFFSET_COMMIT, and the client retries.
 """
 
 from __future__ import annotations
@@ -40,27 +41,27 @@ from chronik.scheduler import run_in_slices
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
-NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
-"""What is told of a partition of which nothing is committed."""
+NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
+"""The response for a partition without a committed offset."""
 
-Committed = dict[TopicPartition, CommittedOffset | None]
+CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
 
 
 async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        wanted = _each_once(request.groups, version)
-        results = await _fetch(services, wanted, request, context)
-        return await run_in_slices(_for_many_groups(services, wanted, results, context))
-    wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
-    (result,) = await _fetch(services, wanted, request, context)
+        wanted = _merge_groups(request.groups, version)
+        results = await _fetch_committed(services, wanted, request, context)
+        return await run_in_slices(_build_groups_response(services, wanted, results, context))
+    wanted = _merge_groups([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
+    (result,) = await _fetch_committed(services, wanted, request, context)
     if result is None:
         return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return OffsetFetchResponse(topics=_answer(services, wanted[0], result, context, by_id=False).topics)
+    return OffsetFetchResponse(topics=_build_group(services, wanted[0], result, context, by_id=False).topics)
 
 
-def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
-    """Names each group, topic and partition once; a group that is named without topics is asked for all that it has."""
+def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
+    """Merge duplicate groups, topics and partitions; a group that is named without topics requests all its offsets."""
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, OffsetFetchRequestGroup(group_id=group.group_id, topics=[]))
@@ -71,11 +72,11 @@ def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     for group in merged.values():
         if group.topics is not None:
-            group.topics = _topics_once(group.topics, by_id)
+            group.topics = _merge_topics(group.topics, by_id)
     return list(merged.values())
 
 
-def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[OffsetFetchRequestTopic]:
+def _merge_topics(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[OffsetFetchRequestTopic]:
     merged: dict[str | bytes, dict[int, None]] = {}
     for topic in topics:
         indexes = merged.setdefault(topic.topic_id if by_id else topic.name, {})
@@ -88,28 +89,30 @@ def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Off
     ]
 
 
-async def _fetch(
+async def _fetch_committed(
     services: Services, wanted: Sequence[OffsetFetchRequestGroup], request: OffsetFetchRequest, context: Context
-) -> list[Committed | None]:
-    """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh. Returns None for
-    those that whoever asks may not describe."""
+) -> list[CommittedOffsets | None]:
+    """Return each group's committed offsets from the image, or None for a group that the client may not describe.
+
+    A majority has confirmed that the image is current, so this node need not coordinate the group.
+    """
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
     pace = Pace()
-    results: list[Committed | None] = []
+    results: list[CommittedOffsets | None] = []
     for group in wanted:
         if not may_describe(group.group_id):
             results.append(None)
             continue
-        keys = _keys(services, group, by_id)
+        keys = _requested_partitions(services, group, by_id)
         found = all_committed(services.image, group.group_id, keys, stable=request.require_stable)
         results.append(await run_in_slices(found))
         await pace.yield_if_due()
     return results
 
 
-def _for_many_groups(
-    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[Committed | None], context: Context
+def _build_groups_response(
+    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[CommittedOffsets | None], context: Context
 ) -> Generator[None, None, OffsetFetchResponse]:
     groups = Elements(OffsetFetchResponse, context.version)
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -117,50 +120,58 @@ def _for_many_groups(
         try:
             if result is None:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            groups.add(_answer(services, group, result, context, by_id=by_id))
+            groups.add(_build_group(services, group, result, context, by_id=by_id))
         except KafkaError as error:
             groups.refuse(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
         yield
     return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
 
 
-def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> list[TopicPartition] | None:
+def _requested_partitions(
+    services: Services, wanted: OffsetFetchRequestGroup, by_id: bool
+) -> list[TopicPartition] | None:
     if wanted.topics is None:
         return None
     return [
         (name, index)
         for topic in wanted.topics
-        if (name := _name(services, topic, by_id)) is not None
+        if (name := _topic_name(services, topic, by_id)) is not None
         for index in topic.partition_indexes
     ]
 
 
-def _answer(
-    services: Services, wanted: OffsetFetchRequestGroup, committed: Committed, context: Context, *, by_id: bool
+def _build_group(
+    services: Services, wanted: OffsetFetchRequestGroup, committed: CommittedOffsets, context: Context, *, by_id: bool
 ) -> OffsetFetchResponseGroup:
-    answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
-    are_all_wanted = wanted.topics is None
-    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
+    response_group = OffsetFetchResponseGroup(group_id=wanted.group_id)
+    is_all_topics = wanted.topics is None
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
     if wanted.topics is None:
-        answer.topics = [topic for topic in _all(services, committed, by_id) if may_see(topic.name)]
+        response_group.topics = [
+            topic for topic in _all_committed_topics(services, committed, by_id) if may_see(topic.name)
+        ]
     else:
         for topic in wanted.topics:
-            known = _name(services, topic, by_id)
-            name, is_seen = known or "", known is None or may_see(known)
-            answer.topics.append(
+            known = _topic_name(services, topic, by_id)
+            name, is_visible = known or "", known is None or may_see(known)
+            response_group.topics.append(
                 OffsetFetchResponseTopic(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
-                        _asked_for(index, (name, index), committed) if is_seen else _refused(index)
+                        _committed_partition(index, (name, index), committed)
+                        if is_visible
+                        else _unauthorized_partition(index)
                         for index in topic.partition_indexes
                     ],
                 )
             )
-    return answer
+    return response_group
 
 
-def _all(services: Services, committed: Committed, by_id: bool) -> list[OffsetFetchResponseTopic]:
+def _all_committed_topics(
+    services: Services, committed: CommittedOffsets, by_id: bool
+) -> list[OffsetFetchResponseTopic]:
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for (name, index), offset in sorted(committed.items()):
         existing = services.image.topics.get(name)
@@ -170,32 +181,34 @@ def _all(services: Services, committed: Committed, by_id: bool) -> list[OffsetFe
             topics[name] = OffsetFetchResponseTopic(name=name)
             if existing is not None:
                 topics[name].topic_id = existing.id
-        topics[name].partitions.append(_partition(index, offset))
+        topics[name].partitions.append(_encode_partition(index, offset))
     return list(topics.values())
 
 
-def _name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> str | None:
+def _topic_name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> str | None:
     if not by_id:
         return topic.name
     found = services.image.topics_by_id.get(topic.topic_id)
     return None if found is None else found.name
 
 
-def _refused(index: int) -> OffsetFetchResponsePartition:
-    return _partition(index, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+def _unauthorized_partition(index: int) -> OffsetFetchResponsePartition:
+    return _encode_partition(index, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _asked_for(index: int, key: TopicPartition, committed: Committed) -> OffsetFetchResponsePartition:
-    """What was not looked up had no name then, even if it has one now."""
-    return _partition(index, committed.get(key), ErrorCode.NONE if key in committed else ErrorCode.UNKNOWN_TOPIC_ID)
+def _committed_partition(index: int, key: TopicPartition, committed: CommittedOffsets) -> OffsetFetchResponsePartition:
+    """Return the partition's offset; UNKNOWN_TOPIC_ID if its topic id was unknown at the time of the lookup."""
+    return _encode_partition(
+        index, committed.get(key), ErrorCode.NONE if key in committed else ErrorCode.UNKNOWN_TOPIC_ID
+    )
 
 
-def _partition(
+def _encode_partition(
     index: int, committed: CommittedOffset | None, code: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartition:
     if committed is UNSTABLE:
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    offset = NOTHING if committed is None else committed
+    offset = NO_COMMITTED_OFFSET if committed is None else committed
     return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=offset.offset,

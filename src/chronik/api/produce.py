@@ -1,14 +1,15 @@
-"""Produce: records for partitions.
+"""Produce (API key 0): appends records to partitions.
 
-They are appended while the request is handled; the response waits until they are as safe as the request asks for:
-on the leader's disk (acks=1), or on that of every in-sync replica (acks=all). acks=0 gets no response; an error then
-closes the connection, since there is no other way to tell.
+Records are appended while the request is handled. The response waits until they are as durable as the request demands:
+synced by the leader (acks=1) or by every in-sync replica (acks=all). A request with acks=0 gets no response; if it
+fails, the connection is closed.
 
-Where a topic asks for a look at the records, and that takes long, a thread takes it. The connection's next request
-waits meanwhile, so that nothing overtakes them; and afterwards it is looked again whether this node may append them.
-So it is with a gap in a producer's sequence, which is told only after a majority has confirmed that this node leads:
-one that was replaced does not have what its successor took, and librdkafka begins anew, or gives up, at such an answer.
-And so it is with the first batch of a transaction, which must be known to be open, and to have this partition.
+A batch is appended asynchronously, and delays the connection's next request to preserve the order, if
+- the topic requires its records to be examined and that takes long, so a thread decompresses them;
+- it leaves a gap in the producer's sequence: the error is returned only after a majority has confirmed that this node
+  leads, because a replaced leader lacks the records of its successor, and librdkafka resets its state or fails;
+- it is the first of a transaction, which must be known to be open and to contain the partition.
+The leadership of the partition is checked again afterwards.
 """
 
 from __future__ import annotations
@@ -55,18 +56,24 @@ NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
-FIRST_VERSION_THAT_JOINS = 12
+FIRST_VERSION_OF_TRANSACTIONS_V2 = 12
 TIMEOUT_SECONDS_MAX = 300.0
-"""A disk that takes longer than this has failed; also for acks=1, where a client's timeout says nothing."""
+"""Maximum time in seconds to wait for durability. A slower disk is considered failed.
+
+It also applies to acks=1, where the client's timeout has no meaning.
+"""
 
 
-PARTITIONS_PER_TURN = 2000
-"""Partitions of one request; then others have their turn. Each takes about 10 µs, whatever becomes of it."""
+PARTITIONS_PER_ITERATION = 2000
+"""Partitions of one request that are handled in one event-loop iteration; each takes about 10 µs."""
 
 
 class _Unconfirmed(Exception):
-    """There is a gap in a producer's sequence, if this node still leads; or it is not known for good whether the
-    transaction is open that this batch would begin here."""
+    """A batch cannot be appended or rejected until a majority confirms the node's state.
+
+    Either it leaves a gap in the producer's sequence, or it is the first batch (`first`) of a transaction that may not
+    be open.
+    """
 
     def __init__(self, first: First | None = None) -> None:
         super().__init__()
@@ -74,56 +81,58 @@ class _Unconfirmed(Exception):
 
 
 class _Entry(NamedTuple):
-    """What a request has for one partition, and the answers of its topic."""
+    """The records of one partition in a request, and the response list of its topic."""
 
     topic: TopicProduceData
     partition: PartitionProduceData
     answers: list[PartitionProduceResponse]
 
 
-class Appended(msgspec.Struct):
-    """Records that are written and not yet known to be safe, and the answer that waits for them."""
+class PendingAppend(msgspec.Struct):
+    """An appended batch that is not durable yet, and its partition's response."""
 
     replica: Replica
     header: BatchHeader
     answer: PartitionProduceResponse
-    is_settled: bool = False
+    is_complete: bool = False
 
     def fail(self, code: ErrorCode) -> None:
+        """Set the error code of the partition's response."""
         self.answer.error_code = code
         self.answer.base_offset = NO_OFFSET
 
 
 def handle(services: Services, request: ProduceRequest, context: Context) -> Reply[ProduceResponse]:
+    """Append the records, and answer when they are as durable as the request demands."""
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return Reply.of(failure(request, ErrorCode.INVALID_REQUIRED_ACKS))
     if len(request.topic_data) > MANY_TOPICS:
         check_names(request)
     if not may_begin(services, request, context):
         return Reply.of(failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    producing = _Producing(services, request, context)
-    if producing.append_now():
-        producing.answer_when_safe()
-        return producing.reply
-    return Reply.of_coroutine(producing.append_and_wait())
+    pending_produce = _PendingProduce(services, request, context)
+    if pending_produce.append_now():
+        pending_produce.resolve_when_durable()
+        return pending_produce.reply
+    return Reply.of_coroutine(pending_produce.append_and_wait())
 
 
-class _Producing:
-    """One request, while its records are appended: in the order in which they stand in it."""
+class _PendingProduce:
+    """A produce request whose records are appended in their order in the request."""
 
     __slots__ = (
         "_acks",
-        "_at_once",
+        "_blocked_entry",
         "_context",
-        "_doubt",
-        "_held",
-        "_left",
+        "_loop_budget",
         "_may_write",
+        "_pending_count",
+        "_remaining_entries",
         "_request",
         "_response",
         "_services",
         "_timer",
-        "_unsettled",
+        "_unconfirmed",
         "_waiting",
         "reply",
     )
@@ -135,17 +144,17 @@ class _Producing:
         self._acks = request.acks
         self._may_write = may_write(services, context)
         self._response = ProduceResponse()
-        self._waiting: list[Appended] = []
-        self._unsettled = 0
-        """How many of those that wait are not settled yet."""
+        self._waiting: list[PendingAppend] = []
+        self._pending_count = 0
+        """Number of appended batches whose durability is not decided yet."""
         self._timer: asyncio.TimerHandle | None = None
         self.reply: Reply[ProduceResponse] = Reply(is_pipelined=True)
-        """Resolved when every appended batch is as safe as the request asks for, or when the timeout expires."""
-        self._left = self._entries()
-        self._held: _Entry | None = None
-        self._at_once: Budget | None = None
-        self._doubt: _Unconfirmed | None = None
-        """What has to be known before it is appended."""
+        """Resolved when every appended batch is as durable as the request demands, or when the timeout expires."""
+        self._remaining_entries = self._entries()
+        self._blocked_entry: _Entry | None = None
+        self._loop_budget: Budget | None = None
+        self._unconfirmed: _Unconfirmed | None = None
+        """The confirmation that the next batch needs before it can be appended."""
 
     def _entries(self) -> Iterator[_Entry]:
         for topic in self._request.topic_data:
@@ -157,32 +166,37 @@ class _Producing:
                 yield _Entry(topic, partition, answers)
 
     def append_now(self) -> bool:
-        """Says whether all is appended. If not, it has ended before what is too large to be opened here, or is not
-        certain, or after a turn's work."""
-        self._at_once = None
-        for number, entry in enumerate(self._left):
+        """Append batches, and return whether all are done.
+
+        It stops before a batch that is too large to be decompressed on the event loop or that needs a confirmation, and
+        after PARTITIONS_PER_ITERATION partitions.
+        """
+        self._loop_budget = None
+        for number, entry in enumerate(self._remaining_entries):
             try:
-                if number == PARTITIONS_PER_TURN:
-                    raise RecordsTooLarge("there are others on this node")
+                if number == PARTITIONS_PER_ITERATION:
+                    raise RecordsTooLarge("the event loop must run other work first")
                 entry.answers.append(self._append(entry))
             except (RecordsTooLarge, _Unconfirmed) as reason:
-                self._held, self._doubt = entry, reason if isinstance(reason, _Unconfirmed) else None
+                self._blocked_entry, self._unconfirmed = entry, reason if isinstance(reason, _Unconfirmed) else None
                 return False
         return True
 
     async def append_and_wait(self) -> ProduceResponse | None:
-        """Append what `append_now` has left, in the order of the request, and wait until all of it is safe."""
+        """Append the remaining batches in the order of the request, and wait until all of them are durable."""
         budget = Budget.for_bytes(_records_bytes(self._request))
         is_done = False
         while not is_done:
-            assert self._held is not None
-            self._held.answers.append(await self._confirm_and_append(self._held, self._doubt, budget))
+            assert self._blocked_entry is not None
+            self._blocked_entry.answers.append(
+                await self._confirm_and_append(self._blocked_entry, self._unconfirmed, budget)
+            )
             is_done = self.append_now()
-        self.answer_when_safe()
+        self.resolve_when_durable()
         return await self.reply
 
-    def answer_when_safe(self) -> None:
-        """Resolve the reply now, or as soon as what was appended is safe. All batches are appended or rejected.
+    def resolve_when_durable(self) -> None:
+        """Resolve the reply now, or as soon as the appended batches are durable. All batches are appended or rejected.
 
         The connection handles its next request before that only while followers have a short backlog.
         """
@@ -193,7 +207,7 @@ class _Producing:
             return
         if self._context.version >= FIRST_VERSION_WITH_LEADERS:
             name_leaders(self._services, response, self._context)
-        if self._unsettled:
+        if self._pending_count:
             timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
             patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
             self._timer = asyncio.get_running_loop().call_later(patience, self._finish)
@@ -203,26 +217,31 @@ class _Producing:
         else:
             self._finish()
 
-    def _budget_at_once(self) -> Budget:
-        if self._at_once is None:
-            self._at_once = Budget.on_loop()
-        return self._at_once
+    def _get_loop_budget(self) -> Budget:
+        if self._loop_budget is None:
+            self._loop_budget = Budget.on_loop()
+        return self._loop_budget
 
     def _append(self, entry: _Entry) -> PartitionProduceResponse:
-        """Raises RecordsTooLarge when more has to be opened than may be on the loop, and _Unconfirmed."""
+        """Append the batch and return its response.
+
+        Raises:
+            RecordsTooLarge: The batch is too large to be decompressed on the event loop.
+            _Unconfirmed: The node's state must be confirmed first.
+        """
         try:
             replica = self._find(entry)
-            incoming = self._accept(entry, replica.rules, self._budget_at_once)
-            return self._appended(entry, replica, incoming, is_certain=False)
+            incoming = self._accept(entry, replica.rules, self._get_loop_budget)
+            return self._append_accepted(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
             raise
         except KafkaError as error:
-            if self._is_doubtful(error):
+            if self._needs_confirmation(error):
                 raise _Unconfirmed from error
-            return self._refused(entry, error)
+            return self._reject(entry, error)
 
-    def _is_doubtful(self, error: KafkaError) -> bool:
-        """Whether the next leader might see it otherwise."""
+    def _needs_confirmation(self, error: KafkaError) -> bool:
+        """Return whether a newer leader might not reject the batch: the error must be confirmed first."""
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
     async def _confirm_and_append(
@@ -232,47 +251,49 @@ class _Producing:
             if doubt is not None:
                 await self._confirm(doubt.first)
         except KafkaError as error:
-            return self._refused(entry, error)
-        return await self._open_and_append(entry, doubt, budget)
+            return self._reject(entry, error)
+        return await self._decompress_and_append(entry, doubt, budget)
 
     async def _confirm(self, first: First | None) -> None:
-        """Raises KafkaError."""
+        """Confirm the leadership or, for the first batch of a transaction, its state; raise KafkaError otherwise."""
         services, transactional_id = self._services, self._request.transactional_id
         if first is None:
             try:
                 await services.store.read_barrier(CONFIRM_SECONDS)
             except KafkaError:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
-        elif transactional_id is not None and self._context.version >= FIRST_VERSION_THAT_JOINS:
+        elif transactional_id is not None and self._context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
             partitions = transactional.partitions_of(self._request, services.image, self._may_write, by_id=by_id)
             await transactional.join(services, transactional_id, first.header, partitions)
         else:
             await first.confirm(services)
 
-    async def _open_and_append(
+    async def _decompress_and_append(
         self, entry: _Entry, cleared: _Unconfirmed | None, budget: Budget
     ) -> PartitionProduceResponse:
-        """`cleared` is what was in doubt, and is certain now."""
+        """Decompress the batch, in a thread if it is large, and append it. `cleared` is what has been confirmed."""
         try:
             replica = self._find(entry)
             epoch, rules = replica.leader_epoch, replica.rules
-            at_once = None if cleared is None else Budget.on_loop()  # what was not in doubt was too large
+            at_once = None if cleared is None else Budget.on_loop()  # without a doubt, the batch was too large
             incoming = await self._services.openings.run(
                 lambda within: self._accept(entry, rules, lambda: within), at_once, budget
             )
             if self._find(entry) is not replica or (replica.leader_epoch, replica.rules) != (epoch, rules):
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition has changed while it was opened")
-            return self._appended(entry, replica, incoming, is_certain=cleared is not None)
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition changed while its records were decompressed"
+                )
+            return self._append_accepted(entry, replica, incoming, is_certain=cleared is not None)
         except _Unconfirmed as doubt:
             return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
-            if self._is_doubtful(error) and cleared is not None and cleared.first is not None:
+            if self._needs_confirmation(error) and cleared is not None and cleared.first is not None:
                 return await self._confirm_and_append(entry, _Unconfirmed(), budget)
-            return self._refused(entry, error)
+            return self._reject(entry, error)
 
     def _find(self, entry: _Entry) -> Replica:
-        """Returns the replica to which the records may be appended now. Raises KafkaError."""
+        """Return the replica that the records can be appended to; raise KafkaError if there is none."""
         services = self._services
         if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -287,11 +308,16 @@ class _Producing:
         return accept_produced(view, rules, self._context.version, self._services.clock.now_ms(), budget)
 
     def _check_transaction(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
-        """Raises KafkaError, or _Unconfirmed. What it sees is true until the loop is given up."""
+        """Raise unless the batch belongs to a transaction that is open in this partition.
+
+        Raises:
+            KafkaError: There is no such transaction.
+            _Unconfirmed: The image must be confirmed to be current first.
+        """
         owner = self._services.image.transaction_of(header.producer_id)
         if (
             owner is not None and owner.transactional_id != self._request.transactional_id
-        ):  # the right to write was asked for this id
+        ):  # the client's WRITE permission was checked for the request's transactional id
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if transactional.is_under_way(replica.log.producers, header):
             return
@@ -305,7 +331,7 @@ class _Producing:
             refusal = ErrorCode.INVALID_TXN_STATE
         raise KafkaError(refusal, f"{replica} is not part of an open transaction of producer {header.producer_id}")
 
-    def _appended(
+    def _append_accepted(
         self, entry: _Entry, replica: Replica, incoming: Incoming, *, is_certain: bool
     ) -> PartitionProduceResponse:
         refused, index = self._services.refused_batches, entry.partition.index
@@ -315,7 +341,7 @@ class _Producing:
         if header.is_transactional:
             self._check_transaction(replica, header, is_certain=is_certain)
         info = replica.append(incoming)
-        # What is written need not be held until it is synced: the records are most of the request's memory.
+        # The batch is in the log, so its records, most of the request's memory, can be released before the sync.
         entry.partition.records = None
         answer = PartitionProduceResponse(
             index=index,
@@ -323,55 +349,57 @@ class _Producing:
             log_append_time_ms=incoming.log_append_time_ms,
             log_start_offset=replica.log.log_start_offset,
         )
-        # Awaited from the turn of the append on: in the next one the node may not lead any more, or lead again, and
-        # then the offsets may be those of other records.
+        # Register in the event-loop iteration of the append: in the next one the node may have lost or regained the
+        # leadership, and the offsets may belong to other records.
         acks, end_offset = self._acks, info.last_offset + 1
         if acks == ALL_ACKS and not replica.is_committed(end_offset):
-            replica.commits.add(end_offset, self._awaited(replica, incoming, answer))
+            replica.commits.add(end_offset, self._register(replica, incoming, answer))
         elif acks == LEADER_ACKS and not replica.is_durable(end_offset):
-            replica.durables.add(end_offset, self._awaited(replica, incoming, answer))
+            replica.durables.add(end_offset, self._register(replica, incoming, answer))
         return answer
 
-    def _awaited(
+    def _register(
         self, replica: Replica, incoming: Incoming, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
-        """Returns what is to be called when it is known whether they are safe."""
-        appended = Appended(replica, incoming.headers[0], answer)
+        """Register an appended batch, and return the callback for the outcome of its durability."""
+        appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
-        self._unsettled += 1
-        return partial(self._settle, appended)
+        self._pending_count += 1
+        return partial(self._complete, appended)
 
-    def _settle(self, appended: Appended, code: ErrorCode) -> None:
-        appended.is_settled = True
+    def _complete(self, appended: PendingAppend, code: ErrorCode) -> None:
+        appended.is_complete = True
         if code is not ErrorCode.NONE:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and by_id:
                 code = ErrorCode.UNKNOWN_TOPIC_ID
-            # The next leader may not have it: then what was sent behind it must not seem to leave a gap.
+            # The next leader may lack this batch, so later batches must not be reported as out of sequence.
             replica = appended.replica
             key = replica.topic_id if by_id else replica.topic_name
             self._services.refused_batches.note_header(key, replica.index, appended.header, code)
             appended.fail(code)
-        self._unsettled -= 1
-        if self._unsettled == 0 and self._timer is not None:
+        self._pending_count -= 1
+        if self._pending_count == 0 and self._timer is not None:
             self._timer.cancel()
             if code is ErrorCode.NONE:
                 self._finish()
-            else:  # the caller is in the middle of a change: the leader to be named may be another one in a moment
+            else:  # the caller is in the middle of a metadata change, after which the leader may be another one
                 asyncio.get_running_loop().call_soon(self._finish)
 
     def _finish(self) -> None:
+        """Resolve the reply, with REQUEST_TIMED_OUT for batches that are not durable yet."""
         if self.reply.is_resolved or self.reply.is_cancelled:
             return
         for appended in self._waiting:
-            if not appended.is_settled:
+            if not appended.is_complete:
                 appended.fail(ErrorCode.REQUEST_TIMED_OUT)
         version = self._context.version
         if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):
             name_leaders(self._services, self._response, self._context)
         self.reply.resolve(self._response)
 
-    def _refused(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
+    def _reject(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
+        """Return the error response of a partition, and remember the rejected batch for later ones in sequence."""
         partition = entry.partition
         self._services.refused_batches.note(_key(entry.topic), partition.index, partition.records, error.code)
         return PartitionProduceResponse(
@@ -388,9 +416,9 @@ def _records_bytes(request: ProduceRequest) -> int:
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    """Whoever wants no answer gets none, and has no other way to learn of it than that the connection ends."""
+    """Return the error response; raise Disconnect for a request with acks=0, which gets no response."""
     if request.acks == NO_ACKS and request.topic_data:
-        raise Disconnect(f"a produce without acks failed: {code.name}")
+        raise Disconnect(f"produce request with acks=0 failed: {code.name}")
     return failed(ProduceResponse, request, code)
 
 

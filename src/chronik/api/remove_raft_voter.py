@@ -1,5 +1,7 @@
-"""RemoveRaftVoter: takes a node's vote. The node stays, and follows the metadata log without one. It is answered when
-that is done."""
+"""RemoveRaftVoter (API key 81): removes a node's vote; the node remains an observer of the metadata log.
+
+The response is sent when the change has taken effect.
+"""
 
 from __future__ import annotations
 

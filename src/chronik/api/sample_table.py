@@ -1,4 +1,4 @@
-"""SampleTable: rows of a topic's table, for those who may read the topic."""
+"""SampleTable (Chronik API key 20008): returns rows of a topic's table to clients that may read the topic."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTab
 from chronik.protocol.permissions import Operation, ResourceType
 
 WAIT_SECONDS_MAX: Final = 30.0
+"""Maximum time in seconds that a request waits for the driver's rows."""
 
 
 async def handle(services: Services, request: SampleTableRequest, context: Context) -> SampleTableResponse:
@@ -23,7 +24,7 @@ async def handle(services: Services, request: SampleTableRequest, context: Conte
     wait_s = min(max(0.0, request.timeout_ms / 1000), WAIT_SECONDS_MAX)
     account = account_key(context.peer.principal, context.peer.host)
     try:
-        services.replicas.by_name(PIPELINES_TOPIC, 0)  # drivers come to its leader
+        services.replicas.by_name(PIPELINES_TOPIC, 0)  # drivers connect to the leader of this partition
         sample = await services.samples.ask(request.pipeline, request.topic, request.rows, wait_s, account)
     except KafkaError as error:
         return SampleTableResponse(**told(error))

@@ -1,4 +1,7 @@
-"""SaslAuthenticate: carries a mechanism's messages. On a listener that does not ask who a client is, all are let in."""
+"""SaslAuthenticate (API key 36): exchanges the tokens of a SASL mechanism.
+
+On a listener without SASL, it fails with ILLEGAL_SASL_STATE.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from chronik.security.sasl.session import Answer, Session
 
-NOTHING_TO_SAY = "SaslAuthenticate request received after successful authentication"
+ALREADY_AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
 
 
 def handle(services: Services, request: SaslAuthenticateRequest, context: Context) -> Reply[SaslAuthenticateResponse]:
@@ -18,18 +21,18 @@ def handle(services: Services, request: SaslAuthenticateRequest, context: Contex
     if isinstance(session, Session) and session.machine is not None and services.authenticator is not None:
         answer = services.authenticator.answer_at_once_or_later(session, context.peer, bytes(request.auth_bytes))
         if isinstance(answer, Answer):
-            return Reply.of(_told(answer, session, context.peer))
-        return Reply.of_coroutine(_told_later(answer, session, context.peer))
+            return Reply.of(_build_response(answer, session, context.peer))
+        return Reply.of_coroutine(_build_response_later(answer, session, context.peer))
     is_early = isinstance(session, Session) and not session.is_let_in
-    told = "SaslAuthenticate request received before a SaslHandshake" if is_early else NOTHING_TO_SAY
-    return Reply.of(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=told))
+    message = "SaslAuthenticate request received before a SaslHandshake" if is_early else ALREADY_AUTHENTICATED
+    return Reply.of(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))
 
 
-async def _told_later(answer: Awaitable[Answer], session: Session, peer: Peer) -> SaslAuthenticateResponse:
-    return _told(await answer, session, peer)
+async def _build_response_later(answer: Awaitable[Answer], session: Session, peer: Peer) -> SaslAuthenticateResponse:
+    return _build_response(await answer, session, peer)
 
 
-def _told(answer: Answer, session: Session, peer: Peer) -> SaslAuthenticateResponse:
+def _build_response(answer: Answer, session: Session, peer: Peer) -> SaslAuthenticateResponse:
     if answer.error is not None:
         peer.farewell = answer.why
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=answer.error)

@@ -1,5 +1,7 @@
-"""SaslHandshake: agrees on the mechanism. Where nobody asks who a client is, or it is known, there is nothing to agree
-on."""
+"""SaslHandshake (API key 17): selects the SASL mechanism.
+
+It fails with ILLEGAL_SASL_STATE on a listener without SASL, or if the client is already authenticated.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ def handle(services: Services, request: SaslHandshakeRequest, context: Context) 
         return Reply.of(SaslHandshakeResponse(mechanisms=session.mechanisms))
     if outcome is Handshake.OUT_OF_PLACE:
         return Reply.of(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
-    return Reply.of_coroutine(_refused(services, session, request.mechanism, context))
+    return Reply.of_coroutine(_reject_mechanism(services, session, request.mechanism, context))
 
 
-async def _refused(services: Services, session: Session, mechanism: str, context: Context) -> SaslHandshakeResponse:
-    """Clients that try mechanisms wait as long as those that try passwords."""
+async def _reject_mechanism(
+    services: Services, session: Session, mechanism: str, context: Context
+) -> SaslHandshakeResponse:
+    """Reject an unsupported mechanism, after the same delay as a wrong password, and close the connection."""
     shown = shortened(repr(mechanism), MECHANISM_CHARACTERS_SHOWN_MAX)
     await asyncio.sleep(services.configs.broker_int("connection.failed.authentication.delay.ms") / 1000)
-    context.peer.farewell = f"it asked for {shown}, and {', '.join(session.mechanisms)} are enabled"
+    context.peer.farewell = f"unsupported SASL mechanism {shown}; enabled: {', '.join(session.mechanisms)}"
     return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=session.mechanisms)

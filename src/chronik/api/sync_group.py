@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignments, every member gets its own."""
+"""SyncGroup (API key 14): the group leader sends the assignments, and every member receives its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: positions of a group that count when the transaction commits. The group's coordinator keeps them
-until then.
+"""TxnOffsetCommit (API key 28): stages offsets of a group that take effect when the transaction commits.
 
-A fenced producer is told INVALID_PRODUCER_EPOCH in every version, as by Kafka.
+The group's coordinator keeps them until then. A fenced producer gets INVALID_PRODUCER_EPOCH in every version, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSIONS = FirstVersions(fenced=LAST_VERSION, abortable=4)
 FIRST_VERSION_WITH_LOADING = 2
-"""Older Java clients crash when a coordinator is loading: KAFKA-7296."""
+"""First version whose clients handle COORDINATOR_LOAD_IN_PROGRESS; older Java clients crash (KAFKA-7296)."""
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
 
-ELSEWHERE = (
+TXN_COORDINATOR_ERRORS = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""What the transaction's coordinator may say, and is no reason to look for another coordinator of the group."""
+"""Errors of the transaction's coordinator that must not make the client look for another group coordinator."""
 
 
 async def handle(services: Services, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
@@ -44,9 +44,9 @@ async def handle(services: Services, request: TxnOffsetCommitRequest, context: C
     if refused is not None:
         return failed(TxnOffsetCommitResponse, request, refused)
     may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
-    unread = {topic.name for topic in request.topics if not may_read(topic.name)}
+    unauthorized = {topic.name for topic in request.topics if not may_read(topic.name)}
     topics = [
-        (None if topic.name in unread else services.image.topics.get(topic.name), topic.partitions)
+        (None if topic.name in unauthorized else services.image.topics.get(topic.name), topic.partitions)
         for topic in request.topics
     ]
     known = await offsets_of_known(topics)
@@ -55,20 +55,20 @@ async def handle(services: Services, request: TxnOffsetCommitRequest, context: C
     except KafkaError as error:
         codes = [error.code] * len(known)
     await list_offsets_topic(services, codes)
-    told = {key: _told(code, context.version) for key, code in zip(known, codes, strict=True)}
-    return _response(request, told, unread)
+    translated_codes = {key: _translate_code(code, context.version) for key, code in zip(known, codes, strict=True)}
+    return _response(request, translated_codes, unauthorized)
 
 
 async def _stage(
     services: Services, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], version: int
 ) -> list[ErrorCode]:
-    """Raises KafkaError."""
-    who = request.transactional_id, request.producer_id, request.producer_epoch
+    """Stage the offsets and return their error codes; raise KafkaError if the transaction is not open."""
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
     if version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
-        code = await services.joining.join(*who, groups=(request.group_id,))
+        code = await services.joining.join(*producer, groups=(request.group_id,))
         if code is not ErrorCode.NONE:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in ELSEWHERE else code)
-    transaction = await open_with_group(services, *who, request.group_id)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in TXN_COORDINATOR_ERRORS else code)
+    transaction = await open_with_group(services, *producer, request.group_id)
     codes = await services.groups.offsets.stage(
         request.group_id,
         request.transactional_id,
@@ -79,15 +79,16 @@ async def _stage(
         request.group_instance_id,
     )
     if ErrorCode.INVALID_TXN_STATE in codes:
-        # It is over. If its producer is in the next one, with the same epoch, the image was behind: whoever still waits
-        # for the answer asks again, and a request that was long under way stays without effect.
-        now = await open_with_group(services, *who, request.group_id)
-        if now.began_index != transaction.began_index:
+        # That transaction has ended. If the producer is in its next one, with the same epoch, the image was stale: the
+        # client retries, and a request that was delayed for long has no effect.
+        current = await open_with_group(services, *producer, request.group_id)
+        if current.began_index != transaction.began_index:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return codes
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the error code for the client: one that the client's version knows and handles well."""
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         return ErrorCode.ILLEGAL_GENERATION
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:
@@ -95,14 +96,14 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.INVALID_TXN_STATE and version >= FIRST_VERSIONS.abortable:
-        return ErrorCode.TRANSACTION_ABORTABLE  # a client that knows it can go on; with the other it cannot
+        return ErrorCode.TRANSACTION_ABORTABLE  # the client can continue; INVALID_TXN_STATE would be fatal
     return FIRST_VERSIONS.told(code, version)
 
 
 def _response(
-    request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode], unread: set[str]
+    request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode], unauthorized: set[str]
 ) -> TxnOffsetCommitResponse:
-    missing = dict.fromkeys(unread, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    missing = dict.fromkeys(unauthorized, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return TxnOffsetCommitResponse(
         topics=[

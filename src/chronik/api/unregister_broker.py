@@ -1,4 +1,4 @@
-"""UnregisterBroker: forgets a broker that is gone for good. One that is there would only register again."""
+"""UnregisterBroker (API key 64): removes a broker that is shut down; a running one would register again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateFeatures: raises the level of the cluster, when every broker supports it."""
+"""UpdateFeatures (API key 57): changes the cluster's feature level if every broker supports the new one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: aborts hanging transactions, for Kafka's tool, which sends it to the leaders of their partitions.
+"""WriteTxnMarkers (API key 27): aborts hanging transactions for Kafka's tool, which sends it to partition leaders.
 
-Coordinators write their markers otherwise. Whatever comes by this way is a client's: it commits nothing
-(CLUSTER_AUTHORIZATION_FAILED: in Kafka, too, that is for brokers), and aborts nothing that a coordinator knows as open
+Chronik's coordinators do not use this API. A request therefore comes from a client: it cannot commit
+(CLUSTER_AUTHORIZATION_FAILED, as for clients in Kafka) and cannot abort a transaction that a coordinator knows as open
 (INVALID_TXN_STATE).
 """
 
@@ -33,14 +33,16 @@ async def handle(services: Services, request: WriteTxnMarkersRequest, context: C
         result = WritableTxnMarkerResult(producer_id=marker.producer_id)
         response.markers.append(result)
         for topic in marker.topics:
-            answer = WritableTxnMarkerTopicResult(name=topic.name)
-            result.topics.append(answer)
-            for some in in_pieces(topic.partition_indexes):
-                answer.partitions += await asyncio.gather(*(_end(services, marker, topic.name, each) for each in some))
+            topic_result = WritableTxnMarkerTopicResult(name=topic.name)
+            result.topics.append(topic_result)
+            for chunk in in_pieces(topic.partition_indexes):
+                topic_result.partitions += await asyncio.gather(
+                    *(_write_marker(services, marker, topic.name, each) for each in chunk)
+                )
     return response
 
 
-async def _end(
+async def _write_marker(
     services: Services, marker: WritableTxnMarker, topic: str, index: int
 ) -> WritableTxnMarkerPartitionResult:
     result = WritableTxnMarkerPartitionResult(partition_index=index)

@@ -1,1 +1,1 @@
-"""What a fetch does besides waiting: it looks at partitions, and converts batches for old clients."""
+"""Parts of the Fetch handler: reading partitions, and converting batches for old clients."""

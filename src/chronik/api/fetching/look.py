@@ -1,4 +1,4 @@
-"""One look at the partitions that a fetch wants: what can be read of each, or why not."""
+"""Reads of the partitions that a fetch requests: the records and offsets of each, or its error."""
 
 from __future__ import annotations
 
@@ -19,44 +19,54 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
 UNTOLD = ErrorCode.OFFSET_NOT_AVAILABLE
-"""Waited out, as far as the fetch may wait. Told as NOT_LEADER_OR_FOLLOWER to clients that are too old to know it."""
+"""The high watermark of a new leader is not known yet.
+
+The fetch waits for it. Clients that are too old for this error receive NOT_LEADER_OR_FOLLOWER.
+"""
 LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Answer(msgspec.Struct):
-    """What one look at the partitions found."""
+    """The partitions that one pass of a fetch has read."""
 
     partitions: list[tuple[FetchPartition, PartitionData]]
     replicas: list[Replica]
-    """The replicas of the partitions, in the same order, unless one of them failed."""
+    """The replicas of the partitions, in the same order; incomplete if a partition has an error."""
     records_bytes: int
     urgent: bool
-    """There is something to say besides records: an error, a divergence."""
+    """Whether the response must not wait for records: it contains an error or a diverging epoch."""
     committed_only: bool = False
-    """Whether only records of transactions that were committed are read, and those outside of any (read_committed)."""
+    """Whether only committed records are read (isolation level read_committed)."""
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether an offset is said not to exist. A leader that was replaced may lack what its successor has, and a
-        consumer that believes it begins elsewhere."""
+        """Return whether a partition has OFFSET_OUT_OF_RANGE, which must be confirmed before it is returned.
+
+        A leader that was replaced may lack records of its successor, and a consumer would reset its position.
+        """
         return self.urgent and any(data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE for _, data in self.partitions)
 
 
-def is_cut_off(answer: Answer) -> bool:
-    """Says whether more can be read after what was found, which ends at a segment's end or a limit: why wait then?"""
-    return answer.records_bytes > 0 and any(
-        data.records and end_offset(_plain(data)) < replica.readable_end(committed_only=answer.committed_only)
-        for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
+def is_cut_off(result: Answer) -> bool:
+    """Return whether a partition has more readable records than were read, so that the fetch need not wait.
+
+    A read stops at the end of a segment or at a size limit.
+    """
+    return result.records_bytes > 0 and any(
+        data.records and end_offset(_records_view(data)) < replica.readable_end(committed_only=result.committed_only)
+        for (_, data), replica in zip(result.partitions, result.replicas, strict=True)
     )
 
 
-def lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
-    """Says of each partition that others may lead it by now. After an error for the whole request some clients do not
-    look for new leaders, they only ask again."""
+def lost(wanted: Iterable[FetchPartition], result: Answer) -> Answer:
+    """Add NOT_LEADER_OR_FOLLOWER for each partition.
+
+    After an error for the whole request, some clients only retry instead of looking for new leaders.
+    """
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    answer.partitions += [(each, nothing(each.partition, code)) for each in wanted]
-    answer.urgent = True
-    return answer
+    result.partitions += [(each, nothing(each.partition, code)) for each in wanted]
+    result.urgent = True
+    return result
 
 
 def look(
@@ -64,49 +74,55 @@ def look(
     wanted: Iterable[FetchPartition],
     max_bytes: int,
     version: int,
-    answer: Answer,
+    result: Answer,
     may_read: Judge | None = None,
 ) -> Answer:
-    """Adds what is found to the answer."""
+    """Read the partitions up to `max_bytes` in total, and add them to the result."""
     if services.is_fenced():
-        return lost(wanted, answer)
-    budget = max_bytes - answer.records_bytes
+        return lost(wanted, result)
+    budget = max_bytes - result.records_bytes
     for partition in wanted:
         try:
             if may_read is not None:
-                _check_right(services, partition.topic, may_read)
+                _require_read_permission(services, partition.topic, may_read)
             replica = _find(services, partition, version)
-            data = _read(replica, partition, budget, answer)
-            answer.replicas.append(replica)
+            data = _read(replica, partition, budget, result)
+            result.replicas.append(replica)
         except KafkaError as error:
             data = nothing(partition.partition, error.code)
             if error.code in LOST_LEADER and version >= FIRST_VERSION_WITH_ENDPOINTS:
-                _name_leader(services, partition, data)
+                _set_current_leader(services, partition, data)
         if (data.error_code and data.error_code != UNTOLD) or data.diverging_epoch.epoch >= 0:
-            answer.urgent = True
+            result.urgent = True
         if data.records:
-            size = len(_plain(data))
-            answer.records_bytes += size
+            size = len(_records_view(data))
+            result.records_bytes += size
             budget -= size
-        answer.partitions.append((partition, data))
-    return answer
+        result.partitions.append((partition, data))
+    return result
 
 
-def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData) -> None:
-    """Its id would fit answers from version 12 on; but an id without an address may be of a broker that the client has
-    not heard of, and kafka-python gives up on such."""
+def _set_current_leader(services: Services, wanted: FetchPartition, data: PartitionData) -> None:
+    """Set the current leader in the partition's response.
+
+    Versions from 12 on have a field for the leader's id, but only versions from 16 on for its endpoint. An id alone may
+    belong to a broker that the client does not know, which is fatal for kafka-python.
+    """
     partition = partition_of(services, wanted.topic, wanted.partition)
     if partition is not None:
         data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
 
-def _plain(data: PartitionData) -> memoryview:
+def _records_view(data: PartitionData) -> memoryview:
     assert isinstance(data.records, memoryview)
     return data.records
 
 
-def _check_right(services: Services, topic: str | bytes, may_read: Judge) -> None:
-    """Raises KafkaError. An id that nobody knows has no name to ask about, and is told to be unknown."""
+def _require_read_permission(services: Services, topic: str | bytes, may_read: Judge) -> None:
+    """Raise TOPIC_AUTHORIZATION_FAILED unless the client may read the topic.
+
+    An unknown topic id has no name to authorize; it fails later as unknown.
+    """
     if isinstance(topic, bytes):
         known = services.image.topics_by_id.get(topic)
         if known is None:
@@ -124,10 +140,10 @@ def _find(services: Services, partition: FetchPartition, version: int) -> Replic
     return services.replicas.by_name(partition.topic, partition.partition)
 
 
-def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer) -> PartitionData:
+def _read(replica: Replica, wanted: FetchPartition, budget: int, result: Answer) -> PartitionData:
     replica.check_epoch(wanted.current_leader_epoch)
     if not replica.knows_high_watermark:
-        # What earlier leaders have told may be more. It is known in a moment, and until then nothing is told.
+        # Earlier leaders may have returned a higher one. Wait until it is known.
         return nothing(wanted.partition, UNTOLD)
     log, high_watermark = replica.log, replica.high_watermark
     stable = log.last_stable_offset(high_watermark)
@@ -136,7 +152,7 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer)
         high_watermark=high_watermark,
         last_stable_offset=stable,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=[] if answer.committed_only else None,
+        aborted_transactions=[] if result.committed_only else None,
         records=b"",
     )
     if wanted.last_fetched_epoch >= 0:
@@ -146,13 +162,13 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer)
         if diverging is not None:
             data.diverging_epoch = EpochEndOffset(*diverging)
             return data
-    # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
-    size, is_first = min(wanted.max_bytes, budget), answer.records_bytes == 0
+    # Return the first batch even if it exceeds every limit; otherwise its consumer would make no progress.
+    size, is_first = min(wanted.max_bytes, budget), result.records_bytes == 0
     if size > 0 or is_first:
-        # Between what may be read and the log's end there is nothing to see yet, but the offset is not wrong.
-        end = stable if answer.committed_only else high_watermark
+        # An offset between the readable end and the log end is valid, although there are no records to read yet.
+        end = stable if result.committed_only else high_watermark
         data.records = log.read(wanted.fetch_offset, max(size, 0), end, min_one_batch=is_first)
-        if answer.committed_only and data.records and log.has_aborted:
+        if result.committed_only and data.records and log.has_aborted:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
                 for each in log.aborted_in(data.records, wanted.fetch_offset)
@@ -161,6 +177,7 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer)
 
 
 def nothing(partition: int, code: ErrorCode) -> PartitionData:
+    """Return the partition's response with an error code and without records."""
     return PartitionData(
         partition_index=partition,
         error_code=code,

@@ -1,6 +1,7 @@
-"""Fetch, versions 0 to 3: batches become message sets on their way out, as much of them at a time as one may ask for.
+"""Fetch versions 0 to 3: conversion of record batches to message sets.
 
-Small ones are converted at once, large ones in a thread; the connection's next request waits, as for any fetch.
+Small batches are converted on the event loop, large ones in a thread. The connection's next request waits, as it does
+for every fetch.
 """
 
 from __future__ import annotations
@@ -22,55 +23,58 @@ from chronik.protocol.messages.fetch import FetchResponse, PartitionData
 FIRST_VERSION_WITH_MAGIC_1 = 2
 
 READ_ON_BYTES = 1 * MIB
-"""Read at a time where nothing was found: compaction leaves batches of 61 bytes, which must not be read one by one."""
+"""Bytes to read at once after a read without records. Compaction leaves empty batches of 61 bytes, too small to be read
+one by one."""
 
-Fetch = Callable[[], Reply[FetchResponse]]
-"""Finds batches from the wanted offset on, if need be after a wait."""
+FetchBatches = Callable[[], Reply[FetchResponse]]
+"""Fetches batches from the requested offsets on, waiting if necessary."""
 
 
 async def with_message_sets(
-    services: Services, fetch: Fetch, wanted: list[FetchPartition], version: int
+    services: Services, fetch: FetchBatches, wanted: list[FetchPartition], version: int
 ) -> FetchResponse:
-    """Reads on where compaction has left no record: a client would ask for the same offset forever, since only messages
-    tell it how far it got."""
+    """Fetch batches and convert them to message sets; continue where compaction has left no record in what was read.
+
+    Otherwise a client would fetch the same offset forever, because only messages advance its position.
+    """
     by_key = {partition.key: partition for partition in wanted}
     while True:
         response = cast(FetchResponse, await fetch())
-        converting = _Converting(services, version, response)
-        is_read_on = False
+        conversion = _MessageSetConversion(services, version, response)
+        must_read_on = False
         for topic in response.responses:
             for data in topic.partitions:
                 if data.records:
-                    is_read_on |= await converting.convert(data, by_key[topic.topic, data.partition_index])
-        if not is_read_on or converting.is_worth_telling:
+                    must_read_on |= await conversion.convert(data, by_key[topic.topic, data.partition_index])
+        if not must_read_on or conversion.has_result:
             return response
 
 
-class _Converting:
-    """One answer, while its batches become message sets."""
+class _MessageSetConversion:
+    """The conversion of one response's batches to message sets."""
 
     def __init__(self, services: Services, version: int, response: FetchResponse) -> None:
         self._openings = services.openings
         self._magic = 1 if version >= FIRST_VERSION_WITH_MAGIC_1 else 0
-        self._at_once = Budget.on_loop()
+        self._loop_budget = Budget.on_loop()
         self._budget = Budget.for_bytes(
             sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
         )
         self._size = 0
-        self.is_worth_telling = any(data.error_code for topic in response.responses for data in topic.partitions)
+        self.has_result = any(data.error_code for topic in response.responses for data in topic.partitions)
 
     async def convert(self, data: PartitionData, wanted: FetchPartition) -> bool:
-        """Says whether no record is left in all of it, so that the fetch has to read on."""
+        """Convert a partition's batches, and return whether they had no records, so that the fetch must read on."""
         batches = data.records
         assert isinstance(batches, bytes | memoryview)
         data.records = b""
         if self._size >= FETCH_RESPONSE_BYTES_MAX:
-            return False  # the next fetch finds them
+            return False  # the next fetch returns them
         convert = partial(convert_down, batches, self._magic, first_offset=wanted.fetch_offset)
         try:
-            data.records = await self._openings.run(convert, self._at_once, self._budget)
+            data.records = await self._openings.run(convert, self._loop_budget, self._budget)
         except RecordsTooLarge as error:
-            if not self._size:  # else other partitions have used it up
+            if not self._size:  # otherwise other partitions have used up the limit
                 self._fail(data, error.code)
             return False
         except KafkaError as error:
@@ -78,7 +82,7 @@ class _Converting:
             return False
         self._size += len(data.records)
         if data.records:
-            self.is_worth_telling = True
+            self.has_result = True
             return False
         wanted.fetch_offset = end_offset(batches)
         wanted.max_bytes = max(wanted.max_bytes, READ_ON_BYTES)
@@ -86,4 +90,4 @@ class _Converting:
 
     def _fail(self, data: PartitionData, code: ErrorCode) -> None:
         data.error_code = code
-        self.is_worth_telling = True
+        self.has_result = True

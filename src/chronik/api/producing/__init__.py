@@ -1,1 +1,1 @@
-"""What Produce is made of."""
+"""Parts of the Produce handler: authorization, transactions and details of the response."""

@@ -1,4 +1,4 @@
-"""What is told in the answer to a Produce beside offsets: who leads, which records are to blame, or nothing at all."""
+"""Details of Produce responses: current leaders, rejected records, and errors of requests without acks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from chronik.protocol.messages.produce import (
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MANY_TOPICS = 100
-"""With fewer topics, their names cannot add up to many bytes."""
+"""Number of topics below which their names cannot add up to many bytes."""
 
 
 def check_names(request: ProduceRequest) -> None:
-    """Raises Disconnect for names that are no topics' names: the answer would be as large as the request."""
+    """Raise Disconnect if the topic names are too long in total: the response would be as large as the request."""
     if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
-        raise Disconnect(f"a produce with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
+        raise Disconnect(f"produce request with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
 
 
 def name_leaders(services: Services, response: ProduceResponse, context: Context) -> None:
+    """Add the current leaders and their endpoints for partitions with NOT_LEADER_OR_FOLLOWER."""
     if services.is_fenced():
-        return  # it believes what it last heard: perhaps that it leads itself
+        return  # the image of a fenced broker may be stale and name the broker itself as leader
     leaders = set()
     for topic in response.responses:
         key = topic.topic_id if context.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
@@ -48,16 +49,20 @@ def name_leaders(services: Services, response: ProduceResponse, context: Context
 
 
 def record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """Names the records that are to blame, so that a client can send the others again. Why is told once for all."""
+    """Return the indexes of the rejected records, so that the client can send the others again.
+
+    The reason is the same for all of them and is part of the partition's response.
+    """
     indexes = error.indexes if isinstance(error, InvalidRecord) else ()
     return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
 
 
 def close_on_error(response: ProduceResponse) -> None:
+    """Raise Disconnect if a partition of a request without acks failed: the client gets no response."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code != ErrorCode.NONE:
                 raise Disconnect(
-                    f"a produce without acks failed: {ErrorCode(partition.error_code).name} "
-                    f"for partition {partition.index} of {topic.name}"
+                    f"produce request with acks=0 failed: {ErrorCode(partition.error_code).name} "
+                    f"for partition {topic.name}-{partition.index}"
                 )

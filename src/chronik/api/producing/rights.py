@@ -1,4 +1,7 @@
-"""What a producer may write to. It is looked at for each batch: what is opened aside may take a while."""
+"""Authorization of producers.
+
+Permissions are checked for each batch: decompressing one in a thread takes time, and permissions may change meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +15,45 @@ from chronik.protocol.messages.produce import ProduceRequest, TopicProduceData
 from chronik.protocol.permissions import Operation, ResourceType
 
 INTERNAL_TOPICS_CLIENT = "__admin_client"
-"""With this client id Kafka's own tools say that they mean to write to internal topics. Anybody can say so: where there
-is an authorizer, it takes the right to act as the cluster."""
+"""Client id with which Kafka's tools write to internal topics.
+
+Every client can use it. With an authorizer, writing to internal topics needs the CLUSTER_ACTION permission instead.
+"""
 
 
 def may_begin(services: Services, request: ProduceRequest, context: Context) -> bool:
-    """Whether a request may write what belongs to transactions, if it has any of it."""
+    """Return whether the client may use the request's transactional id, if it contains transactional batches."""
     if services.authorizer is None:
         return True
     for topic in request.topic_data:
         for partition in topic.partition_data:
             if partition.records is not None and is_transactional(partition.records):
-                is_allowed = may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
-                return request.transactional_id is not None and is_allowed(request.transactional_id)
+                may_write_topic = may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
+                return request.transactional_id is not None and may_write_topic(request.transactional_id)
     return True
 
 
 def may_write(services: Services, context: Context) -> Judge | None:
-    """Returns None when there is nobody to ask."""
+    """Return the predicate that authorizes writing to a topic, or None without an authorizer."""
     if services.authorizer is None:
         return None
     return may_do(services, context, Operation.WRITE, ResourceType.TOPIC)
 
 
 def replica_to_write(
-    services: Services, context: Context, topic: TopicProduceData, index: int, is_allowed: Judge | None
+    services: Services, context: Context, topic: TopicProduceData, index: int, may_write_topic: Judge | None
 ) -> Replica:
-    """Raises KafkaError. Whether a topic exists is told only to those who may write to it."""
+    """Return the replica to append to.
+
+    Raises:
+        KafkaError: The topic does not exist, is internal, or the client may not write to it. Authorization comes
+            first, so that only authorized clients learn whether a topic exists.
+    """
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    if is_allowed is not None:
+    if may_write_topic is not None:
         known = services.image.topics_by_id.get(topic.topic_id) if by_id else None
         name = topic.name if not by_id else None if known is None else known.name
-        if name is not None and not is_allowed(name):
+        if name is not None and not may_write_topic(name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     replicas = services.replicas
     replica = replicas.by_id(topic.topic_id, index) if by_id else replicas.by_name(topic.name, index)

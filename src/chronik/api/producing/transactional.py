@@ -1,5 +1,8 @@
-"""Whether a batch may be appended as part of a transaction (KIP-890): none that is not known to be open may begin in a
-partition, or it would never end."""
+"""Checks that a batch may be appended as part of a transaction (KIP-890).
+
+A partition only accepts the first batch of a transaction that is known to be open; otherwise nothing would ever end the
+transaction in that partition.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,11 @@ from chronik.protocol.messages.produce import ProduceRequest
 
 
 def is_under_way(producers: ProducerStates, header: BatchHeader) -> bool:
-    """Whether the batch goes on with a transaction that is open in this very log, or is stored in it already. Raises
-    KafkaError for one that is out of order."""
+    """Return whether the batch continues a transaction that is open in this log, or is a duplicate.
+
+    Raises:
+        KafkaError: The batch is out of sequence.
+    """
     producer = producers.get(header.producer_id)
     if producer is None:
         return False
@@ -31,13 +37,13 @@ def is_under_way(producers: ProducerStates, header: BatchHeader) -> bool:
 
 
 class First(NamedTuple):
-    """A batch that would begin a transaction in a partition."""
+    """A batch that would start a transaction in a partition."""
 
     header: BatchHeader
     partition: TransactionPartition
 
     def refusal(self, image: Image) -> ErrorCode | None:
-        """Returns why it must not; None when the transaction is open, and the partition part of it."""
+        """Return why the batch must be rejected, or None if the transaction is open and contains the partition."""
         transaction = image.transaction_of(self.header.producer_id)
         if transaction is None:
             return ErrorCode.TRANSACTION_ABORTABLE
@@ -48,17 +54,20 @@ class First(NamedTuple):
         return None if is_open and self.partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     def is_durable(self, store: MetadataStore) -> bool:
-        """Whether a power cut would leave the transaction open, that is: leave somebody who ends it."""
+        """Return whether the open transaction would survive a power failure, so that a coordinator will end it."""
         return store.is_durable(self._last_change(store.image))
 
     async def confirm(self, services: Services) -> None:
-        """Returns when the image shows for good that the transaction is open, or is up to date and does not. Raises
-        KafkaError."""
+        """Wait until the image shows durably that the transaction is open, or is confirmed to be current.
+
+        Raises:
+            KafkaError: NOT_ENOUGH_REPLICAS, because neither could be confirmed in time.
+        """
         await confirm(services, lambda: self.refusal(services.image) is None)
         try:
             await services.store.wait_durable(self._last_change(services.image), CONFIRM_SECONDS)
         except (KafkaError, StoreClosed) as error:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "The transaction is not on disk yet") from error
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "The transaction is not durable yet: retry") from error
 
     def _last_change(self, image: Image) -> int:
         transaction = image.transaction_of(self.header.producer_id)
@@ -68,7 +77,11 @@ class First(NamedTuple):
 async def join(
     services: Services, transactional_id: str, header: BatchHeader, partitions: Sequence[TransactionPartition]
 ) -> None:
-    """Adds partitions to the transaction, for a producer that does not do so itself. Raises KafkaError."""
+    """Add partitions to the transaction on behalf of a producer that does not send AddPartitionsToTxn.
+
+    Raises:
+        KafkaError: The partitions could not be added.
+    """
     error = await services.joining.join(transactional_id, header.producer_id, header.producer_epoch, partitions)
     match error:
         case ErrorCode.NONE:
@@ -80,8 +93,8 @@ async def join(
             | ErrorCode.COORDINATOR_NOT_AVAILABLE
             | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             | ErrorCode.CONCURRENT_TRANSACTIONS
-        ):  # as Kafka tells it: every client sends the records again then
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"The partition is not part of the transaction: {error}")
+        ):  # the same error as in Kafka: every client retries after it
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"The partition was not added to the transaction: {error}")
         case _:
             raise KafkaError(error)
 
@@ -89,8 +102,10 @@ async def join(
 def partitions_of(
     request: ProduceRequest, image: Image, may_write: Judge | None, *, by_id: bool
 ) -> list[TransactionPartition]:
-    """Returns all that the request has records for: they are part of the same transaction. Internal topics never are,
-    as with AddPartitionsToTxn, nor what its producer may not write to."""
+    """Return the partitions of the request that can be part of its transaction.
+
+    Internal topics are excluded, as in AddPartitionsToTxn, and topics that the producer may not write to.
+    """
     found = []
     for each in request.topic_data:
         topic = image.topics_by_id.get(each.topic_id) if by_id else image.topics.get(each.name)

@@ -1,1 +1,1 @@
-"""From a request frame to the file that handles it, and back."""
+"""Request routing: from a request frame to the API handler and back to a response frame."""

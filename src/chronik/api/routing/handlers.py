@@ -1,4 +1,4 @@
-"""Who handles which API: the module of `chronik.api` that has its name."""
+"""API handlers by API key. Each API is handled by the module of `chronik.api` that has its name."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ Handle = Callable[[Services, Any, Context], Reply[Any]]
 
 
 class Handler(NamedTuple):
+    """The functions of an API module that the router calls."""
+
     handle: Handle
     failure: Callable[[Any, ErrorCode], Response]
-    """Answers a request that failed as a whole. A module has its own where the messages' declaration cannot say it."""
+    """Return the error response to a request that failed as a whole.
+
+    A module defines its own `failure` only if it cannot be derived from the response schema.
+    """
 
 
-class _Handlers(dict[int, Handler]):
-    """Handlers by API key. A module is imported when its API is first asked for, so that a node starts sooner."""
+class _LazyHandlers(dict[int, Handler]):
+    """Handlers by API key, imported on first use to shorten the start of a node."""
 
     def __missing__(self, key: int) -> Handler:
         api = APIS[key]
@@ -41,8 +46,10 @@ class _Handlers(dict[int, Handler]):
 
 
 def replying(handle: Callable[[Services, Any, Context], Any]) -> Handle:
-    """Return the handler in the form that the router calls. A module may have a coroutine function instead, or a plain
-    function that returns the response."""
+    """Return the module's `handle` function as one that returns a `Reply`.
+
+    A module may define a coroutine function, or a plain function that returns the response.
+    """
     if str(handle.__annotations__.get("return")).startswith("Reply["):
         return handle
     if inspect.iscoroutinefunction(handle):
@@ -56,7 +63,7 @@ def replying(handle: Callable[[Services, Any, Context], Any]) -> Handle:
     return reply
 
 
-HANDLERS = _Handlers()
+HANDLERS = _LazyHandlers()
 
 COMMON: Final = frozenset(
     (
@@ -64,17 +71,19 @@ COMMON: Final = frozenset(
         *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
     )
 )
-"""What is asked for by whoever writes and reads."""
+"""APIs that ordinary producers and consumers use. Their handlers are imported soon after the start of the node."""
 
 
 async def import_the_rest() -> None:
-    """Imports, bit by bit once the node has started, what is common, and keeps all others as they are installed now:
-    installing another version then changes nothing in it."""
+    """Import the handlers of common APIs, and keep the source of the others in memory.
+
+    Installing another version of Chronik then does not affect the running node. Runs in small steps after the start.
+    """
     for key, api in APIS.items():
         if api.name in COMMON:
             HANDLERS[key]
             await asyncio.sleep(0)
     for _ in KEPT.keep(
-        f"chronik.{room}.{api.module}" for room in ("api", "protocol.messages") for api in APIS.values()
+        f"chronik.{package}.{api.module}" for package in ("api", "protocol.messages") for api in APIS.values()
     ):
         await asyncio.sleep(0)

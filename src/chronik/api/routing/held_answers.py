@@ -1,7 +1,7 @@
-"""Large answers wait while there is no memory for them: until clients have read enough of other answers.
+"""Deferred responses: large responses that wait until clients have read enough of the earlier ones.
 
-Clients that do not read are closed after some seconds, so nearly all answers are sent in the end. They are in memory
-meanwhile: beyond what may be held so, or for longer, a connection ends.
+Clients that do not read are disconnected after a few seconds, so nearly all deferred responses are sent eventually.
+They are kept in memory until then; a response that exceeds the memory limit or the time limit closes its connection.
 """
 
 from __future__ import annotations
@@ -18,59 +18,64 @@ from chronik.limits import (
     RESPONSES_BYTES_MAX,
 )
 
-NO_MEMORY = "there is no memory for its answer: those of others are not read"
+NO_MEMORY = "no memory for the response: clients have too many unread responses"
 
 
-class _Held(NamedTuple):
+class _DeferredResponse(NamedTuple):
     frame: Response
     size: int
     timer: asyncio.TimerHandle
 
 
 class HeldAnswers:
+    """Encoded responses that wait for memory, in the order of their arrival."""
+
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._held: dict[Reply[Any], _Held] = {}
+        self._deferred: dict[Reply[Any], _DeferredResponse] = {}
         self._bytes = 0
-        outbox.on_read = self._let_go
+        outbox.on_read = self._release
 
     def must_wait(self, frame: Response) -> bool:
+        """Return whether the response is too large to be sent while clients have this many unread bytes."""
         return self._outbox.unsent_bytes > RESPONSES_BYTES_MAX and _size(frame) > RESPONSE_BYTES_LEAST
 
     def hold(self, frame: Response, reply: Reply[Any]) -> None:
-        """Make the reply ready when there is memory, and disconnect its client if there is none in time."""
+        """Queue the response until memory is available, or disconnect the client if that takes too long."""
         size = _size(frame)
         if self._bytes + size > ANSWERS_HELD_BYTES_MAX:
             reply.disconnect(Disconnect(NO_MEMORY))
             return
-        timer = asyncio.get_running_loop().call_later(ANSWER_HELD_SECONDS_MAX, self._give_up, reply)
-        self._held[reply] = _Held(frame, size, timer)
+        timer = asyncio.get_running_loop().call_later(ANSWER_HELD_SECONDS_MAX, self._expire, reply)
+        self._deferred[reply] = _DeferredResponse(frame, size, timer)
         self._bytes += size
-        reply.on_cancel = partial(self._forget, reply)
+        reply.on_cancel = partial(self._remove, reply)
 
-    def _let_go(self) -> None:
-        """Release replies while there is memory. What is sent now counts as unsent from the next iteration on, so it is
-        counted here as well."""
-        room = RESPONSES_BYTES_MAX - self._outbox.unsent_bytes
-        while self._held and room >= 0:
-            reply, held = next(iter(self._held.items()))
-            room -= held.size
-            self._forget(reply)
-            # In an iteration of its own: the caller is a connection in the middle of sending.
-            asyncio.get_running_loop().call_soon(_make_ready, reply, held.frame)
+    def _release(self) -> None:
+        """Release queued responses, oldest first, while memory is available.
 
-    def _give_up(self, reply: Reply[Any]) -> None:
-        self._forget(reply)
+        A released response is counted here, because the outbox counts it only from the next event-loop iteration on.
+        """
+        bytes_left = RESPONSES_BYTES_MAX - self._outbox.unsent_bytes
+        while self._deferred and bytes_left >= 0:
+            reply, held = next(iter(self._deferred.items()))
+            bytes_left -= held.size
+            self._remove(reply)
+            # Not in this event-loop iteration: the caller is a connection in the middle of sending.
+            asyncio.get_running_loop().call_soon(_make_ready_unless_cancelled, reply, held.frame)
+
+    def _expire(self, reply: Reply[Any]) -> None:
+        self._remove(reply)
         reply.disconnect(Disconnect(NO_MEMORY))
 
-    def _forget(self, reply: Reply[Any]) -> None:
-        held = self._held.pop(reply, None)
+    def _remove(self, reply: Reply[Any]) -> None:
+        held = self._deferred.pop(reply, None)
         if held is not None:
             self._bytes -= held.size
             held.timer.cancel()
 
 
-def _make_ready(reply: Reply[Any], frame: Response) -> None:
+def _make_ready_unless_cancelled(reply: Reply[Any], frame: Response) -> None:
     if not reply.is_cancelled:
         reply.ready(frame)
 

@@ -1,6 +1,6 @@
-"""What is counted of each API: requests, bytes, how long they took, and the errors that were answered.
+"""Metrics of each API: requests, bytes, latencies and error codes.
 
-Every request passes here, so what is done for each is as little as can be: docs/metrics.md has the figure.
+Every request is counted here, so the code avoids all overhead; docs/metrics.md has the measured cost.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class ApiMeter:
+    """Counters and latency histograms of one API."""
+
     __slots__ = (
         "api_key",
         "at_once",
@@ -37,36 +39,38 @@ class ApiMeter:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.at_once = Histogram()
-        """Of requests that were answered in the turn of the loop in which they came."""
+        """Latencies of requests that were answered in the event-loop iteration in which they arrived."""
         self.later = Histogram()
-        """Of those that waited: for a disk, for followers, for records, for other nodes."""
+        """Latencies of requests that waited: for a disk, for followers, for records or for other nodes."""
         self.errors: dict[int, int] = {}
-        """How often each error code was answered; one answer may have many."""
+        """Number of responses by error code. One response may contain several error codes."""
         self.failures = 0
-        """Requests whose handler broke: a bug, or a storage failure on its way to stop the node."""
+        """Requests whose handler raised an unexpected exception: a bug, or a storage failure that stops the node."""
 
-    def answered(self, response: Any, frame: ResponseFrame, came: float, histogram: Histogram) -> None:
-        """Counts a request that came at that time and is answered now, with its errors. All of it is spelled out: calls
-        would cost as much as what they do."""
-        seconds = perf_counter() - came
+    def answered(self, response: Any, frame: ResponseFrame, received_at: float, histogram: Histogram) -> None:
+        """Count a request with its latency, response size and error codes.
+
+        The code is inlined, because function calls would cost as much as the counting itself.
+        """
+        seconds = perf_counter() - received_at
         histogram.counts[bisect_left(LATENCY_SECONDS, seconds)] += 1
         histogram.seconds += seconds
         if frame is None:
             return
         self.sent_bytes += len(frame[0]) if len(frame) == 1 else _SIZE.unpack_from(frame[0])[0] + _SIZE.size
         if self.api_key == FETCH_KEY:
-            if not response.error_code and not _any_failed_fetch(response):
+            if not response.error_code and not _has_fetch_error(response):
                 return
-        elif self.api_key == PRODUCE_KEY and not _any_failed_produce(response):
+        elif self.api_key == PRODUCE_KEY and not _has_produce_error(response):
             return
-        found: list[int] = []
-        _collect(response, found)
-        if found:
-            self.count_errors(found)
+        error_codes: list[int] = []
+        _collect_error_codes(response, error_codes)
+        if error_codes:
+            self.count_errors(error_codes)
 
-    def answered_later(self, frame: ResponseFrame, came: float) -> None:
-        """Counts one whose errors are counted by others."""
-        self.later.add(perf_counter() - came)
+    def answered_later(self, frame: ResponseFrame, received_at: float) -> None:
+        """Count a deferred response whose error codes the caller counts."""
+        self.later.add(perf_counter() - received_at)
         if frame is not None:
             self.sent_bytes += sum(map(len, frame))
 
@@ -75,7 +79,7 @@ class ApiMeter:
             self.errors[code] = self.errors.get(code, 0) + 1
 
 
-def _any_failed_fetch(response: Any) -> bool:
+def _has_fetch_error(response: Any) -> bool:
     for topic in response.responses:
         for partition in topic.partitions:
             if partition.error_code:
@@ -83,7 +87,7 @@ def _any_failed_fetch(response: Any) -> bool:
     return False
 
 
-def _any_failed_produce(response: Any) -> bool:
+def _has_produce_error(response: Any) -> bool:
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:
@@ -92,20 +96,20 @@ def _any_failed_produce(response: Any) -> bool:
 
 
 def errors_in(response: Struct | None) -> list[int]:
-    """Returns every error code in a response, wherever it stands."""
-    found: list[int] = []
+    """Return all non-zero error codes in a response, at any depth."""
+    error_codes: list[int] = []
     if response is not None:
-        _collect(response, found)
-    return found
+        _collect_error_codes(response, error_codes)
+    return error_codes
 
 
 def holds_more_than(response: Struct | None, elements_max: int) -> bool:
-    """Return whether the arrays in it have more elements, those of nested arrays included."""
-    return response is not None and _count(response, elements_max) > elements_max
+    """Return whether the response's arrays contain more elements than the limit, nested arrays included."""
+    return response is not None and _count_elements(response, elements_max) > elements_max
 
 
-def _count(part: Any, elements_max: int) -> int:
-    shape = _SHAPES.get(type(part)) or _shape_of(type(part))
+def _count_elements(part: Any, elements_max: int) -> int:
+    shape = _SHAPES.get(type(part)) or _build_shape(type(part))
     count = 0
     for name in shape.arrays:
         value = getattr(part, name)
@@ -115,56 +119,58 @@ def _count(part: Any, elements_max: int) -> int:
         if count > elements_max:
             return count
         for each in value:
-            if isinstance(each, bytes):  # encoded already
+            if isinstance(each, bytes):  # already encoded
                 continue
-            count += _count(each, elements_max - count)
+            count += _count_elements(each, elements_max - count)
             if count > elements_max:
                 return count
     return count
 
 
 def error_names(response: Response | None) -> list[str]:
-    """Returns the names of the errors in it, each once."""
-    return sorted({code_name(code) for code in errors_in(response)})
+    """Return the sorted, distinct names of the errors in a response."""
+    return sorted({_error_name(code) for code in errors_in(response)})
 
 
-def code_name(code: int) -> str:
+def _error_name(code: int) -> str:
     try:
         return ErrorCode(code).name
     except ValueError:
         return str(code)
 
 
-class _Shape(NamedTuple):
-    has_code: bool
-    others: tuple[str, ...]
-    """Fields in which there may be more of them."""
+class _MessageShape(NamedTuple):
+    """The fields of a message type that are relevant for metrics."""
+
+    has_error_code: bool
+    nested: tuple[str, ...]
+    """Fields whose structs may contain error codes."""
     arrays: tuple[str, ...]
     """Fields that are arrays of structs."""
 
 
-_SHAPES: Final[dict[type, _Shape]] = {}
+_SHAPES: Final[dict[type, _MessageShape]] = {}
 
 
-def _collect(part: Any, found: list[int]) -> None:
-    shape = _SHAPES.get(type(part)) or _shape_of(type(part))
-    if shape.has_code and part.error_code:
-        found.append(part.error_code)
-    for name in shape.others:
+def _collect_error_codes(part: Any, error_codes: list[int]) -> None:
+    shape = _SHAPES.get(type(part)) or _build_shape(type(part))
+    if shape.has_error_code and part.error_code:
+        error_codes.append(part.error_code)
+    for name in shape.nested:
         value = getattr(part, name)
         if isinstance(value, list):
             for each in value:
-                _collect(each, found)
+                _collect_error_codes(each, error_codes)
         elif value is not None:
-            _collect(value, found)
+            _collect_error_codes(value, error_codes)
 
 
-def _shape_of(kind: type) -> _Shape:
+def _build_shape(kind: type) -> _MessageShape:
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
     declared = {field.name: field for field in kind.__schema__.fields} if fields else {}  # type: ignore[attr-defined]
-    others = tuple(name for name in fields if name in declared and _may_hold_codes(declared[name].element))
+    nested = tuple(name for name in fields if name in declared and _may_contain_error_codes(declared[name].element))
     arrays = tuple(name for name in fields if name in declared and is_array_of_structs(declared[name]))
-    shape = _SHAPES[kind] = _Shape("error_code" in fields, others, arrays)
+    shape = _SHAPES[kind] = _MessageShape("error_code" in fields, nested, arrays)
     return shape
 
 
@@ -172,8 +178,8 @@ def is_array_of_structs(field: Field) -> bool:
     return field.kind == "array" and isinstance(field.element, type)
 
 
-def _may_hold_codes(element: object) -> bool:
+def _may_contain_error_codes(element: object) -> bool:
     if not isinstance(element, type):
         return False
-    shape = _SHAPES.get(element) or _shape_of(element)
-    return shape.has_code or bool(shape.others)
+    shape = _SHAPES.get(element) or _build_shape(element)
+    return shape.has_error_code or bool(shape.nested)

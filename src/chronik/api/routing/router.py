@@ -1,7 +1,7 @@
-"""From a request frame to its handler and back to a response frame.
+"""Request router: decodes a request frame, calls its API handler, and encodes the response frame.
 
-What cannot be understood ends the connection with one log line; what is understood but not spoken here is answered
-with UNSUPPORTED_VERSION. Counts and, at debug level, logs every request.
+A malformed request closes its connection with one log line. A request in an unsupported version is answered with
+UNSUPPORTED_VERSION. The router counts every request and logs it at debug level.
 """
 
 from __future__ import annotations
@@ -61,24 +61,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.api")
 
 
-ENCODED_AT_ONCE_ELEMENTS_MAX: Final = 1_000
-"""Elements of a response that is encoded in one go, if it was not resolved at once: a millisecond's work."""
+ELEMENTS_PER_ITERATION_MAX: Final = 1_000
+"""Response elements that are encoded in one event-loop iteration (about a millisecond) if the response is deferred."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
-"""May hold a request of the named API back, and have it answered with an error. For tests of clients."""
+"""Test hook that may delay a request of the named API and fail it with an error code."""
 
 
 class _Call(NamedTuple):
-    """A request on its way through the router."""
+    """A decoded request with its header, connection and arrival time."""
 
     header: RequestHeader
     request: Request
     peer: Peer
-    came: float
-    """When it was dispatched."""
+    received_at: float
+    """Arrival time (`time.perf_counter`)."""
 
 
 class Router:
+    """The dispatcher of request frames to API handlers."""
+
     def __init__(
         self,
         services: Services,
@@ -89,41 +91,45 @@ class Router:
         self._services = services
         self._on_fatal = on_fatal
         self._interceptor = interceptor
-        self._held = HeldAnswers(services.outbox)
+        self._deferred = HeldAnswers(services.outbox)
         self.limiter = limiter or Limiter(SystemClock(), dict)
-        self._guarded = _guarded(services)
+        self._cluster_permissions = _cluster_permissions(services)
         self.meters = {api.key: ApiMeter(api.key) for api in APIS.values()}
 
     def dispatch(self, frame: bytearray, peer: Peer) -> Reply[Any]:
-        """Handle one request frame. Raises Disconnect."""
+        """Decode and handle one request frame.
+
+        Raises:
+            Disconnect: The request is malformed, or its connection must be closed for another reason.
+        """
         view = memoryview(frame)
-        came = time.perf_counter()
+        received_at = time.perf_counter()
         limits = self.limiter.is_on
         try:
             header, position = decode_request_header(view)
             if len(frame) > DECODED_AT_ONCE_BYTES_MAX and header.api_key != PRODUCE_KEY:
-                return self._large(header, view, position, peer, came)
+                return self._dispatch_large(header, view, position, peer, received_at)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
-            return Reply.of_frame(self._unsupported(error, peer))
+            return Reply.of_frame(self._unsupported_version_response(error, peer))
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         meter = self.meters[header.api_key]
         meter.requests += 1
         meter.received_bytes += len(frame)
         if logger.isEnabledFor(logging.DEBUG):
-            _log_arrival(header, peer)
-        hurry = Hurry(self._is_unsettled)
+            _log_request(header, peer)
+        hurry = Hurry(self._has_fenced_broker)
         context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
         if limits:
-            context = self._limited(header, context, len(frame), came)
-        call = _Call(header, request, peer, came)
+            context = self._with_quota_usage(header, context, len(frame), received_at)
+        call = _Call(header, request, peer, received_at)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
-                return self._start(call, Reply.of_coroutine(self._intercepted(held, call, context)))
+                return self._start(call, Reply.of_coroutine(self._handle_intercepted(held, call, context)))
         try:
-            reply = self._handle_limited(call, context) if limits else self._handle(call, context)
+            reply = self._handle_throttled(call, context) if limits else self._handle(call, context)
         except Disconnect:
             raise
         except Exception as error:
@@ -131,7 +137,7 @@ class Router:
             reply.fail(error)
         if reply.is_resolved:
             began = time.perf_counter() if limits else 0.0
-            self._finish(call, reply, is_late=False)
+            self._finish(call, reply, is_deferred=False)
             if context.usage is not None:
                 context.usage.took(time.perf_counter() - began, waits=False)
             if reply.is_ready and reply.error is not None:
@@ -141,12 +147,12 @@ class Router:
         return self._start(call, reply)
 
     def _start(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
-        """Have the reply encoded when it is resolved, and start the work that resolves it."""
+        """Start the work that resolves the reply, and encode the response when it is resolved."""
         peer, scheduler = call.peer, self._services.scheduler
         if reply.steps is not None:
             steps, reply.steps = reply.steps, None
             cancel = scheduler.run_steps(
-                peer.account, self._encoded_steps(call, reply, steps), partial(self._finish_steps, call, reply)
+                peer.account, self._run_and_encode_steps(call, reply, steps), partial(self._finish_steps, call, reply)
             )
             if not reply.is_ready and reply.on_cancel is None:
                 reply.on_cancel = cancel
@@ -156,39 +162,49 @@ class Router:
             with working_for(scheduler, peer.account):
                 task = asyncio.get_running_loop().create_task(_resolve(reply, coroutine, charge))
             reply.on_cancel = partial(_cancel, task, coroutine)
-            reply.on_resolved = partial(self._finish_later, call)
+            reply.on_resolved = partial(self._finish_deferred, call)
         else:
-            reply.on_resolved = partial(self._finish_later, call)
+            reply.on_resolved = partial(self._finish_deferred, call)
         return reply
 
-    def _limited(self, header: RequestHeader, context: Context, size: int, came: float) -> Context:
-        """Begins to count what the request uses of its client's quotas, if it has any. Who has not said who it is has
-        none: it could use up what others have, under any client id that it likes."""
+    def _with_quota_usage(self, header: RequestHeader, context: Context, size: int, received_at: float) -> Context:
+        """Return the context with the request's quota usage, if the client has quotas.
+
+        Unauthenticated clients have no quotas: they could exhaust other clients' quotas under a false client id.
+        """
         if not context.peer.is_let_in:
             return context
         usage = self.limiter.usage(context.peer.principal.name, context.client_id)
         if usage is None:
             return context
-        usage.began = came
+        usage.began = received_at
         if header.api_key == PRODUCE_KEY:
             usage.produced(size)
         return context._replace(usage=usage)
 
-    def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer, came: float) -> Reply[Any]:
-        """Decode a large request in a thread, then handle it."""
+    def _dispatch_large(
+        self, header: RequestHeader, view: memoryview, position: int, peer: Peer, received_at: float
+    ) -> Reply[Any]:
+        """Decode a large request in a thread, then handle it.
+
+        Raises:
+            Disconnect: The request exceeds the size limit.
+        """
         if len(view) > PLAIN_REQUEST_BYTES_MAX:
-            raise Disconnect(f"{APIS[header.api_key].name} in {len(view)} bytes (up to {PLAIN_REQUEST_BYTES_MAX})")
-        hurry = Hurry(self._is_unsettled)
+            raise Disconnect(
+                f"{APIS[header.api_key].name} request of {len(view)} bytes exceeds {PLAIN_REQUEST_BYTES_MAX} bytes"
+            )
+        hurry = Hurry(self._has_fenced_broker)
         context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
         if self.limiter.is_on:
-            context = self._limited(header, context, len(view), came)
+            context = self._with_quota_usage(header, context, len(view), received_at)
 
         reply: Reply[Any] = Reply()
         reply.hurry = hurry
         scheduler = self._services.scheduler
 
         async def decode_and_handle() -> Response | tuple[ResponseFrame, list[int]] | None:
-            # Decoded, a request takes several times its bytes: few are decoded at the same time.
+            # A decoded request takes several times its encoded size, so few may be decoded at the same time.
             async with scheduler.slot(peer.account):
                 try:
                     request = await offloaded(lambda: decode_request_body(header, view, position))
@@ -197,33 +213,35 @@ class Router:
                 self.meters[header.api_key].requests += 1
                 self.meters[header.api_key].received_bytes += len(view)
                 if logger.isEnabledFor(logging.DEBUG):
-                    _log_arrival(header, peer)
-                call = _Call(header, request, peer, came)
+                    _log_request(header, peer)
+                call = _Call(header, request, peer, received_at)
                 try:
-                    handling = self._handle_limited(call, context)
+                    handling = self._handle_throttled(call, context)
                     waits_for_clients = handling.steps is None and header.api_key not in CONFIRMED_READS
                     if handling.is_resolved or not waits_for_clients:
-                        return await finished(call, handling)
+                        return await encode_when_done(call, handling)
                 except (Disconnect, StorageFailed, StoreClosed):
                     raise
                 except Exception as error:
-                    return self._failed(header, request, peer, error)
-            # Without the slot: a fetch may wait for minutes, and a JoinGroup for requests that need a slot.
+                    return self._failure_response(header, request, peer, error)
+            # Release the slot: a fetch may wait for minutes, and a JoinGroup for requests that need a slot.
             try:
-                return await finished(call, handling)
+                return await encode_when_done(call, handling)
             except (Disconnect, StorageFailed, StoreClosed):
                 raise
             except Exception as error:
-                return self._failed(header, request, peer, error)
+                return self._failure_response(header, request, peer, error)
 
-        async def finished(call: _Call, handling: Reply[Any]) -> Response | tuple[ResponseFrame, list[int]] | None:
+        async def encode_when_done(
+            call: _Call, handling: Reply[Any]
+        ) -> Response | tuple[ResponseFrame, list[int]] | None:
             response = await handling
-            if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
-                return await run_in_slices(self._encoded_in_steps(call, response))
+            if response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+                return await run_in_slices(self._encode_in_steps(call, response))
             return response
 
-        async def answer() -> None:
-            call = _Call(header, REQUESTS[header.api_key](), peer, came)
+        async def respond() -> None:
+            call = _Call(header, REQUESTS[header.api_key](), peer, received_at)
             try:
                 value = await timed(decode_and_handle(), partial(scheduler.charge, peer.account))
             except Exception as error:
@@ -231,34 +249,38 @@ class Router:
             else:
                 self._finish_steps(call, reply, value, None)
 
-        answering = answer()
+        responding = respond()
         with working_for(scheduler, peer.account):
-            task = asyncio.get_running_loop().create_task(answering)
-        reply.on_cancel = partial(_cancel, task, answering)
+            task = asyncio.get_running_loop().create_task(responding)
+        reply.on_cancel = partial(_cancel, task, responding)
         return reply
 
-    def _is_unsettled(self) -> bool:
-        """Whether a broker has gone: clients that look for new leaders on connections where fetches wait must not
-        wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
+    def _has_fenced_broker(self) -> bool:
+        """Return whether a broker is fenced, so that waiting fetches must not block later requests.
+
+        Clients then look for new leaders on connections where fetches wait. Otherwise a fetch may use its full
+        `max_wait_ms`, as in Kafka: some clients rely on it.
+        """
         return any(broker.fenced for broker in self._services.image.brokers.values())
 
-    def _handle_limited(self, call: _Call, context: Context) -> Reply[Any]:
+    def _handle_throttled(self, call: _Call, context: Context) -> Reply[Any]:
         if context.usage is None:
             return self._handle(call, context)
         return limited(lambda: self._handle(call, context), context.usage, context.peer)
 
     def _handle(self, call: _Call, context: Context) -> Reply[Any]:
         key, services = call.header.api_key, self._services
-        if key in self._guarded and not self._is_let_in(context):
+        if key in self._cluster_permissions and not self._is_authorized_on_cluster(context):
             return Reply.of(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         if key in CONFIRMED_READS and services.store.is_shared and not (key in FENCED and services.is_fenced()):
-            return Reply.of_coroutine(self._when_confirmed(call, context))
+            return Reply.of_coroutine(self._handle_when_confirmed(call, context))
         return self._handle_now(call, context)
 
-    def _is_let_in(self, context: Context) -> bool:
+    def _is_authorized_on_cluster(self, context: Context) -> bool:
+        """Return whether the client has the cluster permission that the API requires."""
         from chronik.api.shared.rights import may_with_cluster
 
-        return may_with_cluster(self._services, context, self._guarded[context.api_key])
+        return may_with_cluster(self._services, context, self._cluster_permissions[context.api_key])
 
     def _handle_now(self, call: _Call, context: Context) -> Reply[Any]:
         key, services = call.header.api_key, self._services
@@ -267,7 +289,8 @@ class Router:
             return Reply.of(handler.failure(call.request, FENCED[key]))
         return handler.handle(services, call.request, context)
 
-    async def _when_confirmed(self, call: _Call, context: Context) -> Response | None:
+    async def _handle_when_confirmed(self, call: _Call, context: Context) -> Response | None:
+        """Handle a request after a majority has confirmed that the image is current."""
         services, key = self._services, call.header.api_key
         if key in OF_THE_IMAGE:
             await wait_for_brokers(services)
@@ -280,64 +303,66 @@ class Router:
             context = context._replace(may_be_behind=True)
         return await self._handle_now(call, context)
 
-    async def _intercepted(self, held: Awaitable[ErrorCode | None], call: _Call, context: Context) -> Response | None:
+    async def _handle_intercepted(
+        self, held: Awaitable[ErrorCode | None], call: _Call, context: Context
+    ) -> Response | None:
         code = await held
         if code is not None:
             return HANDLERS[call.header.api_key].failure(call.request, code)
-        return await self._handle_limited(call, context)
+        return await self._handle_throttled(call, context)
 
-    # From a response to a frame
+    # Encoding of responses
 
-    def _finish_later(self, call: _Call, reply: Reply[Any]) -> None:
+    def _finish_deferred(self, call: _Call, reply: Reply[Any]) -> None:
         began = time.perf_counter()
-        self._finish(call, reply, is_late=True)
+        self._finish(call, reply, is_deferred=True)
         self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
 
-    def _finish(self, call: _Call, reply: Reply[Any], *, is_late: bool) -> None:
-        """Encode a resolved reply: in steps if it is late and large."""
+    def _finish(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
+        """Encode and deliver a resolved reply, in steps if it is deferred and large."""
         header, response = call.header, reply.response
         meter = self.meters[header.api_key]
         try:
             if reply.error is not None:
                 if isinstance(reply.error, Disconnect):
                     raise reply.error
-                frame = self._broken(header, call.request, call.peer, reply.error)
+                frame = self._encode_failure(header, call.request, call.peer, reply.error)
                 reply.error = None
-                meter.answered_later(frame, call.came)
-            elif is_late and response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
-                steps, done = self._encoded_in_steps(call, response), partial(self._finish_encoded, call, reply)
+                meter.answered_later(frame, call.received_at)
+            elif is_deferred and response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+                steps, done = self._encode_in_steps(call, response), partial(self._deliver_encoded, call, reply)
                 cancel = self._services.scheduler.run_steps(call.peer.account, steps, done)
-                if not reply.is_ready and reply.on_cancel is None:  # it may be held back for lack of memory
+                if not reply.is_ready and reply.on_cancel is None:  # the response may be deferred for lack of memory
                     reply.on_cancel = cancel
                 return
             else:
-                frame = self._encoded(header, response, call.peer, call.came)
-                meter.answered(response, frame, call.came, meter.later if is_late else meter.at_once)
-            self._give(header, frame, reply)
-        except Exception as error:  # whatever it is, the client must not be left waiting
+                frame = self._log_and_encode(header, response, call.peer, call.received_at)
+                meter.answered(response, frame, call.received_at, meter.later if is_deferred else meter.at_once)
+            self._deliver(header, frame, reply)
+        except Exception as error:  # on any error, the client must not be left waiting
             reply.disconnect(error)
 
-    def _encoded_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
-        """Build the response, and encode it if it is large."""
+    def _run_and_encode_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
+        """Run the handler's steps, then encode the response in steps if it is large."""
         response = reply.filtered((yield from steps))
-        if response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
-            return (yield from self._encoded_in_steps(call, response))
+        if response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
+            return (yield from self._encode_in_steps(call, response))
         return response
 
     def _finish_steps(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
         if reply.is_cancelled:
             return
         if isinstance(value, tuple):
-            self._finish_encoded(call, reply, value, None)
+            self._deliver_encoded(call, reply, value, None)
             return
         reply.is_resolved, reply.response, reply.error = True, value, error
-        self._finish(call, reply, is_late=reply.on_cancel is not None)  # it is set when the first slice is over
+        self._finish(call, reply, is_deferred=reply.on_cancel is not None)  # on_cancel is set after the first slice
 
-    def _encoded_in_steps(self, call: _Call, response: Response) -> Steps[tuple[ResponseFrame, list[int]]]:
-        """Encode the elements of the response's arrays one by one, large ones in a thread, and then the whole."""
+    def _encode_in_steps(self, call: _Call, response: Response) -> Steps[tuple[ResponseFrame, list[int]]]:
+        """Encode the response's array elements one by one, large ones in a thread, then the whole response."""
         version, kind = call.header.api_version, type(response)
         errors: list[int] = []
-        response = copy.copy(response)  # other requests may be given the same object
+        response = copy.copy(response)  # other requests may get the same object
         for field in kind.__schema__.fields:
             elements = getattr(response, field.name)
             if not elements or not is_array_of_structs(field) or field.tag is not None:
@@ -348,12 +373,12 @@ class Router:
                 if not isinstance(element, bytes):
                     errors += errors_in(element)
                     encode = partial(encode_element, kind, element, version)
-                    element = (yield encode) if holds_more_than(element, ENCODED_AT_ONCE_ELEMENTS_MAX) else encode()
+                    element = (yield encode) if holds_more_than(element, ELEMENTS_PER_ITERATION_MAX) else encode()
                 encoded.append(element)
             setattr(response, field.name, encoded)
-        return self._encoded(call.header, response, call.peer, call.came), errors + errors_in(response)
+        return self._log_and_encode(call.header, response, call.peer, call.received_at), errors + errors_in(response)
 
-    def _finish_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
+    def _deliver_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
         if reply.is_cancelled:
             return
         if error is not None:
@@ -362,65 +387,80 @@ class Router:
         frame, errors = value
         meter = self.meters[call.header.api_key]
         meter.count_errors(errors)
-        meter.answered_later(frame, call.came)
-        self._give(call.header, frame, reply)
+        meter.answered_later(frame, call.received_at)
+        self._deliver(call.header, frame, reply)
 
-    def _encoded(self, header: RequestHeader, response: Response | None, peer: Peer, came: float) -> ResponseFrame:
+    def _log_and_encode(
+        self, header: RequestHeader, response: Response | None, peer: Peer, received_at: float
+    ) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
-            self._log(header, response, peer, came)
-        return self._frame(header, response)
+            self._log_response(header, response, peer, received_at)
+        return self._encode(header, response)
 
-    def _frame(self, header: RequestHeader, response: Response | None) -> ResponseFrame:
+    def _encode(self, header: RequestHeader, response: Response | None) -> ResponseFrame:
         if response is None:
             return None
         try:
             frame = encode_response(header.correlation_id, header.api_version, response)
         except UnencodableMessage as error:
-            logger.error("%s v%d cannot be answered", APIS[header.api_key].name, header.api_version, exc_info=error)
-            raise Disconnect(f"its answer cannot be sent: {error}") from error
+            logger.error(
+                "%s v%d: response encoding failed; closing the connection",
+                APIS[header.api_key].name,
+                header.api_version,
+                exc_info=error,
+            )
+            raise Disconnect(f"response encoding failed: {error}") from error
         return frame
 
-    def _give(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
-        """Make the reply ready, or hold it back while there is no memory. A fetch has checked itself how much it may
-        hold."""
-        if header.api_key != FETCH_KEY and self._held.must_wait(frame):
-            self._held.hold(frame, reply)
+    def _deliver(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
+        """Make the reply ready, or defer it while there is no memory for it.
+
+        Fetch responses are exempt: their handler has reserved the memory.
+        """
+        if header.api_key != FETCH_KEY and self._deferred.must_wait(frame):
+            self._deferred.hold(frame, reply)
         else:
             reply.ready(frame)
 
-    def _broken(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> ResponseFrame:
-        """Raises Disconnect when the node stops: what became of the request is not known, so nothing is said."""
+    def _encode_failure(
+        self, header: RequestHeader, request: Request, peer: Peer, error: BaseException
+    ) -> ResponseFrame:
+        """Return the encoded error response to a request whose handler raised an exception.
+
+        Raises:
+            Disconnect: The node stops; the outcome of the request is unknown, so no response is sent.
+        """
         if isinstance(error, StorageFailed):
             self._on_fatal(error)
         if isinstance(error, StorageFailed | StoreClosed):
-            raise Disconnect("the node stops") from error
-        failed = self._failed(header, request, peer, error)
+            raise Disconnect("the node is stopping") from error
+        failed = self._failure_response(header, request, peer, error)
         self.meters[header.api_key].count_errors(errors_in(failed))
-        return self._frame(header, failed)
+        return self._encode(header, failed)
 
-    def _failed(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:
+    def _failure_response(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:
         if isinstance(error, TooMuchToExamine):
             error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
-        told = APIS[header.api_key].name, header.api_version, _who(header, peer)
-        if isinstance(error, KafkaError):  # an answer as good as any other: it holds for the whole of the request
-            logger.info("%s v%d of %s is refused: %s", *told, error)
+        request_description = APIS[header.api_key].name, header.api_version, _describe_client(header, peer)
+        if isinstance(error, KafkaError):  # an ordinary error that applies to the whole request
+            logger.info("%s v%d of %s rejected: %s", *request_description, error)
             code = error.code
         else:
             self.meters[header.api_key].failures += 1
-            logger.error("%s v%d of %s failed: %s", *told, reason_of(error), exc_info=unexpected(error))
+            logger.error("%s v%d of %s failed: %s", *request_description, reason_of(error), exc_info=unexpected(error))
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         return HANDLERS[header.api_key].failure(request, code)
 
-    def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
-        """Answers ApiVersions in version 0, which every client can read, and others as the newest version has it."""
+    def _unsupported_version_response(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
+        """Return the UNSUPPORTED_VERSION response: ApiVersions in version 0, other APIs in their latest version."""
         api = APIS[error.api_key]
-        logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
+        logger.debug("connection %d: %s v%d rejected: unsupported version", peer.number, api.name, error.api_version)
         response = HANDLERS[error.api_key].failure(REQUESTS[api.key](), ErrorCode.UNSUPPORTED_VERSION)
         self.meters[api.key].count_errors([ErrorCode.UNSUPPORTED_VERSION])
         version = 0 if error.api_key == API_VERSIONS_KEY else api.max_version
         return encode_response(error.correlation_id, version, response)
 
-    def _log(self, header: RequestHeader, response: Response | None, peer: Peer, came: float) -> None:
+    def _log_response(self, header: RequestHeader, response: Response | None, peer: Peer, received_at: float) -> None:
         logger.debug(
             "connection %d (%s): %s v%d #%d in %.2f ms: %s",
             peer.number,
@@ -428,28 +468,28 @@ class Router:
             APIS[header.api_key].name,
             header.api_version,
             header.correlation_id,
-            (time.perf_counter() - came) * 1000,
+            (time.perf_counter() - received_at) * 1000,
             ", ".join(error_names(response)) or "ok",
         )
 
 
-def _guarded(services: Services) -> Mapping[int, Operation]:
-    """Returns the rights on the cluster that are asked for before a request comes to its handler."""
+def _cluster_permissions(services: Services) -> Mapping[int, Operation]:
+    """Return the cluster operations that the router authorizes, by API key."""
     if services.authorizer is None:
         return {}
-    from chronik.api.shared.rights import rights_on_cluster  # a node without an authorizer starts without
+    from chronik.api.shared.rights import rights_on_cluster  # imported only if there is an authorizer
 
     return rights_on_cluster()
 
 
-def _who(header: RequestHeader, peer: Peer) -> str:
+def _describe_client(header: RequestHeader, peer: Peer) -> str:
     return f"connection {peer.number} ({header.client_id}, {peer.host}:{peer.port})"
 
 
-def _log_arrival(header: RequestHeader, peer: Peer) -> None:
-    """Logs a request before it is handled: of one that hangs there is no other line."""
+def _log_request(header: RequestHeader, peer: Peer) -> None:
+    """Log a request before it is handled, so that the log shows requests that hang."""
     api = APIS[header.api_key]
-    logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
+    logger.debug("%s: %s v%d #%d", _describe_client(header, peer), api.name, header.api_version, header.correlation_id)
 
 
 async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]) -> None:
@@ -463,7 +503,7 @@ async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charg
 
 
 def _cancel(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Cancel a task and the handler that it may not have started yet."""
+    """Cancel a task, and close its coroutine if it has not started."""
     task.cancel()
     if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
         coroutine.close()

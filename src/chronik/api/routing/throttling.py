@@ -1,6 +1,6 @@
-"""What a request uses of its client's quotas is counted, and its answer says how long the client has to wait.
+"""Client quotas: count a request's usage, and report the throttle time in its response.
 
-Only requests of clients that have a quota come here.
+The router uses this module only for requests of clients that have a quota.
 """
 
 from __future__ import annotations
@@ -20,49 +20,50 @@ T = TypeVar("T")
 
 
 def limited(handle: Callable[[], Reply[Any]], usage: Usage, peer: Peer) -> Reply[Any]:
-    """Handle the request, count the time that it takes, and report the wait in its response."""
+    """Handle the request, count its processing time, and set the throttle time in the response."""
     try:
         reply = handle()
     except Exception:
-        _wait(usage, peer)
+        _throttle(usage, peer)
         raise
     if reply.is_resolved:
-        _wait(usage, peer)
-        reply.filter(lambda response: _with_wait(response, usage))
+        _throttle(usage, peer)
+        reply.filter(lambda response: _with_throttle_time(response, usage))
     elif reply.is_pipelined:
-        _wait(usage, peer)  # now: the requests behind it are handled before it is answered
-        reply.filter(lambda response: _with_wait(response, usage))
+        _throttle(usage, peer)  # now, because the connection handles its next requests before this one is answered
+        reply.filter(lambda response: _with_throttle_time(response, usage))
     else:
         usage.took(time.perf_counter() - usage.began)
-        usage.began = 0.0  # from now on, the time in which the loop works for it counts, and not the time it waits
+        usage.began = 0.0  # from now on, only the time on the event loop counts, not the time spent waiting
         if reply.coroutine is not None:
-            reply.coroutine = _limited_coroutine(reply.coroutine, usage, peer)
+            reply.coroutine = _throttled_coroutine(reply.coroutine, usage, peer)
         elif reply.steps is not None:
-            reply.steps = _limited_steps(reply.steps, usage, peer)
+            reply.steps = _throttled_steps(reply.steps, usage, peer)
         else:
-            reply.filter(lambda response: _with_wait(response, usage, peer))
+            reply.filter(lambda response: _with_throttle_time(response, usage, peer))
     return reply
 
 
-async def _limited_coroutine(
+async def _throttled_coroutine(
     coroutine: Coroutine[Any, Any, Response | None], usage: Usage, peer: Peer
 ) -> Response | None:
     try:
         response = await timed(coroutine, usage.took)
     finally:
-        _wait(usage, peer)
-    return _with_wait(response, usage)
+        _throttle(usage, peer)
+    return _with_throttle_time(response, usage)
 
 
-def _limited_steps(steps: Steps[Response | None], usage: Usage, peer: Peer) -> Steps[Response | None]:
+def _throttled_steps(steps: Steps[Response | None], usage: Usage, peer: Peer) -> Steps[Response | None]:
     try:
         response = yield from _timed_steps(steps, usage.took)
     finally:
-        _wait(usage, peer)
-    return _with_wait(response, usage)
+        _throttle(usage, peer)
+    return _with_throttle_time(response, usage)
 
 
 def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
+    """Run the steps and report the total time that they took on the event loop."""
     value: Any = None
     seconds = 0.0
     try:
@@ -80,25 +81,26 @@ def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
         took(seconds)
 
 
-def _wait(usage: Usage, peer: Peer) -> None:
+def _throttle(usage: Usage, peer: Peer) -> None:
+    """Count the time since the request's start, and set the connection's throttle time."""
     if usage.began:
         usage.took(time.perf_counter() - usage.began)
     peer.throttled_seconds = max(peer.throttled_seconds, usage.wait_seconds)
 
 
-def _with_wait(response: Response | None, usage: Usage, peer: Peer | None = None) -> Response | None:
-    """Return the response with the time for which its client is throttled, and throttle `peer`.
+def _with_throttle_time(response: Response | None, usage: Usage, peer: Peer | None = None) -> Response | None:
+    """Return the response with its `throttle_time_ms`, and throttle `peer` if it is given.
 
-    Other clients may get the same response object, so it is copied.
+    The response is copied, because other clients may get the same object.
     """
     if peer is not None:
-        _wait(usage, peer)
-    milliseconds = _milliseconds(usage)
+        _throttle(usage, peer)
+    milliseconds = _throttle_time_ms(usage)
     if response is not None and milliseconds and hasattr(response, "throttle_time_ms"):
         response = copy.copy(response)
         response.throttle_time_ms = milliseconds
     return response
 
 
-def _milliseconds(usage: Usage) -> int:
+def _throttle_time_ms(usage: Usage) -> int:
     return math.ceil(usage.wait_seconds * 1000)

@@ -1,1 +1,1 @@
-"""What several APIs are given, and say in the same words."""
+"""Code that several API handlers share: request context, authorization, leader lookup and long responses."""

@@ -1,9 +1,10 @@
-"""Which requests a node may answer now: not every one of them while it is cut off, and reads only with a quorum.
+"""Read consistency: which requests a node may serve while it is fenced or cannot confirm its metadata image.
 
-A broker's lease does not protect its readers: one whose port refuses is taken for dead, and replaced, long before the
-lease ends, and a firewall refuses for a broker that lives (docs/decisions/2026-11-16-reads-are-confirmed.md). So what
-is read from the image, or by a leader or a coordinator that the image names, is read after a majority has confirmed
-that the image holds all that was answered before. Fetch is not: what it shows was committed, and stays so.
+A broker's lease alone does not protect readers. A broker whose port refuses connections is replaced long before its
+lease expires, and a firewall can refuse connections for a broker that is alive
+(docs/decisions/2026-11-16-reads-are-confirmed.md). Reads of the image, and reads by a leader or coordinator that the
+image names, therefore wait until a majority has confirmed that the image is current. Fetch does not wait: it only
+returns committed records, and these stay committed.
 """
 
 from __future__ import annotations
@@ -17,56 +18,76 @@ from chronik.metadata.image import Image
 from chronik.protocol.apis import APIS, Asked
 from chronik.protocol.errors import ErrorCode
 
-_WHEN_FENCED: Final = {
+_FENCED_ERROR_BY_TARGET: Final = {
     Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Asked.COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     Asked.COORDINATOR_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
-FENCED: Final = {api.key: _WHEN_FENCED[api.asked] for api in APIS.values() if api.asked in _WHEN_FENCED}
-"""What a fenced broker answers: clients then look elsewhere. Metadata and ApiVersions it still answers, and OffsetFetch
-if a majority confirms that it knows of every commit."""
+FENCED: Final = {
+    api.key: _FENCED_ERROR_BY_TARGET[api.asked] for api in APIS.values() if api.asked in _FENCED_ERROR_BY_TARGET
+}
+"""Error codes with which a fenced broker rejects requests, by API key. They make clients look for another broker.
 
-_WHEN_UNCONFIRMED: Final = {
+A fenced broker still serves Metadata and ApiVersions, and OffsetFetch if a majority confirms its image.
+"""
+
+_UNCONFIRMED_ERROR_BY_TARGET: Final = {
     Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Asked.COORDINATOR_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Every node tells offsets. Of all that could be said, this alone has every client ask again.
+    # Every node serves offsets. COORDINATOR_LOAD_IN_PROGRESS is the only error after which every client retries.
     Asked.OFFSETS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 
-UNCONFIRMED: Final = {api.key: _WHEN_UNCONFIRMED[api.asked] for api in APIS.values() if api.asked in _WHEN_UNCONFIRMED}
-"""What is answered when no majority confirms that the image is fresh: clients look elsewhere, or ask again. What is
-asked of the metadata is answered all the same, unless `read_quorum` forbids it, by a node that may be behind and says
-no more than it knows (`Context.may_be_behind`)."""
+UNCONFIRMED: Final = {
+    api.key: _UNCONFIRMED_ERROR_BY_TARGET[api.asked]
+    for api in APIS.values()
+    if api.asked in _UNCONFIRMED_ERROR_BY_TARGET
+}
+"""Error codes for requests when no majority confirms that the image is current, by API key.
+
+They make clients retry or look for another broker. Metadata requests are not listed: unless `read_quorum` is set, the
+node serves them from an image that may be stale (`Context.may_be_stale`).
+"""
 
 CONFIRMED_READS: Final = frozenset({*UNCONFIRMED, *(api.key for api in APIS.values() if api.asked is Asked.METADATA)})
-"""Where the image is shared, these are answered after a majority has confirmed that it is fresh."""
+"""Keys of the APIs that a cluster node serves only after a majority has confirmed that its image is current."""
 
 CONFIRM_SECONDS: Final = 3.0
-"""Time for a majority to do so: usually a round trip between nodes, at worst an election; on a line of 1.2 s each way
-it takes 2.4 s."""
+"""Timeout for the confirmation by a majority, in seconds.
+
+It usually takes a round trip between nodes, at worst an election; with a one-way latency of 1.2 s it takes 2.4 s.
+"""
 
 OF_THE_IMAGE: Final = frozenset(api.key for api in APIS.values() if api.asked is Asked.METADATA)
-"""Answered from the image alone: a node whose image is still empty has no answer to them."""
+"""Keys of the APIs that are served from the image alone. A node with an empty image cannot serve them."""
 
-IMAGE_SECONDS: Final = 1.0
-"""How long they are held while no broker is known, or none is online: a cluster that starts has its first broker by
-then. Clients that try one bootstrap server after the other wait as long before they try the next one."""
+BROKERS_WAIT_SECONDS: Final = 1.0
+"""Seconds that metadata requests wait while the image has no online broker.
+
+A starting cluster has its first broker by then. Clients that try one bootstrap server after another wait equally long
+before they try the next one.
+"""
 
 IMAGE_LOOK_SECONDS: Final = 0.05
+"""Interval in seconds at which a waiting metadata request checks for an online broker."""
 
 
 async def wait_for_brokers(services: Services) -> None:
-    """Wait up to IMAGE_SECONDS until the image has a broker that is online. Raise Disconnect if it has no broker then:
-    a node that was not admitted to a cluster knows nothing. An empty list of brokers would make librdkafka forget the
-    brokers that it knows, and other clients ask the same node again; without a connection they ask another one."""
-    for _ in range(round(IMAGE_SECONDS / IMAGE_LOOK_SECONDS)):
-        if _has_online(services.image):
+    """Wait until the image has an online broker, for at most BROKERS_WAIT_SECONDS.
+
+    Raises:
+        Disconnect: The image has no broker at all, because this node has not been admitted to a cluster. An empty
+            broker list would make librdkafka forget its brokers and other clients ask the same node again; after a
+            disconnect they try another node.
+    """
+    for _ in range(round(BROKERS_WAIT_SECONDS / IMAGE_LOOK_SECONDS)):
+        if _has_online_broker(services.image):
             return
         await asyncio.sleep(IMAGE_LOOK_SECONDS)
     if not services.image.brokers:
-        raise Disconnect("this node has not been admitted to a cluster: it knows no brokers")
+        raise Disconnect("this node has not been admitted to a cluster and knows no brokers")
 
 
-def _has_online(image: Image) -> bool:
+def _has_online_broker(image: Image) -> bool:
     return any(not broker.fenced for broker in image.brokers.values())

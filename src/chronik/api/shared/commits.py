@@ -1,4 +1,4 @@
-"""Offsets from requests that commit them, with a transaction or without."""
+"""Offsets of OffsetCommit and TxnOffsetCommit requests."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ from chronik.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPa
 
 logger = logging.getLogger("chronik.api")
 
-Partitions = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]
+CommitPartitions = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]
 
 
-async def offsets_of_known(topics: Iterable[tuple[Topic | None, Partitions]]) -> dict[tuple[str, int], OffsetToCommit]:
-    """Returns the offsets for partitions that exist. Of several of one partition the last counts, as in Kafka."""
+async def offsets_of_known(
+    topics: Iterable[tuple[Topic | None, CommitPartitions]],
+) -> dict[tuple[str, int], OffsetToCommit]:
+    """Return the offsets to commit, by topic and partition, for the partitions that exist.
+
+    If a request names a partition several times, the last offset wins, as in Kafka.
+    """
     known: dict[tuple[str, int], OffsetToCommit] = {}
     pace = Pace()
     for topic, partitions in topics:
         if topic is None:
             continue
-        for some in in_pieces(partitions):
-            for partition in some:
+        for chunk in in_pieces(partitions):
+            for partition in chunk:
                 if topic.has_partition(partition.partition_index):
                     known[topic.name, partition.partition_index] = OffsetToCommit(
                         topic=topic.name,
                         partition=partition.partition_index,
                         offset=partition.committed_offset,
-                        leader_epoch=max(partition.committed_leader_epoch, NO_EPOCH),  # any negative one means none
+                        leader_epoch=max(partition.committed_leader_epoch, NO_EPOCH),  # negative means no epoch
                         metadata=partition.committed_metadata,
                     )
             await pace.yield_if_due()
@@ -42,9 +47,12 @@ async def offsets_of_known(topics: Iterable[tuple[Topic | None, Partitions]]) ->
 
 
 async def list_offsets_topic(services: Services, codes: Collection[ErrorCode]) -> None:
-    """Tools look for it where groups have committed. The commits are stored, whatever becomes of it."""
+    """Create `__consumer_offsets` after the first successful commit in standalone mode, because tools look for it.
+
+    A failure is only logged: the commits themselves are stored in the metadata log.
+    """
     if not services.coordinators.stands_alone or OFFSETS_TOPIC in services.image.topics:
         return
     if ErrorCode.NONE in codes:
         for error in (await services.topics.create_missing([OFFSETS_TOPIC])).values():
-            logger.warning("%s cannot be made: %s", OFFSETS_TOPIC, error)
+            logger.warning("topic %s: creation failed: %s; committed offsets are not affected", OFFSETS_TOPIC, error)

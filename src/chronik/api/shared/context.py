@@ -1,4 +1,4 @@
-"""What every API handler is given: the parts of the node, and who asks."""
+"""Services and request context that every API handler receives."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 
 class Services(msgspec.Struct):
+    """The components of a node that API handlers use."""
+
     config: NodeConfig
     clock: Clock
     store: MetadataStore
@@ -51,16 +53,18 @@ class Services(msgspec.Struct):
     coordinators: Coordinators
     transaction_coordinators: Coordinators
     is_fenced: Callable[[], bool]
-    """Whether others may believe that this broker is gone: then it serves no data and no groups."""
+    """Return whether this broker is fenced: its lease has expired, so it serves no records and no groups."""
     may_be_replaced: Callable[[], bool]
-    """Whether others may have taken its place before that: see `Standing`."""
+    """Return whether another broker may have replaced this one although its lease has not expired yet."""
     controller_id: Callable[[], int]
     is_gone: Callable[[int], bool]
-    """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
-    admin client would wait for such a broker, once it is no longer listed, until the call times out: KAFKA-20673."""
+    """Return whether a node's port refuses connections although the node is not fenced yet.
+
+    Responses do not name such a broker: Java's admin client would wait for it until the call times out (KAFKA-20673).
+    """
     refused_batches: RefusedBatches
     bound: dict[str, Address] = msgspec.field(default_factory=dict)
-    """Where this node listens, by listener; empty until its ports are taken."""
+    """Addresses that this node has bound, by listener; empty until the node listens."""
     openings: Openings = msgspec.field(default_factory=Openings)
     topic_bytes: TopicBytes = msgspec.field(default_factory=TopicBytes)
     samples: Samples = msgspec.field(default_factory=Samples)
@@ -70,11 +74,11 @@ class Services(msgspec.Struct):
         )
     )
     authorizer: Authorizer | None = None
-    """Without one everybody may do everything."""
+    """The authorizer of client requests. None permits every operation."""
     outbox: Outbox = msgspec.field(default_factory=Outbox)
     scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
     authenticator: Authenticator | None = None
-    """Where a listener asks clients who they are."""
+    """The SASL authenticator; None if no listener uses SASL."""
 
     @property
     def image(self) -> Image:
@@ -85,32 +89,32 @@ class Services(msgspec.Struct):
         return self.config.node_id
 
     def stop_waiting(self) -> None:
-        """Answers those who only wait, for records or for each other: this node stops."""
+        """Complete the requests that wait for records or for other requests, because this node stops."""
         self.replicas.stop_waiting()
         self.samples.stop_waiting()
 
 
 class Context(NamedTuple):
-    """One request's circumstances."""
+    """The header fields, connection and quota usage of one request."""
 
     version: int
     client_id: str
     peer: Peer
     hurry: Hurry = Hurry(lambda: False)
-    """Others wait behind it on its connection."""
+    """Signals that later requests of the same connection wait for this one."""
     usage: Usage | None = None
-    """What it uses of its client's quotas; None when no quota holds for that."""
+    """The request's usage of the client's quotas; None if the client has no quota."""
     may_be_behind: bool = False
-    """No majority has confirmed that the image holds all that was answered: nothing in it is certain but its past."""
+    """Whether the image may be stale, because no majority has confirmed that it is current."""
 
     api_key: int = 0
 
     @property
     def api(self) -> str:
-        """Its name."""
+        """Return the name of the request's API."""
         return APIS[self.api_key].name
 
     @property
     def listener(self) -> str:
-        """Brokers are named to a client by their addresses of the listener that it came by."""
+        """Return the listener of the client's connection. Responses name brokers by their addresses on it."""
         return self.peer.listener

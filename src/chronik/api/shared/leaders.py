@@ -1,5 +1,8 @@
-"""Who leads a partition, and where brokers are found, as clients are told: with metadata, or with the error of a node
-that does not lead it. A client is told addresses of the listener that it came by, and no others."""
+"""Partition leaders and broker endpoints as responses name them.
+
+Metadata responses and NOT_LEADER_OR_FOLLOWER errors contain them. A client only receives endpoints of the listener
+that it is connected to.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,29 @@ from chronik.protocol.errors import ErrorCode
 
 
 def partition_of(services: Services, topic: str | bytes, index: int) -> Partition | None:
-    """Finds a partition by its topic's name or id."""
+    """Return the partition by its topic's name or id, or None if it does not exist."""
     image = services.image
-    found = image.topics_by_id.get(topic) if isinstance(topic, bytes) else image.topics.get(topic)
-    return found.partitions[index] if found is not None and found.has_partition(index) else None
+    topic_image = image.topics_by_id.get(topic) if isinstance(topic, bytes) else image.topics.get(topic)
+    return topic_image.partitions[index] if topic_image is not None and topic_image.has_partition(index) else None
 
 
 def gone_brokers(services: Services) -> Collection[int]:
-    """Returns the brokers to which clients are not sent: this node too, while it serves nobody."""
+    """Return the ids of the brokers that clients must not be sent to: unreachable ones, and this node while fenced."""
     gone = [broker_id for broker_id in services.image.brokers if services.is_gone(broker_id)]
     return [*gone, services.node_id] if services.is_fenced() else gone
 
 
 def without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
-    """Returns the brokers that clients of that listener cannot reach."""
+    """Return the ids of the brokers that have no endpoint on the listener."""
     return [broker.id for broker in brokers.values() if broker.place(listener) is None]
 
 
 def named_leader(partition: Partition, gone: Collection[int], apart: Collection[int] = ()) -> tuple[int, ErrorCode]:
-    """Returns whom clients are told to be the leader: nobody while it is gone and no other is elected, so that they ask
-    again; and nobody to clients of a listener that it does not have: `apart` are the brokers without."""
+    """Return the leader id that clients are given, and its error code.
+
+    The leader is NO_LEADER with LEADER_NOT_AVAILABLE while it is unreachable and no successor is elected, so that
+    clients retry. It is NO_LEADER with LISTENER_NOT_FOUND if the leader has no endpoint on the client's listener.
+    """
     leader = partition.leader
     if leader == NO_LEADER or leader in gone:
         return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
@@ -39,6 +45,7 @@ def named_leader(partition: Partition, gone: Collection[int], apart: Collection[
 
 
 def offline_replicas(partition: Partition, brokers: Mapping[int, Broker], apart: Collection[int]) -> list[int]:
+    """Return the replicas that are unregistered, fenced or without an endpoint on the client's listener."""
     return [
         replica
         for replica in partition.replicas
@@ -47,7 +54,7 @@ def offline_replicas(partition: Partition, brokers: Mapping[int, Broker], apart:
 
 
 def places(brokers: Mapping[int, Broker], ids: Iterable[int], listener: str) -> Iterator[tuple[Broker, Place]]:
-    """Yields brokers in order. Those that have no such listener are left out."""
+    """Yield the brokers with their endpoints on the listener, sorted by id; skip brokers without one."""
     for broker_id in sorted(ids):
         broker = brokers.get(broker_id)
         if broker is not None and (place := broker.place(listener)) is not None:
@@ -55,7 +62,10 @@ def places(brokers: Mapping[int, Broker], ids: Iterable[int], listener: str) -> 
 
 
 def controller_for(services: Services, listener: str) -> int:
-    """Returns the node that clients of a listener ask for changes: any node passes them on, and this is in reach."""
+    """Return the id of the controller as clients of the listener see it.
+
+    If the controller has no endpoint on that listener, this node is returned: every node forwards metadata changes.
+    """
     controller = services.controller_id()
     broker = services.image.brokers.get(controller)
     return controller if broker is None or broker.place(listener) is not None else services.node_id

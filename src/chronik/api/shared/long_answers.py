@@ -1,7 +1,7 @@
-"""Responses that may be long.
+"""Responses that may be long: bounded, encoded element by element.
 
-One request may name a quarter of a million things, and a few bytes may ask for all that a node knows. Handlers of such
-requests return `Reply.of_steps`: a generator that yields after each element that it examines.
+One request may name a quarter of a million objects, and a request of a few bytes may ask for the whole image. Handlers
+of such requests return `Reply.of_steps`: a generator that yields after each element that it examines.
 """
 
 from __future__ import annotations
@@ -19,31 +19,43 @@ E = TypeVar("E", bound=Struct)
 
 
 class Elements:
-    """Elements of one of a response's own arrays, encoded one by one, as long as there is room for them."""
+    """The encoded elements of a response's top-level array, limited to a number of bytes."""
 
     def __init__(self, message: type[Response], version: int, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._message = message
         self._version = version
-        self._room = bytes_max
-        self._found: list[Struct | bytes] = []
+        self._bytes_left = bytes_max
+        self._elements: list[Struct | bytes] = []
 
     def add(self, element: Struct | bytes) -> None:
-        """Raises KafkaError when the answer would become too long; what it has stays."""
+        """Encode and append an element.
+
+        Raises:
+            KafkaError: The response would exceed the limit. The elements appended so far are kept.
+        """
         encoded = element if isinstance(element, bytes) else encode_element(self._message, element, self._version)
-        if len(encoded) > self._room:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The answer would be too long: ask for less at a time")
-        self._room -= len(encoded)
-        self._found.append(encoded)
+        if len(encoded) > self._bytes_left:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "The response would be too large: request fewer items at a time"
+            )
+        self._bytes_left -= len(encoded)
+        self._elements.append(encoded)
 
     def refuse(self, element: Struct) -> None:
-        """Adds an error, which says little more than the request. It is encoded later, so that the log can show it."""
-        self._found.append(element)
+        """Append an error element, which does not count against the limit.
+
+        It is hardly larger than the request itself, and is encoded later, so that the debug log can show its error.
+        """
+        self._elements.append(element)
 
     def as_array_of(self, kind: type[E]) -> list[E]:
-        """Returns them for the response: the codec takes what was encoded before as well."""
-        return cast(list[E], self._found)
+        """Return the elements as a list for the response; the codec also accepts encoded elements."""
+        return cast(list[E], self._elements)
 
 
 def once(named: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Returns each thing once, in the place of its first naming and as last named, as most of Kafka's handlers do."""
+    """Return the elements without duplicate keys, as most of Kafka's handlers do.
+
+    Each key keeps the position of its first and the value of its last occurrence.
+    """
     return list({key(each): each for each in named}.values())

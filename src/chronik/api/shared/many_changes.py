@@ -1,4 +1,4 @@
-"""Changes of many things by one request: each stands or falls alone, and in between others have their turn."""
+"""Requests that change many objects: each change succeeds or fails alone, and other work may run between them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ K = TypeVar("K", bound=Hashable)
 
 
 async def named_once(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, T | None]:
-    """Returns what each name stands for, in the order of their first naming, and None for a name that is given more
-    than once: nobody can say which of them is meant."""
+    """Index elements by key in the order of first occurrence; the value of a duplicate key is None.
+
+    A request that names an object twice is ambiguous, so the caller rejects that object.
+    """
     found: dict[K, T | None] = {}
     pace = Pace()
-    for some in in_pieces(elements):
-        for each in some:
+    for chunk in in_pieces(elements):
+        for each in chunk:
             name = key(each)
             found[name] = None if name in found else each
         await pace.yield_if_due()
@@ -27,11 +29,14 @@ async def named_once(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, T 
 
 
 async def changed(
-    wanted: dict[K, T | None], change: Callable[[T], Awaitable[None]], named_twice: Callable[[K], str]
+    elements_by_key: dict[K, T | None], change: Callable[[T], Awaitable[None]], named_twice: Callable[[K], str]
 ) -> AsyncIterator[tuple[K, dict[str, Any]]]:
-    """Yields each name with the error fields of its result. Whatever is None is refused."""
+    """Apply the change to each element and yield its key with the error fields of its result.
+
+    An element that is None, because its key is a duplicate, fails with INVALID_REQUEST.
+    """
     pace = Pace()
-    for name, each in wanted.items():
+    for name, each in elements_by_key.items():
         await pace.yield_if_due()
         if each is None:
             yield name, told(KafkaError(ErrorCode.INVALID_REQUEST, named_twice(name)))

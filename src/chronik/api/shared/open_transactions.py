@@ -1,4 +1,4 @@
-"""Whether something may become part of a transaction: what the image says, once it is known to be up to date."""
+"""Checks of open transactions against an image that is confirmed to be current."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from chronik.metadata.stores.store import StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 CATCH_UP_SECONDS: Final = 0.02
-"""What a client was answered by another node mostly is under way to this one, and arrives within a millisecond or two:
-to wait for it costs less than to ask a majority."""
+"""Seconds to wait for the local image before a majority is asked to confirm it.
+
+A change that another node has acknowledged usually arrives here within a millisecond or two, which costs less than a
+round trip to a majority.
+"""
 
 
 async def confirm(services: Services, is_open: Callable[[], bool]) -> None:
-    """Returns when the image shows that it is open, or is up to date and does not. Raises NOT_ENOUGH_REPLICAS."""
+    """Wait until the image shows that the transaction is open, or is confirmed to be current.
+
+    Raises:
+        KafkaError: NOT_ENOUGH_REPLICAS, because no majority confirmed the image.
+    """
     changes = services.transactions.changes
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CATCH_UP_SECONDS
@@ -31,24 +38,32 @@ async def confirm(services: Services, is_open: Callable[[], bool]) -> None:
     try:
         await services.store.read_barrier(CONFIRM_SECONDS)
     except (KafkaError, StoreClosed) as error:
-        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "It is not known whether the transaction is open") from error
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, "No majority confirmed whether the transaction is open: retry"
+        ) from error
 
 
 async def open_with_group(
     services: Services, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
 ) -> Transaction:
-    """Returns the producer's open transaction, which the group is part of. Raises KafkaError."""
-    look = partial(_with_group, services, transactional_id, producer_id, producer_epoch, group_id)
-    found = look()
+    """Return the producer's open transaction that contains the group.
+
+    Raises:
+        KafkaError: The producer has no such transaction.
+    """
+    find_transaction = partial(
+        _find_open_transaction, services, transactional_id, producer_id, producer_epoch, group_id
+    )
+    found = find_transaction()
     if isinstance(found, ErrorCode) and services.store.is_shared:
-        await confirm(services, lambda: isinstance(look(), Transaction))
-        found = look()
+        await confirm(services, lambda: isinstance(find_transaction(), Transaction))
+        found = find_transaction()
     if isinstance(found, ErrorCode):
         raise KafkaError(found)
     return found
 
 
-def _with_group(
+def _find_open_transaction(
     services: Services, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
 ) -> Transaction | ErrorCode:
     transaction = services.image.transactions.get(transactional_id)

@@ -1,0 +1,95 @@
+"""Names of 32 kB are rejected and increase neither the node's memory nor its metadata log."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.metadata.commands.groups import UpdateConsumerGroup
+from chronik.metadata.commands.transactions import NOT_SEEN, InitTransaction
+from chronik.protocol.errors import ErrorCode
+from tests.api.guarded import GuardedNode, ask, errors
+from tests.raw import RawClient
+
+REQUESTS = 1_000
+NAME_BYTES = 32_000
+GROWTH_BYTES_MAX = REQUESTS * NAME_BYTES // 2
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def stored_bytes(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("api", "version", "field", "code"),
+    [
+        ("InitProducerId", 4, "transactional_id", ErrorCode.INVALID_REQUEST),
+        ("JoinGroup", 5, "group_id", ErrorCode.INVALID_GROUP_ID),
+        ("OffsetCommit", 8, "group_id", ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+def test_long_names_are_rejected_without_using_memory_or_disk(
+    tmp_path: Path, api: str, version: int, field: str, code: ErrorCode
+) -> None:
+    others: dict[str, dict[str, Any]] = {
+        "InitProducerId": {"transaction_timeout_ms": 60_000},
+        "JoinGroup": {
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        },
+        "OffsetCommit": {
+            "topics": [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 0}]}],
+        },
+    }
+    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    try:
+        with RawClient(node.bootstrap) as client:
+            topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+            ask(client, "CreateTopics", 7, topics=[topic], timeout_ms=10_000)
+            memory, disk, codes = resident_bytes(), stored_bytes(tmp_path), set()
+            for number in range(REQUESTS):
+                name = str(number).ljust(NAME_BYTES, "x")
+                codes.update(errors(ask(client, api, version, **{field: name}, **others[api])))
+            assert codes == {code}
+            assert resident_bytes() - memory < GROWTH_BYTES_MAX
+            assert stored_bytes(tmp_path) - disk < GROWTH_BYTES_MAX // 10
+        assert not node.services.image.transactions
+        assert not node.services.image.groups
+    finally:
+        node.close()
+
+
+def test_long_names_stored_by_earlier_versions_remain_usable(tmp_path: Path) -> None:
+    name = "x" * NAME_BYTES
+    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    try:
+        node.propose(InitTransaction(name, NOT_SEEN, 77, 0, 60_000, node.services.clock.now_ms()))
+        node.propose(UpdateConsumerGroup(name, "consumer", 0, None, None, "Empty", (), node.services.clock.now_ms()))
+    finally:
+        node.close()
+    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    try:
+        assert list(node.services.image.transactions) == [name]
+        assert list(node.services.image.groups) == [name]
+        with RawClient(node.bootstrap) as client:
+            for key_type in (0, 1):
+                assert not errors(ask(client, "FindCoordinator", 3, key=name, key_type=key_type))
+            producer = ask(client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000)
+            assert (producer.error_code, producer.producer_id, producer.producer_epoch) == (ErrorCode.NONE, 77, 1)
+            (deleted,) = ask(client, "DeleteGroups", 2, groups_names=[name]).results
+            assert deleted.error_code == ErrorCode.NONE
+    finally:
+        node.close()
