@@ -82,10 +82,10 @@ def only_vectorised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WAYS = {
-    "one by one": {"WALKS_MIN": 10**9},
-    "side by side": {"WALKS_MIN": 0},
-    "cut": {"WALKS_MIN": 0, "RECORDS_PER_WALK": 2},
-    "cut at wrong places": {"WALKS_MIN": 0, "RECORDS_PER_WALK": 2, "CHAIN_RECORDS": 1, "WINDOW_RECORDS": 20},
+    "one by one": {"PARALLEL_SCANS_MIN": 10**9},
+    "side by side": {"PARALLEL_SCANS_MIN": 0},
+    "cut": {"PARALLEL_SCANS_MIN": 0, "RECORDS_PER_SCAN": 2},
+    "cut at wrong places": {"PARALLEL_SCANS_MIN": 0, "RECORDS_PER_SCAN": 2, "CHAIN_RECORDS": 1, "WINDOW_RECORDS": 20},
 }
 
 
@@ -115,7 +115,7 @@ def test_all_records_come_out_as_they_went_in(limits: dict[str, int], monkeypatc
 )
 def test_long_batches_are_read_whatever_is_in_their_records(payload: bytes | None) -> None:
     """A value may look like records, so that a walk may begin where none begins."""
-    count = 3 * starts.RECORDS_PER_WALK * starts.WALKS_MIN // 8
+    count = 3 * starts.RECORDS_PER_SCAN * starts.PARALLEL_SCANS_MIN // 8
     records = [
         Record(offset, offset // 3, b"k%d" % offset, b"y" * (offset * 7919 % 300) if payload is None else payload)
         for offset in range(8 * count)
