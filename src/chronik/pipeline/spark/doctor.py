@@ -144,7 +144,7 @@ def check_worker_python(master: str, environment: Mapping[str, str]) -> Finding:
         return Finding("python", State.GOOD, f"Python {driver_version}, in workers too ({sys.executable})")
     worker_version = _python_version(chosen, environment)
     if worker_version is None:
-        says = f"PYSPARK_PYTHON={chosen} cannot be run here; every worker of {master} needs it (Python {driver_version})"
+        says = f"PYSPARK_PYTHON={chosen} cannot be run here; each worker of {master} needs it (Python {driver_version})"
         return Finding("python", State.DOUBTFUL, says)
     if worker_version != driver_version:
         says = f"workers would run Python {worker_version} (PYSPARK_PYTHON={chosen}), the driver runs {driver_version}"
