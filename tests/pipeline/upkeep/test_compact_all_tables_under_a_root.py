@@ -50,7 +50,7 @@ def test_topics_are_chosen_by_name(tmp_path: Path) -> None:
 
 def test_what_is_done_stays_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted(tmp_path)
-    monkeypatch.setattr(module, "JOINS_AT_ONCE", 1)
+    monkeypatch.setattr(module, "MERGES_PER_ROUND", 1)
     seen: list[int] = []
 
     def stop(done_bytes: int, all_bytes: int) -> None:

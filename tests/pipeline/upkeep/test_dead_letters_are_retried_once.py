@@ -220,11 +220,11 @@ if place == "before the rows are written":
 elif place == "before they are committed":
     DeltaTopicTable.append_numbered = die
 elif place == "before letters are taken away":
-    dead_letters._Pair._take_away = die
+    dead_letters._TablePair._remove_settled = die
 elif place == "before that is committed":
     DeltaTopicTable.replace = die
 elif place == "before it is noted":
-    dead_letters._Pair._count_along = die
+    dead_letters._TablePair._record_settled = die
 dead_letters.retry(root)
 """
 

@@ -31,7 +31,7 @@ RESERVED = frozenset(
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 DECODING_RULES = 1
-"""Version of the decoding rules. It is incremented when other records become dead letters or fields are decoded
+"""Version of the decoding rules. It is incremented when other records become dead-letter records or fields are decoded
 differently, because two drivers with different rules must not land into the same table."""
 
 MS_PER_HOUR = 3_600_000

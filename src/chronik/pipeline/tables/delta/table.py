@@ -90,8 +90,8 @@ class DeltaTopicTable:
     def _upgrade_rules(self) -> None:
         """Raise the table's decoding rules to this version's.
 
-        A driver with older rules then fails at its next commit. Otherwise a record could become both a row and a dead
-        letter, or neither.
+        A driver with older rules then fails at its next commit. Otherwise a record could become both a row and a
+        dead-letter letter, or neither.
         """
 
         def attempt(table: DeltaTable) -> None:
@@ -154,7 +154,7 @@ class DeltaTopicTable:
     # Appending
 
     def commit(self, landed: Sequence[Landed]) -> Committed:
-        # Dead letters are rare: without gaps, their table would need a commit for every range without any.
+        # Dead-letter records are rare: without gaps, their table would need a commit for every range without any.
         gaps = self.spec.kind is Kind.DEAD_LETTERS
         partitions = {span.partition for each in landed for span in each.spans}
 

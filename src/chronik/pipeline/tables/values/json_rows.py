@@ -1,6 +1,6 @@
-"""Decoding of records with JSON values into rows of a decoded table and dead letters.
+"""Decoding of records with JSON values into rows of a decoded table and dead-letter records.
 
-Whether a record becomes a dead letter depends only on its bytes, so reading a range again gives the same result.
+Whether a record becomes a dead-letter record depends only on its bytes, so reading a range again gives the same result.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ processor's cache and reuse the same memory."""
 
 
 class DecodedRows(NamedTuple):
-    """Rows of a decoded table, with rescued values and dead letters."""
+    """Rows of a decoded table, with rescued values and dead-letter records."""
 
     rows: dict[str, pa.Array]
     """System columns and fields of the values, for `batch_of` with the table's schema."""
     rescued: list[Object | None]
     """Rescued fields of each row, from which `infer_fields` derives the missing columns."""
     dead: dict[str, pa.Array] | None
-    """System columns and `_error` of the dead letters, for `batch_of` with their schema; None if there are none."""
+    """System columns and `_error` of dead-letter records, for `batch_of` with their schema; None without any."""
 
 
 def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Iterator[DecodedRows]:
@@ -39,7 +39,7 @@ def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Itera
 
 
 def decode_rows(own: Mapping[str, pa.Array], schema: pa.Schema) -> DecodedRows:
-    """Decode the column `_value` of records, or of dead letters that are retried; `own` are the system columns."""
+    """Decode the `_value` column of new or dead-letter records; `own` are their system columns."""
     decoded = decode_json(own[VALUE].to_pylist())
     if not decoded.errors:
         shaped = shape(decoded.objects, schema)

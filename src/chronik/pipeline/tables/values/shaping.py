@@ -28,7 +28,7 @@ class Decoded:
     objects: list[Object | None]
     """None for a tombstone or a value that could not be decoded."""
     errors: dict[int, str]
-    """Error message of each dead letter, by row."""
+    """Error message of each dead-letter record, by row."""
 
 
 @dataclass(frozen=True, slots=True)
