@@ -13,7 +13,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the user's cache directory for Chronik, or one under the temporary directory without a writable home."""
     cache_home = environment.get("XDG_CACHE_HOME")
     try:
-        folder = (Path(cache_home) if cache_home else Path.cache_home() / ".cache") / "chronik"
+        folder = (Path(cache_home) if cache_home else Path.home() / ".cache") / "chronik"
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder

@@ -110,7 +110,7 @@ class Publisher:
             None if headers is None or headers.null_count == len(headers) else encode_headers(headers),
             _column(rows, "timestamp_ms", pa.int64()),
         )
-        order = np.argsort(partitions, data_type="stable")
+        order = np.argsort(partitions, kind="stable")
         indexes, firsts = np.unique(partitions[order], return_index=True)
         return {
             TopicPartition(topic, int(index)): _batches(all_rows, pa.array(chosen))
