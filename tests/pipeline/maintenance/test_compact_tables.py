@@ -119,9 +119,7 @@ def test_short_vacuum_retention_is_rejected_before_compaction(tmp_path: Path) ->
     assert offsets(table_of(tmp_path, Kind.RAW).snapshot()) == every(Span(0, 0, 40))
 
 
-def test_compact_command_needs_no_spark_without_small_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compact_command_needs_no_spark_without_small_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planted(tmp_path, pieces=1)
     words = ["pipeline", "compact", "--table-root", str(tmp_path), "--master", "spark://nowhere:1"]
     assert main([*words, "--json"]) == 0

@@ -127,9 +127,7 @@ def test_concurrent_compactions_keep_every_row_once(tmp_path: Path) -> None:
     assert offsets(committer.snapshot()) == every(Span(0, 0, 80))
 
 
-def test_compaction_that_lost_race_deletes_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_that_lost_race_deletes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
     commit = DeltaTable.create_write_transaction
@@ -147,9 +145,7 @@ def test_compaction_that_lost_race_deletes_its_file(
     assert len(files(tmp_path)) == 5
 
 
-def test_compaction_with_lost_response_is_found_in_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
     commit = DeltaTable.create_write_transaction

@@ -282,9 +282,7 @@ def test_retry_with_lost_responses_is_found_in_tables(tmp_path: Path, monkeypatc
     assert open_offsets(tmp_path) == [4, 8]
 
 
-def test_rows_vacuumed_before_commit_are_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_vacuumed_before_commit_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = planted(tmp_path)
     written: list[Path] = []
 

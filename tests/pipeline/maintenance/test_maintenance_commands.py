@@ -159,7 +159,9 @@ def test_landed_records_are_compacted_retried_and_replayed(
     assert found == by_value(chronik_broker.records(decoded))
 
 
-def test_maintenance_commands_report_errors_in_one_line(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_maintenance_commands_report_errors_in_one_line(
+    tmp_path: Path, chronik_broker: Broker, chronik_topic: str
+) -> None:
     def refused(*words: str) -> str:
         ran = subprocess.run(
             [sys.executable, "-m", "chronik", "pipeline", *words], capture_output=True, text=True, check=False
@@ -170,7 +172,7 @@ def test_maintenance_commands_report_errors_in_one_line(tmp_path: Path, chronik_
 
     replay = ["replay", "-b", chronik_broker.bootstrap, "--table-root", str(tmp_path), "--to-topic", chronik_topic]
     missing = refused(*replay, "--topic", "orders")
-    assert missing == f"chronik: there is no table at {tmp_path}/orders\n"
+    assert missing == f"chronik: no table at {tmp_path}/orders\n"
     assert "expected an offset, or PARTITION:OFFSET" in refused(*replay, "--topic", "orders", "--from-offset", "0:x")
     assert "expected a time such as" in refused(*replay, "--topic", "orders", "--from-time", "yesterday")
     assert "not allowed with" in refused(*replay, "--topic", "o", "--from-time", "2024-05-01", "--from-offset", "1")

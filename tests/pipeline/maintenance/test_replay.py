@@ -78,9 +78,7 @@ def test_replay_of_raw_table_restores_every_byte(tmp_path: Path, chronik_broker:
     assert [each.timestamp for each in found[1]] == times
 
 
-def test_replay_reports_replaced_header_names(
-    tmp_path: Path, chronik_broker: Broker, chronik_topic: str
-) -> None:
+def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
     """Tables have texts for them: what was no UTF-8 is gone, and what comes back is something else."""
     batch = encode_batch([Record(offset, 1, None, b"v", ((f"h{offset}", b""), ("\u00e9", b""))) for offset in range(4)])
     for name, other in ((b"h1", b"\xff1"), (b"h2", b"\xc3\xa9")):
@@ -123,7 +121,9 @@ def test_replay_keeps_offset_order_within_partitions(
     assert values(chronik_broker, chronik_topic) == {p: numbered(p, *range(40)) for p in range(3)}
 
 
-def test_replay_to_fewer_partitions_partitions_by_key(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_replay_to_fewer_partitions_partitions_by_key(
+    tmp_path: Path, chronik_broker: Broker, chronik_topic: str
+) -> None:
     planted(tmp_path, partitions=4, rows=10)
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.partitions_kept) == (40, False)
@@ -182,7 +182,7 @@ def test_impossible_replay_is_rejected_before_writing(
 ) -> None:
     planted(tmp_path)
     root, bootstrap = str(tmp_path), chronik_broker.bootstrap
-    with pytest.raises(ReplayRefused, match=r"no topic nowhere: .*--create"):
+    with pytest.raises(ReplayRefused, match=r"topic nowhere does not exist: .*--create"):
         replay(TOPIC, "nowhere", bootstrap=bootstrap, table_root=root)
     with pytest.raises(ReplayRefused, match="partition 9"):
         replay(TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, start=Bound(offsets={9: 0}))
@@ -218,7 +218,7 @@ def test_failed_replay_reports_remaining_ranges_that_complete_it(
             TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, offsets_per_round=10, progress=fail_the_third
         )
     assert "TOPIC_AUTHORIZATION_FAILED" in str(failed.value)
-    assert "80 records are in" in str(failed.value)
+    assert "80 records written to" in str(failed.value)
     assert "--from-offset 0:20,1:30,2:30 --to-offset 0:40,1:40,2:40" in str(failed.value)
     rest = failed.value.rest
     starts = {partition: start for partition, (start, _) in rest.ranges.items()}

@@ -72,9 +72,7 @@ def test_consecutive_micro_batches_have_no_gap_or_overlap(
     assert planned.latest() == {chronik_topic: {"0": 7, "1": 3}}
 
 
-def test_offset_is_unchanged_without_new_records(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str
-) -> None:
+def test_offset_is_unchanged_without_new_records(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     """Spark compares offsets as text: another text would be another micro-batch."""
     planned = micro_batches(cluster, stream(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 2, 0)
@@ -115,9 +113,7 @@ def test_new_partitions_are_read_from_their_first_record(
     assert ranges_of(offset, following) == [OffsetRange(chronik_topic, 2, 0, 4)]
 
 
-def test_available_now_excludes_later_records(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str
-) -> None:
+def test_available_now_excludes_later_records(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     planned = micro_batches(cluster, stream(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 3, 3)
     planned.stop_at_latest()
@@ -180,7 +176,7 @@ def test_starting_offsets_must_name_every_partition(
 ) -> None:
     given = json.dumps({chronik_topic: {"0": 1}})
     planned = micro_batches(cluster, stream(chronik_broker, chronik_topic, startingOffsets=given))
-    with pytest.raises(OptionError, match=f"no {chronik_topic}-1"):
+    with pytest.raises(OptionError, match=f"missing {chronik_topic}-1"):
         planned.initial()
 
 

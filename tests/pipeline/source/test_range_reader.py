@@ -81,9 +81,7 @@ def test_range_has_same_records_as_consumer(
 
 
 @pytest.mark.usefixtures("small_portions")
-def test_read_continues_after_broker_restart(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str
-) -> None:
+def test_read_continues_after_broker_restart(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     fill(cluster, chronik_topic)
     rows = read_range(
         OffsetRange(chronik_topic, 0, 0, 15_000),
@@ -97,9 +95,7 @@ def test_read_continues_after_broker_restart(
     assert offsets == list(range(15_000))
 
 
-def test_closing_reader_early_stops_fetch_thread(
-    chronik_broker: Broker, cluster: Cluster, chronik_topic: str
-) -> None:
+def test_closing_reader_early_stops_fetch_thread(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     fill(cluster, chronik_topic)
     target = OffsetRange(chronik_topic, 0, 0, 15_000)
     rows = read_range(target, settings(chronik_broker, Transport.FETCH, IsolationLevel.READ_UNCOMMITTED))

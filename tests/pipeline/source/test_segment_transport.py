@@ -141,9 +141,7 @@ def test_open_segment_is_read_to_its_end_after_deletion(partition: Partition) ->
     assert offsets + offsets_in(portions) == list(range(4)), "all of the range was there"
 
 
-def test_records_before_log_start_offset_are_not_read(
-    partition: Partition, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_before_log_start_offset_are_not_read(partition: Partition, caplog: pytest.LogCaptureFixture) -> None:
     """Records may be deleted up to the middle of a segment."""
     portions = partition.portions(fail=False)
     offsets = offsets_in(iter([next(portions)]))
@@ -213,9 +211,7 @@ def test_compaction_swap_during_read_loses_no_records(partition: Partition, step
     assert found == (list(range(END)) if step == "the swap is there" else [0, 1, 2, 3, 9, 16, 17, 18, 19])
 
 
-def test_file_renamed_during_listing_is_found(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_renamed_during_listing_is_found(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that was begun before a renaming may have the file under neither name."""
     names = sorted(os.listdir(partition.folder))
     lists = iter([names[:2] + names[3:], names, names])

@@ -218,9 +218,7 @@ def test_compacted_topic_is_read_across_offset_gaps(spark: SparkSession, kafka: 
 # Streams
 
 
-def test_stream_waits_for_open_transaction_to_commit(
-    spark: SparkSession, broker: AnyBroker, tmp_path: Path
-) -> None:
+def test_stream_waits_for_open_transaction_to_commit(spark: SparkSession, broker: AnyBroker, tmp_path: Path) -> None:
     topic = made(broker, unique("stream"), 2)
     plain, aborted, committed = plain_producer(broker), transactional_producer(broker), transactional_producer(broker)
 

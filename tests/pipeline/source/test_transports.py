@@ -179,9 +179,7 @@ def test_corrupt_segment_raises_corrupt_message(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("old_files_gone", [(), (0,), (0, 7)])
-def test_swap_file_is_read_during_compaction(
-    folder: Path, old_files_gone: tuple[int, ...]
-) -> None:
+def test_swap_file_is_read_during_compaction(folder: Path, old_files_gone: tuple[int, ...]) -> None:
     """Whatever of them is still there: otherwise their records would be passed over without a word."""
     (folder / f"{0:020d}-{13:020d}.swap").write_bytes(b"".join(TRANSACTIONS))
     for base in old_files_gone:
@@ -255,9 +253,7 @@ def test_range_ending_in_compaction_gap_is_not_data_loss(tmp_path: Path) -> None
     assert ends_of_batches([data_dir], 130) == [1, 50, 120], "a segment that begins there shows that the log goes on"
 
 
-def test_records_appended_during_end_check_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_appended_during_end_check_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data_dir = data_folder(tmp_path, 1, batch(0, 1))
     log = Path(data_dir) / "topics" / format_id(TOPIC_ID) / "0" / f"{0:020d}.log"
 

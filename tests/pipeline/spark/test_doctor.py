@@ -133,9 +133,7 @@ def test_doctor_command_prints_text_or_json(
     assert [finding["state"] for finding in told["findings"]] == [state.value for state in states]
 
 
-def test_command_reports_missing_packages(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_reports_missing_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     assert main(["pipeline", "server", "start"]) == 1
     assert "pip install '.[spark]'" in capsys.readouterr().err

@@ -38,7 +38,9 @@ def _a_machine_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     ("text", "version"), [("17.0.15", 17), ("21", 21), ("25.0.1+9", 25), ("1.8.0_392", 8), ("11.0.2", 11)]
 )
 @pytest.mark.parametrize("release", [True, False])
-def test_java_version_is_read_from_release_file_or_command(tmp_path: Path, text: str, version: int, release: bool) -> None:
+def test_java_version_is_read_from_release_file_or_command(
+    tmp_path: Path, text: str, version: int, release: bool
+) -> None:
     assert java_version(a_java(tmp_path / "java", text, release=release)) == version
 
 
@@ -79,7 +81,7 @@ def test_missing_java_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(JavaMissing, match=r"^Spark needs Java 17 or newer: .*pip install '\.\[java\]'"):
         find_java({"PATH": ""})
     old = a_java(tmp_path / "old", "1.8.0_392")
-    with pytest.raises(JavaMissing, match=r"^found only Java 8 by JAVA_HOME"):
+    with pytest.raises(JavaMissing, match=r"^found only Java 8 from JAVA_HOME"):
         find_java({"PATH": "", "JAVA_HOME": str(old)})
 
 

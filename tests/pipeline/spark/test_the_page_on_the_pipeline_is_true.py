@@ -14,7 +14,9 @@ from chronik.testing import Broker
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 
 
-def test_documented_programs_read_and_copy_orders(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_documented_programs_read_and_copy_orders(
+    spark: SparkSession, chronik_broker: Broker, chronik_topic: str
+) -> None:
     copies = f"{chronik_topic}-copies"
     chronik_broker.create_topic(copies)
     with chronik_broker.cluster() as cluster:

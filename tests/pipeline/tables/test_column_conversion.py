@@ -161,9 +161,7 @@ def called_deep_in_the_stack(depth: int, call: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("opening", [b'{"a":', b'{"a":['])
 @pytest.mark.parametrize("stack", [0, 300])
-def test_maximum_nesting_is_decoded_at_any_stack_depth(
-    opening: bytes, stack: int
-) -> None:
+def test_maximum_nesting_is_decoded_at_any_stack_depth(opening: bytes, stack: int) -> None:
     closing = opening.translate(bytes.maketrans(b"{[", b"}]"), b'"a:')[::-1]
     times = NESTING_MAX // len(closing)
     value = opening * times + b"1" + closing * times

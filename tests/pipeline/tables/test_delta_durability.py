@@ -101,9 +101,7 @@ def test_commit_syncs_previous_log_entry(tmp_path: Path, synced: list[Path]) -> 
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("content", ["nothing", "half", "zeros"])
 @pytest.mark.parametrize("back", [0, 1])
-def test_torn_log_entry_is_reported_with_its_path(
-    tmp_path: Path, content: str, back: int, checkpointed: bool
-) -> None:
+def test_torn_log_entry_is_reported_with_its_path(tmp_path: Path, content: str, back: int, checkpointed: bool) -> None:
     committer = opened(tmp_path)
     count = int(delta.CHECKPOINT_COMMITS) + 3 if checkpointed else 3
     pieces(tmp_path, committer, count)

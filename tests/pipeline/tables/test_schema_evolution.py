@@ -127,9 +127,7 @@ def test_concurrent_drivers_add_all_their_columns(tmp_path: Path) -> None:
     assert {each.field("common").type for each in seen} == {schema.field("common").type}
 
 
-def test_commit_succeeds_after_concurrent_column_addition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_succeeds_after_concurrent_column_addition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer, other = opened(tmp_path, DECODED), opened(tmp_path, DECODED)
     unit = landed(tmp_path, Span(0, 0, 3), schema=committer.snapshot().schema)
     commit = DeltaTable.create_write_transaction

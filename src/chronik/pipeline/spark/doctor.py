@@ -99,7 +99,7 @@ def check_java(environment: Mapping[str, str]) -> Finding:
     except JavaMissing as error:
         says, _, do = str(error).rpartition(": ")
         return Finding("java", State.WRONG, says, do)
-    says = f"Java {java.version} by {java.found_by} ({java.home})"
+    says = f"Java {java.version} from {java.found_by} ({java.home})"
     if environment.get("JAVA_HOME") and java.found_by != "JAVA_HOME":
         return Finding("java", State.DOUBTFUL, f"{says}; JAVA_HOME is not usable", "correct or unset JAVA_HOME")
     return Finding("java", State.GOOD, says)

@@ -76,7 +76,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
         if version is not None and version >= JAVA_VERSION_MIN:
             return Java(home, version, found_by)
         if version is not None:
-            too_old.append(f"Java {version} by {found_by} ({home})")
+            too_old.append(f"Java {version} from {found_by} ({home})")
     found_only = f"found only {', '.join(too_old)}; " if too_old else ""
     advice = f"install Java, set JAVA_HOME, or {install_hint('java')}"
     raise JavaMissing(f"{found_only}Spark needs Java {JAVA_VERSION_MIN} or newer: {advice}")

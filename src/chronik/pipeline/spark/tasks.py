@@ -65,7 +65,7 @@ def on_spark(spark: SparkSession) -> Tasks:
 class SparkOnDemand:
     """A task runner that starts a Spark session for its first task, and stops it on exit.
 
-    with SparkOnDemand("spark://head:7077") as tasks:
+    with LazySparkTaskRunner("spark://head:7077") as tasks:
         compact_tables("tables", tasks=tasks)
     """
 

@@ -58,7 +58,7 @@ class _OpenFile:
 class PartitionedWriter:
     """A writer of batches as data files of a table. The files belong to the table only after a commit adds them.
 
-    with PartitionedWriter(storage, schema, ("_date",)) as writer:
+    with PartitionedParquetWriter(storage, schema, ("_date",)) as writer:
         writer.write(batch)
     writer.files
     """

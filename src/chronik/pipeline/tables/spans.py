@@ -90,7 +90,7 @@ class Choice:
 def choose(landed: Iterable[Landed], next_offsets: Mapping[int, int], *, gaps: bool = False) -> Choice:
     """Return which task outputs to commit to a table with these next offsets.
 
-    `gaps` allows gaps between ranges, for a table that receives only some of a topic's records.
+    `allow_gaps` allows gaps between ranges, for a table that receives only some of a topic's records.
 
     Raises:
         CommitRejectedError: An output overlaps the table or leaves a gap.

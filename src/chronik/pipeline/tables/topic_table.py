@@ -147,7 +147,7 @@ class TopicTable(Protocol):
         """
 
     def next_number(self, sequence: str) -> int:
-        """Return the number that `append_numbered` expects next."""
+        """Return the number that `append_in_sequence` expects next."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
         """Add the columns that can be added, and return the new schema to decode against.
@@ -162,7 +162,7 @@ class TopicTable(Protocol):
         """Replace files atomically, and return whether the table now has the new files.
 
         It returns False if another commit removed an old file or a vacuum deleted a new one; the new files are then
-        deleted. After an unknown outcome they may be part of the table. `rows_change` is Delta's dataChange flag.
+        deleted. After an unknown outcome they may be part of the table. `data_change` is Delta's dataChange flag.
 
         Raises:
             TableCommitError: The commit did not succeed within its attempts.

@@ -100,7 +100,7 @@ def compact_tables(
 ) -> list[Tidied]:
     """Compact the tables of these topics with their dead-letter tables, or all tables under the root.
 
-        compact_tables("tables", tasks=on_spark(spark), vacuuming=Vacuuming())
+        compact_tables("tables", tasks=spark_task_runner(spark), vacuum_options=VacuumOptions())
 
     Raises:
         TableMissingError, TableMismatchError, TableCommitError, VacuumRejectedError, TaskFailedError: A table does not
@@ -178,7 +178,7 @@ def _is_on_or_after(file: LiveFile, columns: tuple[str, ...], since: date) -> bo
 
 
 def join_files(join: Join) -> tuple[WrittenFile, ...]:
-    """Write the rows of all files to a new file, which `commit_join` adds to the table."""
+    """Write the rows of all files to a new file, which `commit_merge` adds to the table."""
     table = join.table
     # A group may be slightly larger than the target; two files would have to be merged again.
     with table.writer(file_bytes=4 * join.file_bytes) as writer:

@@ -150,7 +150,7 @@ def retry(
 ) -> list[Retried]:
     """Decode dead-letter records again, and append those that now decode to their table, exactly once.
 
-        retry("tables", ["orders"], tasks=on_spark(spark))
+        retry_dead_letters("tables", ["orders"], tasks=spark_task_runner(spark))
 
     Raises:
         TableMissingError, TableMismatchError, TableCommitError, TaskFailedError: A table does not exist, cannot be used

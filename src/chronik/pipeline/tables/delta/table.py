@@ -2,7 +2,7 @@
 
 Each commit has one application transaction `chronik/<topic id>/<partition>` per advanced partition, whose version is
 the next offset. Delta-rs would accept a decreasing version, so an attempt checks the offsets of exactly the version
-that it commits onto (`handle`). A lost response does no harm: the next attempt finds the offsets in the table.
+that it commits onto (`commit_attempts`). A lost response does no harm: the next attempt finds the offsets in the table.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ BLANKS = b" \t\r\n"
 
 
 def rows_needing_care(texts: Sequence[bytes | None]) -> set[int]:
-    """Return the rows that need `nests_too_deep` and `decode_exactly` instead of the plain parser.
+    """Return the rows that need `is_nested_too_deep` and `decode_exact_json` instead of the plain parser.
 
     There may be false positives: a string of digits looks like a long number.
     """

@@ -24,11 +24,12 @@ class DecodedRows(NamedTuple):
     """Rows of a decoded table, with rescued values and dead-letter records."""
 
     rows: dict[str, pa.Array]
-    """System columns and fields of the values, for `batch_of` with the table's schema."""
+    """System columns and fields of the values, for `build_table_batch` with the table's schema."""
     rescued: list[Object | None]
     """Rescued fields of each row, from which `infer_fields` derives the missing columns."""
     dead: dict[str, pa.Array] | None
-    """System columns and `_error` of dead-letter records, for `batch_of` with their schema; None without any."""
+    """System columns and `_error` of dead-letter records, for `build_table_batch` with their schema; None without
+    any."""
 
 
 def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Iterator[DecodedRows]:

@@ -44,7 +44,7 @@ def columns_needed(schema: pa.Schema) -> list[str]:
 
 
 def outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
-    """Return rows in the format of `Publisher.publish`, from the columns that `columns_needed` returns."""
+    """Return rows in the format of `Publisher.publish`, from the columns that `record_source_columns` returns."""
     values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else json_values(rows)
     return pa.RecordBatch.from_pydict(
         {
