@@ -46,5 +46,5 @@ def test_kill_schedule_is_deterministic_and_has_every_kind() -> None:
 
 def test_differences_reports_missing_and_duplicate_records() -> None:
     assert not differences([b"0 x", b"1 x", b"2 x"], 3)
-    assert differences([b"0 x", b"2 x"], 3) == ["record 1 is there 0 times", "3 records and 2 copies"]
-    assert differences([b"0 x", b"0 x", b"2 x"], 3) == ["record 0 is there 2 times", "record 1 is there 0 times"]
+    assert differences([b"0 x", b"2 x"], 3) == ["record 1 occurs 0 times", "3 records but 2 copies"]
+    assert differences([b"0 x", b"0 x", b"2 x"], 3) == ["record 0 occurs 2 times", "record 1 occurs 0 times"]

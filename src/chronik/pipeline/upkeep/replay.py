@@ -126,8 +126,8 @@ def replay(
 ) -> Replayed:
     """Write the rows of a topic's table to another topic.
 
-        replay("orders", "orders-again", bootstrap="127.0.0.1:9092", table_root="tables", tasks=spark_task_runner(spark),
-               start=ReplayBound(time=datetime(2024, 5, 1, tzinfo=UTC)))
+        replay("orders", "orders-again", bootstrap="127.0.0.1:9092", table_root="tables",
+               tasks=spark_task_runner(spark), start=ReplayBound(time=datetime(2024, 5, 1, tzinfo=UTC)))
 
     Records keep their partition if the target has it; otherwise, or with `by_key`, the key determines it. `create`
     creates the target with as many partitions if it does not exist. `progress` is called after each round.
