@@ -20,7 +20,7 @@ from chronik.pipeline.tables.opening import open_or_create, open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec, TopicTable
 from chronik.pipeline.upkeep import dead_letters
-from chronik.pipeline.upkeep.dead_letter_tasks import write_rows
+from chronik.pipeline.upkeep.dead_letter_tasks import write_decoded_rows
 from chronik.pipeline.upkeep.dead_letters import Retried, list_letters, retry
 from chronik.pipeline.upkeep.vacuum import KEEP_HOURS_MIN, vacuum
 from tests.pipeline.landing_rows import compact, offsets, rows
@@ -149,7 +149,7 @@ def test_dead_letters_of_deleted_topic_are_not_added_to_recreated_topic(tmp_path
 # Two at once
 
 
-@pytest.mark.parametrize("meeting", ["look", "write_rows", "rewritten_without"])
+@pytest.mark.parametrize("meeting", ["look", "write_decoded_rows", "rewritten_without"])
 def test_concurrent_retries_append_each_dead_letter_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str
 ) -> None:
@@ -216,7 +216,7 @@ place, root = sys.argv[1:]
 def die(*_, **__):
     os.kill(os.getpid(), 9)
 if place == "before the rows are written":
-    dead_letters.write_rows = die
+    dead_letters.write_decoded_rows = die
 elif place == "before they are committed":
     DeltaTopicTable.append_numbered = die
 elif place == "before letters are taken away":
@@ -287,14 +287,14 @@ def test_rows_vacuumed_before_commit_are_written_again(tmp_path: Path, monkeypat
     written: list[Path] = []
 
     def and_vacuumed(*arguments: Any) -> Any:
-        files = write_rows(*arguments)
+        files = write_decoded_rows(*arguments)
         written.extend(Path(table.uri) / file.path for file in files)
         if len(written) == 1:
             os.utime(written[0], (0, 0))
             vacuum(table, keep_hours=KEEP_HOURS_MIN)
         return files
 
-    monkeypatch.setattr(dead_letters, "write_rows", and_vacuumed)
+    monkeypatch.setattr(dead_letters, "write_decoded_rows", and_vacuumed)
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
     assert [path.exists() for path in written] == [False, False, True, True], "what was left is no orphan, either"
     assert table_offsets(table) == sorted([*LANDED, *GOOD])

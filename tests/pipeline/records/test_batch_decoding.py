@@ -78,7 +78,7 @@ def only_vectorised(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("not read the vectorised way")
 
-    monkeypatch.setattr(decode_module, "records_of", refuse)
+    monkeypatch.setattr(decode_module, "iter_records_of_batches", refuse)
 
 
 WAYS = {

@@ -20,7 +20,7 @@ from chronik.pipeline.reading.portions import Portion
 from chronik.pipeline.reading.ranges import OffsetRange
 from chronik.pipeline.reading.reader import read_range
 from chronik.pipeline.reading.segment_files import SegmentFile, segments_of
-from chronik.pipeline.reading.segments import aborted_transactions, reaches, segment_portions
+from chronik.pipeline.reading.segments import aborted_transactions, has_records_from, segment_portions
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -177,9 +177,9 @@ def test_segments_deleted_during_end_check_raise_data_loss(
     def too_late(folder: Path, offset: int) -> bool:
         partition.delete_before(SEGMENT_COUNT)
         partition.path(SEGMENT_COUNT).write_bytes(bytes(100))
-        return reaches(folder, offset)
+        return has_records_from(folder, offset)
 
-    monkeypatch.setattr(segments, "reaches", too_late)
+    monkeypatch.setattr(segments, "has_records_from", too_late)
     with pytest.raises(DataLoss, match=r"t-0: offsets 12 to 19 cannot be read: the partition now starts at 20"):
         list(partition.portions())
 

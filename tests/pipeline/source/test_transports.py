@@ -14,7 +14,7 @@ from chronik.pipeline.reading.fetching import fetched_portions
 from chronik.pipeline.reading.options import IsolationLevel, ReadSettings, Transport
 from chronik.pipeline.reading.portions import PORTION_BYTES
 from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.reading.segments import aborted_transactions, reaches, read_segments, segment_portions
+from chronik.pipeline.reading.segments import aborted_transactions, has_records_from, read_segments, segment_portions
 from chronik.pipeline.records.batches import Aborted, visible_batches
 from chronik.pipeline.records.decode import decode
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
@@ -259,7 +259,7 @@ def test_records_appended_during_end_check_are_read(tmp_path: Path, monkeypatch:
 
     def arriving(folder: Path, offset: int) -> bool:
         log.write_bytes(log.read_bytes() + batch(2, 3) + batch(4))
-        return reaches(folder, offset)
+        return has_records_from(folder, offset)
 
-    monkeypatch.setattr(segments, "reaches", arriving)
+    monkeypatch.setattr(segments, "has_records_from", arriving)
     assert ends_of_batches([data_dir], 4) == [1, 3]

@@ -51,7 +51,7 @@ def test_missing_or_unsupported_package_is_reported(
 
 def test_missing_or_outdated_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "USUAL_DIRECTORIES", ())
-    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "pypi_java_home", lambda: None)
     missing = doctor.check_java({"PATH": ""})
     assert (missing.state, missing.says) == (State.WRONG, "Spark needs Java 17 or newer")
     assert ".[java]" in missing.do

@@ -30,7 +30,7 @@ if [ "$1" = -version ]; then echo 'openjdk version "{version}"' >&2; else printf
 @pytest.fixture(autouse=True)
 def _a_machine_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(java, "USUAL_DIRECTORIES", (f"{tmp_path}/jvm/*",))
-    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "pypi_java_home", lambda: None)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_java_symlink_on_path_is_resolved(tmp_path: Path) -> None:
 
 def test_java_from_pypi_is_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged = a_java(tmp_path / "packaged", "21.0.8")
-    monkeypatch.setattr(java, "packaged_java", lambda: packaged)
+    monkeypatch.setattr(java, "pypi_java_home", lambda: packaged)
     assert find_java({"PATH": ""}).home == packaged
     usual = a_java(tmp_path / "jvm" / "java-17", "17.0.1")
     assert find_java({"PATH": ""}).home == usual

@@ -86,7 +86,7 @@ def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: 
 
 
 def test_connect_server_start_failure_shows_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "settings", lambda master: {"spark.driver.memory": "much"})
+    monkeypatch.setattr(connect, "default_settings", lambda master: {"spark.driver.memory": "much"})
     with pytest.raises(ServerFailed, match="much"):
         ensure_server("local[1]", tmp_path)
     assert running_server(tmp_path) is None
@@ -124,8 +124,8 @@ def test_user_environment_is_kept_for_cluster_master(monkeypatch: pytest.MonkeyP
 
 
 def test_local_session_uses_loopback_address() -> None:
-    assert runtime.settings("local[2]")["spark.driver.host"] == "127.0.0.1"
-    assert "spark.driver.host" not in runtime.settings("spark://head:7077")
+    assert runtime.default_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in runtime.default_settings("spark://head:7077")
 
 
 def test_spark_home_has_files_that_spark_scripts_need(tmp_path: Path) -> None:

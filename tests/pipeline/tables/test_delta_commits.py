@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from chronik.pipeline.tables.delta import table as delta
 from chronik.pipeline.tables.delta.handle import FAILURES_MAX
 from chronik.pipeline.tables.delta.table import DeltaTopicTable
-from chronik.pipeline.tables.layout import DECODING_RULES, Kind, Partitioning
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Kind, Partitioning
 from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.spans import CommitRefused, Landed, Span, SpansOverlap, still_to_land
 from chronik.pipeline.tables.topic_table import CommitFailed, Superseded, TableDiffers, TableMissing, TableSpec
@@ -240,7 +240,7 @@ def test_driver_with_older_decoding_rules_fails_after_upgrade(tmp_path: Path, mo
     older = opened(tmp_path)
     older.commit([landed(tmp_path, Span(0, 0, 10))])
     with monkeypatch.context() as upgraded:
-        upgraded.setattr(delta, "DECODING_RULES", DECODING_RULES + 1)
+        upgraded.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
         newer = opened(tmp_path)
         assert newer.next_offsets() == {0: 10}, "what the older one landed stays"
     for late in (
@@ -250,33 +250,33 @@ def test_driver_with_older_decoding_rules_fails_after_upgrade(tmp_path: Path, mo
     ):
         with pytest.raises(TableDiffers, match="of a newer version"):
             late()
-    monkeypatch.setattr(delta, "DECODING_RULES", DECODING_RULES + 1)
+    monkeypatch.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
     newer.commit([landed(tmp_path, Span(0, 10, 20))])
     assert offsets(newer.snapshot()) == every(Span(0, 0, 20))
 
 
 def test_rules_upgrade_during_commit_fails_older_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     older = opened(tmp_path)
-    rules = DECODING_RULES
+    rules = DECODING_RULES_VERSION
     append = DeltaTopicTable._append
 
     def overtaken(committer: DeltaTopicTable, *arguments: Any) -> None:
         monkeypatch.setattr(DeltaTopicTable, "_append", append)
-        monkeypatch.setattr(delta, "DECODING_RULES", rules + 1)
+        monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
         opened(tmp_path)
-        monkeypatch.setattr(delta, "DECODING_RULES", rules)
+        monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules)
         append(committer, *arguments)
 
     monkeypatch.setattr(DeltaTopicTable, "_append", overtaken)
     with pytest.raises(TableDiffers, match="of a newer version"):
         older.commit([landed(tmp_path, Span(0, 0, 10))])
-    monkeypatch.setattr(delta, "DECODING_RULES", rules + 1)
+    monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
     assert older.next_offsets() == {}
 
 
 def test_table_without_decoding_rules_version_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta, "DECODING_RULES", 0)
+    monkeypatch.setattr(delta, "DECODING_RULES_VERSION", 0)
     opened(tmp_path)
     monkeypatch.undo()
     opened(tmp_path).commit([landed(tmp_path, Span(0, 0, 10))])
-    assert DeltaTable(str(tmp_path)).metadata().configuration[delta.RULES] == str(DECODING_RULES)
+    assert DeltaTable(str(tmp_path)).metadata().configuration[delta.RULES] == str(DECODING_RULES_VERSION)

@@ -74,7 +74,7 @@ def segment_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettin
                 return
             # Beyond the end of the range, the missing records are not still to be written: compaction has removed
             # them, or the second attempt finds them.
-            is_log_complete = reaches(directory, target.end)
+            is_log_complete = has_records_from(directory, target.end)
         except SegmentsDeleted as deleted:
             first_offset = deleted.first_offset
             continue
@@ -89,7 +89,7 @@ def _with_aborted(directory: Path, start: int, end: int, isolation: IsolationLev
         yield chunk._replace(aborted=_overlapping_aborted(aborted, chunk))
 
 
-def reaches(directory: Path, offset: int) -> bool:
+def has_records_from(directory: Path, offset: int) -> bool:
     """Return whether the segment files have a record or a segment at or after the offset.
 
     Raises:

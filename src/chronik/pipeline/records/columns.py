@@ -67,7 +67,7 @@ def columns_of(typed: Iterable[TypedRecord], wanted: Wanted) -> Columns:
     )
 
 
-def records_of(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[TypedRecord]:
+def iter_records_of_batches(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[TypedRecord]:
     """Yield the records of decompressed batches.
 
     Raises:

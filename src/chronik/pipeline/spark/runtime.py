@@ -52,7 +52,7 @@ def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.enviro
     return variables
 
 
-def settings(master: str = LOCAL_MASTER) -> dict[str, str]:
+def default_settings(master: str = LOCAL_MASTER) -> dict[str, str]:
     """Return the default configuration of a session."""
     if not is_local(master):
         return dict(COMMON_SETTINGS)
@@ -83,7 +83,7 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(APPLICATION_NAME)
-    for name, value in (settings(master) | conf).items():
+    for name, value in (default_settings(master) | conf).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -30,7 +30,7 @@ RESERVED = frozenset(
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
-DECODING_RULES = 1
+DECODING_RULES_VERSION = 1
 """Version of the decoding rules. It is incremented when other records become dead-letter records or fields are decoded
 differently, because two drivers with different rules must not land into the same table."""
 

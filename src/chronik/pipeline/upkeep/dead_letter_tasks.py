@@ -85,7 +85,7 @@ def present(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
     return offsets_in(batch.filter(pa.array(are_among(batch, wanted))) for batch in scan(table, POSITION_COLUMNS))
 
 
-def write_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
+def write_decoded_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
     """Write the chosen dead-letter records as rows to new files, which a commit adds to the table."""
     with table.writer() as writer:
         for batch in _record_batches(letters):

@@ -47,7 +47,7 @@ from chronik.pipeline.upkeep.dead_letter_tasks import (
     offsets_of,
     present,
     rewritten_without,
-    write_rows,
+    write_decoded_rows,
 )
 
 RETRIES = "retries"
@@ -264,7 +264,7 @@ class _TablePair:
             if wanted:
                 table.add_columns(wanted)
             missing = without(decodable, self._find_in_table(decodable))
-            written = self._tasks(partial(write_rows, table.frozen(), missing), letters) if missing else []
+            written = self._tasks(partial(write_decoded_rows, table.frozen(), missing), letters) if missing else []
             files = [file for each in written for file in each]
             if not self._append(table, files, number):
                 continue

@@ -29,7 +29,7 @@ from chronik.pipeline.tables.delta.handle import (
 )
 from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles
 from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, lost_files
-from chronik.pipeline.tables.layout import DECODING_RULES, Kind, Partitioning, schema_of
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Kind, Partitioning, schema_of
 from chronik.pipeline.tables.spans import FilesGone, Landed, WrittenFile, choose
 from chronik.pipeline.tables.storage import Storage, local_folder, make_folder
 from chronik.pipeline.tables.topic_table import (
@@ -95,20 +95,20 @@ class DeltaTopicTable:
         """
 
         def attempt(table: DeltaTable) -> None:
-            if self._decoding_rules(table) < DECODING_RULES:
+            if self._decoding_rules(table) < DECODING_RULES_VERSION:
                 table.alter.set_table_properties(
-                    {RULES: str(DECODING_RULES)}, raise_if_not_exists=False, commit_properties=ON_THIS_VERSION
+                    {RULES: str(DECODING_RULES_VERSION)}, raise_if_not_exists=False, commit_properties=ON_THIS_VERSION
                 )
 
-        if self._decoding_rules(self._open_current()) < DECODING_RULES:
+        if self._decoding_rules(self._open_current()) < DECODING_RULES_VERSION:
             self._commit_with_retries(attempt)
 
     def _decoding_rules(self, table: DeltaTable) -> int:
         """Return the version of the table's decoding rules; TableMismatchError if it is newer than this driver's."""
         rules = int(table.metadata().configuration.get(RULES, 0))
-        if rules > DECODING_RULES:
+        if rules > DECODING_RULES_VERSION:
             raise TableDiffers(
-                f"{self.uri} has decoding rules {rules} of a newer version, this one supports {DECODING_RULES}: upgrade"
+                f"{self.uri} has decoding rules {rules} of a newer version, this one supports {DECODING_RULES_VERSION}: upgrade"
             )
         return rules
 
@@ -325,7 +325,7 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
                 TOPIC_ID: spec.topic_id,
                 KIND: spec.kind.value,
                 PARTITIONING: spec.partitioning.value,
-                RULES: str(DECODING_RULES),
+                RULES: str(DECODING_RULES_VERSION),
                 "delta.checkpointInterval": CHECKPOINT_COMMITS,
             },
             storage_options=dict(storage_options) if storage_options else None,
