@@ -1,4 +1,4 @@
-"""Ranges: cut, limited, and written down as Spark's Kafka source writes them."""
+"""Tests of splitting and limiting offset ranges, and of the JSON format of offsets."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def test_split_ranges_cover_every_offset_once_in_order(sizes: list[int], partiti
     starts = {each: 10 * each.partition for each in partitions(len(sizes))}
     ends = {each: starts[each] + sizes[each.partition] for each in starts}
     whole = ranges_between(starts, ends)
-    pieces = split(whole, partitions_min=partitions_min, records_max=records_max)
+    parts = split(whole, partitions_min=partitions_min, records_max=records_max)
     for each in whole:
-        its_pieces = [piece for piece in pieces if piece.source == each.source]
-        assert (its_pieces[0].start, its_pieces[-1].end) == (each.start, each.end)
-        assert all(before.end == after.start for before, after in pairwise(its_pieces))
-        assert all(piece.size > 0 for piece in its_pieces)
-        assert records_max is None or all(piece.size <= records_max for piece in its_pieces)
+        range_parts = [part for part in parts if part.source == each.source]
+        assert (range_parts[0].start, range_parts[-1].end) == (each.start, each.end)
+        assert all(before.end == after.start for before, after in pairwise(range_parts))
+        assert all(part.size > 0 for part in range_parts)
+        assert records_max is None or all(part.size <= records_max for part in range_parts)
 
 
 def test_larger_ranges_are_split_into_more_parts() -> None:
     ranges = [OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)]
-    pieces = split(ranges, partitions_min=10)
-    assert [piece.partition for piece in pieces] == [0] * 9 + [1]
+    parts = split(ranges, partitions_min=10)
+    assert [part.partition for part in parts] == [0] * 9 + [1]
 
 
 def test_ranges_are_not_split_if_there_are_enough() -> None:
@@ -56,9 +56,9 @@ def test_record_limit_advances_every_partition_within_bounds(sizes: list[int], r
     starts = dict.fromkeys(partitions(len(sizes)), 7)
     ends = {each: 7 + sizes[each.partition] for each in starts}
     reached = limited(starts, ends, records_max)
-    taken = {each: reached[each] - starts[each] for each in starts}
-    assert all(min(1, sizes[each.partition]) <= taken[each] <= sizes[each.partition] for each in taken)
-    assert sum(taken.values()) <= max(records_max, sum(size > 0 for size in sizes) + records_max)
+    record_counts = {each: reached[each] - starts[each] for each in starts}
+    assert all(min(1, sizes[each.partition]) <= record_counts[each] <= sizes[each.partition] for each in record_counts)
+    assert sum(record_counts.values()) <= max(records_max, sum(size > 0 for size in sizes) + records_max)
     if sum(sizes) <= records_max:
         assert reached == ends
 
@@ -75,7 +75,7 @@ def test_json_offsets_have_format_of_spark_kafka_source() -> None:
     assert offsets_from_json(offsets_to_json(offsets)) == offsets
 
 
-@pytest.mark.parametrize("wrong", [{"a": 1}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"a": {"0": True}}, {"a": [1]}])
-def test_malformed_json_offsets_are_rejected(wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize("malformed", [{"a": 1}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"a": {"0": True}}, {"a": [1]}])
+def test_malformed_json_offsets_are_rejected(malformed: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="topic 'a'"):
-        offsets_from_json(wrong)
+        offsets_from_json(malformed)

@@ -1,4 +1,4 @@
-"""Ranges from a real broker, over Fetch and from its segment files, without Spark."""
+"""Tests that read ranges from a broker over both transports, without Spark."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def settings(broker: Broker, transport: Transport, isolation: IsolationLevel) ->
 
 
 @pytest.fixture
-def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few megabytes are many of them."""
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reduce the chunk size, so that a few megabytes are many chunks."""
     monkeypatch.setattr(fetching, "PORTION_BYTES", 100_000)
     monkeypatch.setattr(segments, "PORTION_BYTES", 100_000)
 
 
 def fill(cluster: Cluster, topic: str) -> None:
-    randomness = random.Random(1)  # so that the codecs leave enough for several segments
+    randomness = random.Random(1)  # incompressible, so that compressed records fill several segments
     for codec in (*Codec, *Codec):
         records = [OutgoingRecord(randomness.randbytes(240), b"k%d" % number) for number in range(1500)]
         Producer(cluster, codec=codec).send(topic, records)
 
 
-@pytest.mark.usefixtures("small_portions")
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.chronik_topic(configs=SEGMENTS)
 @pytest.mark.parametrize("transport", Transport)
 @pytest.mark.parametrize("isolation", IsolationLevel)
@@ -67,20 +67,20 @@ def test_range_has_same_records_as_consumer(
     fill(cluster, chronik_topic)
     folders = chronik_broker.data_dir.glob("topics/*/0")
     assert max(len(list(folder.glob("*.log"))) for folder in folders) > 2
-    truth = chronik_broker.records(chronik_topic)
-    assert len(truth) == 15_000
+    expected = chronik_broker.records(chronik_topic)
+    assert len(expected) == 15_000
     for start, end in ((0, 15_000), (777, 9001), (14_999, 15_000)):
         found = list(
             read_range(OffsetRange(chronik_topic, 0, start, end), settings(chronik_broker, transport, isolation))
         )
         rows = pa.Table.from_batches(found)
         assert rows["offset"].to_pylist() == list(range(start, end))
-        assert rows["value"].to_pylist() == [record.value for record in truth[start:end]]
-        assert rows["key"].to_pylist() == [record.key for record in truth[start:end]]
+        assert rows["value"].to_pylist() == [record.value for record in expected[start:end]]
+        assert rows["key"].to_pylist() == [record.key for record in expected[start:end]]
         assert set(rows["topic"].to_pylist()) == {chronik_topic}
 
 
-@pytest.mark.usefixtures("small_portions")
+@pytest.mark.usefixtures("small_chunks")
 def test_read_continues_after_broker_restart(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     fill(cluster, chronik_topic)
     rows = read_range(

@@ -1,4 +1,4 @@
-"""The option names of Spark's Kafka source, and what is said when one is wrong."""
+"""Tests of the source options, which have the names of Spark's Kafka source, and of their error messages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from chronik.pipeline.reading.options import (
 COMMON = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "one, two"}
 
 
-def parsed(streaming: bool = False, /, **options: str) -> SourceOptions:
+def parse(streaming: bool = False, /, **options: str) -> SourceOptions:
     return parse_source_options(COMMON | options, streaming=streaming)
 
 
 def test_default_options_match_spark_kafka_source() -> None:
-    batch, stream = parsed(), parsed(True)
+    batch, stream = parse(), parse(True)
     assert batch.read.bootstrap == "a:1,b:2"
     assert batch.subscription == Subscription(topics=("one", "two"))
     assert (batch.starting, batch.ending) == (Bound(special=EARLIEST), Bound(special=LATEST))
@@ -38,7 +38,7 @@ def test_default_options_match_spark_kafka_source() -> None:
 
 
 def test_option_names_are_case_insensitive() -> None:
-    options = parsed(True, MAXOFFSETSPERTRIGGER="5", IsolationLevel="read_committed", failondataloss="False")
+    options = parse(True, MAXOFFSETSPERTRIGGER="5", IsolationLevel="read_committed", failondataloss="False")
     assert options.records_per_trigger_max == 5
     assert options.read.isolation is IsolationLevel.READ_COMMITTED
     assert not options.read.fail_on_data_loss
@@ -47,11 +47,11 @@ def test_option_names_are_case_insensitive() -> None:
 def test_starting_timestamp_overrides_per_partition_timestamps_and_offsets() -> None:
     offsets, times = '{"one": {"0": 5}}', '{"one": {"0": 1000}}'
     first = TopicPartition("one", 0)
-    assert parsed(startingOffsets=offsets).starting == Bound(offsets=((first, 5),))
-    assert parsed(startingOffsets=offsets, startingOffsetsByTimestamp=times).starting == Bound(
+    assert parse(startingOffsets=offsets).starting == Bound(offsets=((first, 5),))
+    assert parse(startingOffsets=offsets, startingOffsetsByTimestamp=times).starting == Bound(
         timestamps_ms=((first, 1000),)
     )
-    assert parsed(startingOffsetsByTimestamp=times, startingTimestamp="7").starting == Bound(timestamp_ms=7)
+    assert parse(startingOffsetsByTimestamp=times, startingTimestamp="7").starting == Bound(timestamp_ms=7)
 
 
 def test_columns_keep_order_of_option() -> None:
@@ -94,10 +94,10 @@ def test_missing_bootstrap_servers_is_rejected() -> None:
 
 
 def test_max_trigger_delay_accepts_units() -> None:
-    assert parsed(True, maxTriggerDelay="90s").trigger_delay_s_max == 90
-    assert parsed(True, maxTriggerDelay="2m").trigger_delay_s_max == 120
-    assert parsed(True, maxTriggerDelay=str(2**63 - 1)).trigger_delay_s_max > 9e15
-    assert parsed(True).trigger_delay_s_max == 900
+    assert parse(True, maxTriggerDelay="90s").trigger_delay_s_max == 90
+    assert parse(True, maxTriggerDelay="2m").trigger_delay_s_max == 120
+    assert parse(True, maxTriggerDelay=str(2**63 - 1)).trigger_delay_s_max > 9e15
+    assert parse(True).trigger_delay_s_max == 900
 
 
 @pytest.mark.parametrize("assign", ["[]", '{"one": 0}', '{"one": [-1]}', '{"one": [true]}', "{}", "no"])

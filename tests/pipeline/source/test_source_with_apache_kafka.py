@@ -1,7 +1,7 @@
-"""Our source and sink with Apache Kafka's own broker: every codec, transactions of every fate, compaction, streams.
-Transactions also with a broker of ours.
+"""Tests of the source and sink with an Apache Kafka broker: codecs, transactions, compaction and streams.
 
-What is in the topics was written by librdkafka, as users' own producers do.
+Tests of transactions also run with a Chronik broker. The records are written by librdkafka, like those of other
+clients.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def broker(request: pytest.FixtureRequest) -> AnyBroker:
     return found
 
 
-def made(broker: AnyBroker, topic: str, partitions: int = 1) -> str:
+def create_topic_on(broker: AnyBroker, topic: str, partitions: int = 1) -> str:
     broker.create_topic(topic, partitions)
     return topic
 
@@ -62,13 +62,13 @@ def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
-def delivered(producer: Any, sends: Iterable[dict[str, Any]]) -> None:
-    """Sends them, and returns when the broker has them all."""
-    refused: list[object] = []
+def send_all(producer: Any, sends: Iterable[dict[str, Any]]) -> None:
+    """Send the messages, and wait until the broker has acknowledged them."""
+    errors: list[object] = []
     for send in sends:
-        producer.produce(**send, on_delivery=lambda error, _: refused.append(error) if error else None)
+        producer.produce(**send, on_delivery=lambda error, _: errors.append(error) if error else None)
     assert producer.flush(SECONDS_MAX) == 0
-    assert not refused
+    assert not errors
 
 
 def plain_producer(kafka: AnyBroker, **config: Any) -> Any:
@@ -90,15 +90,15 @@ def load(spark: SparkSession, kafka: AnyBroker, topic: str, **options: str) -> D
 
 
 def values(frame: DataFrame) -> list[str]:
-    """In the order of their partitions and offsets."""
+    """Return the values ordered by partition and offset."""
     ordered = frame.orderBy("partition", "offset").select("value").collect()
     return [bytes(row.value).decode() for row in ordered]
 
 
-def until(what: str, state: Callable[[], bool]) -> None:
+def wait_until(condition: str, state: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while not state():
-        assert time.monotonic() < deadline, f"not within {SECONDS_MAX} s: {what}"
+        assert time.monotonic() < deadline, f"not within {SECONDS_MAX} s: {condition}"
         time.sleep(POLL_SECONDS)
 
 
@@ -107,22 +107,22 @@ def until(what: str, state: Callable[[], bool]) -> None:
 
 def test_records_of_every_codec_are_read_unchanged(spark: SparkSession, kafka: ApacheKafka) -> None:
     topic = kafka.create_topic(unique("codecs"), 3)
-    written = {}
-    for turn, codec in enumerate(CODECS):
+    expected_values = {}
+    for codec_index, codec in enumerate(CODECS):
         sends = []
-        for number in range(200 * turn, 200 * (turn + 1)):
+        for number in range(200 * codec_index, 200 * (codec_index + 1)):
             key = None if number % 7 == 0 else b"key %d" % number
             value = None if number % 11 == 0 else b"value %d" % number
             headers = [("a", b"%d" % number), ("b", None)] if number % 5 == 0 else []
             send = {"key": key, "value": value, "headers": headers, "timestamp": FIRST_MS + number}
             sends.append(send | {"topic": topic, "partition": number % 3})
-            written[FIRST_MS + number] = (number % 3, key, value, headers)
-        delivered(plain_producer(kafka, **{"compression.type": codec, "linger.ms": 50}), sends)
+            expected_values[FIRST_MS + number] = (number % 3, key, value, headers)
+        send_all(plain_producer(kafka, **{"compression.type": codec, "linger.ms": 50}), sends)
     rows = load(spark, kafka, topic, includeHeaders="true").selectExpr("*", "unix_millis(timestamp) AS ms").collect()
-    assert len(rows) == len(written) == 1000
+    assert len(rows) == len(expected_values) == 1000
     for row in rows:
         headers = [(header.key, _bytes(header.value)) for header in row.headers or ()]
-        assert (row.partition, _bytes(row.key), _bytes(row.value), headers) == written[row.ms]
+        assert (row.partition, _bytes(row.key), _bytes(row.value), headers) == expected_values[row.ms]
         assert (row.topic, row.timestampType) == (topic, 0)
     offsets = sorted((row.partition, row.offset) for row in rows)
     assert offsets == sorted((number % 3, number // 3) for number in range(1000))
@@ -135,20 +135,20 @@ def _bytes(value: Any) -> bytes | None:
 def test_log_append_time_has_its_timestamp_type(spark: SparkSession, kafka: ApacheKafka) -> None:
     topic = kafka.create_topic(unique("appended"), message_timestamp_type="LogAppendTime")
     before = int(time.time() * 1000)
-    delivered(plain_producer(kafka), [{"topic": topic, "value": b"v", "timestamp": FIRST_MS}] * 3)
+    send_all(plain_producer(kafka), [{"topic": topic, "value": b"v", "timestamp": FIRST_MS}] * 3)
     rows = load(spark, kafka, topic).selectExpr("timestampType", "unix_millis(timestamp) AS ms").collect()
     assert [row.timestampType for row in rows] == [1, 1, 1]
     assert all(before <= row.ms <= time.time() * 1000 for row in rows)
 
 
 def test_read_committed_returns_only_committed_records(spark: SparkSession, broker: AnyBroker) -> None:
-    """Two producers' transactions across two partitions, with records of nobody's transaction between them."""
-    topic = made(broker, unique("transactions"), 2)
+    """Two producers have transactions in two partitions, with non-transactional records in between."""
+    topic = create_topic_on(broker, unique("transactions"), 2)
     one, two, plain = transactional_producer(broker), transactional_producer(broker), plain_producer(broker)
 
     def write(producer: Any, name: str) -> None:
         sends = [{"topic": topic, "partition": part, "value": f"{name} {n}"} for part in (0, 1) for n in range(20)]
-        delivered(producer, sends)
+        send_all(producer, sends)
 
     one.begin_transaction()
     write(one, "committed by one")
@@ -170,23 +170,25 @@ def test_read_committed_returns_only_committed_records(spark: SparkSession, brok
     assert values(load(spark, broker, topic)) == everything
     assert values(load(spark, broker, topic, isolationLevel=UNCOMMITTED)) == everything
     assert values(load(spark, broker, topic, isolationLevel=COMMITTED)) == committed
-    # Ranges that begin and end within transactions: each task is told of the aborted ones that reach into its own.
-    cut = load(spark, broker, topic, isolationLevel=COMMITTED, maxRecordsPerPartition="17")
-    assert values(cut) == committed
-    assert cut.rdd.getNumPartitions() > 10
+    # Some ranges start and end within transactions: each task must get the aborted ones that overlap its range.
+    small_ranges = load(spark, broker, topic, isolationLevel=COMMITTED, maxRecordsPerPartition="17")
+    assert values(small_ranges) == committed
+    assert small_ranges.rdd.getNumPartitions() > 10
 
 
 def test_read_committed_stops_at_open_transaction(spark: SparkSession, broker: AnyBroker) -> None:
-    topic = made(broker, unique("open"))
+    topic = create_topic_on(broker, unique("open"))
     plain, transaction = plain_producer(broker), transactional_producer(broker)
-    delivered(plain, [{"topic": topic, "value": "before"}])
+    send_all(plain, [{"topic": topic, "value": "before"}])
     transaction.begin_transaction()
-    delivered(transaction, [{"topic": topic, "value": "open"}])
-    delivered(plain, [{"topic": topic, "value": "behind"}])
+    send_all(transaction, [{"topic": topic, "value": "open"}])
+    send_all(plain, [{"topic": topic, "value": "behind"}])
     assert values(load(spark, broker, topic, isolationLevel=COMMITTED)) == ["before"]
     assert values(load(spark, broker, topic, isolationLevel=UNCOMMITTED)) == ["before", "open", "behind"]
     transaction.commit_transaction(SECONDS_MAX)
-    until("the last stable offset moves", lambda: len(values(load(spark, broker, topic, isolationLevel=COMMITTED))) > 1)
+    wait_until(
+        "the last stable offset moves", lambda: len(values(load(spark, broker, topic, isolationLevel=COMMITTED))) > 1
+    )
     assert values(load(spark, broker, topic, isolationLevel=COMMITTED)) == ["before", "open", "behind"]
 
 
@@ -194,22 +196,22 @@ def test_compacted_topic_is_read_across_offset_gaps(spark: SparkSession, kafka: 
     configs = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "200"}
     topic = kafka.create_topic(unique("compacted"), 1, cleanup_policy="compact", **configs)
     producer = plain_producer(kafka)
-    delivered(producer, [{"topic": topic, "key": f"k{n % 10}", "value": f"v{n}"} for n in range(500)])
+    send_all(producer, [{"topic": topic, "key": f"k{n % 10}", "value": f"v{n}"} for n in range(500)])
 
-    def cleaned() -> bool:
-        # A record of later rolls the segment; the open one is never cleaned.
-        delivered(producer, [{"topic": topic, "key": "last", "value": "last"}])
+    def is_compacted() -> bool:
+        # A later record rolls the segment; the active segment is never cleaned.
+        send_all(producer, [{"topic": topic, "key": "last", "value": "last"}])
         with kafka.cluster() as cluster:
             return len(read_all(cluster, topic)) < 100
 
-    until("the topic is compacted", cleaned)
+    wait_until("the topic is compacted", is_compacted)
     with kafka.cluster() as cluster:
         truth = {record.offset: record.value for record in read_all(cluster, topic)}
     rows = load(spark, kafka, topic).select("offset", "value").collect()
     found = {row.offset: bytes(row.value) for row in rows}
     assert {value for value in found.values() if value != b"last"} == {b"v%d" % n for n in range(490, 500)}
     assert max(found) >= 500
-    # The cleaner may have gone on between the two readings.
+    # The cleaner may have continued between the two reads.
     assert {offset: value for offset, value in found.items() if value != b"last"} == {
         offset: value for offset, value in truth.items() if value != b"last"
     }
@@ -219,28 +221,28 @@ def test_compacted_topic_is_read_across_offset_gaps(spark: SparkSession, kafka: 
 
 
 def test_stream_waits_for_open_transaction_to_commit(spark: SparkSession, broker: AnyBroker, tmp_path: Path) -> None:
-    topic = made(broker, unique("stream"), 2)
+    topic = create_topic_on(broker, unique("stream"), 2)
     plain, aborted, committed = plain_producer(broker), transactional_producer(broker), transactional_producer(broker)
 
     def sends(name: str) -> list[dict[str, Any]]:
         return [{"topic": topic, "partition": part, "value": f"{name} {part}"} for part in (0, 1) for _ in range(15)]
 
-    delivered(plain, sends("plain"))
+    send_all(plain, sends("plain"))
     aborted.begin_transaction()
-    delivered(aborted, sends("aborted"))
+    send_all(aborted, sends("aborted"))
     aborted.abort_transaction(SECONDS_MAX)
     committed.begin_transaction()
-    delivered(committed, sends("committed"))
+    send_all(committed, sends("committed"))
     group = unique("group")
     seen: list[list[str]] = []
     run_available(spark, broker, topic, tmp_path, seen, group)
-    assert sorted(flat(seen)) == sorted(send["value"] for send in sends("plain"))
+    assert sorted(flatten(seen)) == sorted(send["value"] for send in sends("plain"))
     assert len(seen) > 1
     committed.commit_transaction(SECONDS_MAX)
     run_available(spark, broker, topic, tmp_path, seen, group)
     expected = sends("plain") + sends("committed")
-    assert sorted(flat(seen)) == sorted(send["value"] for send in expected)
-    assert committed_by(broker, group, topic) == {0: 47, 1: 47}  # the two markers have offsets too
+    assert sorted(flatten(seen)) == sorted(send["value"] for send in expected)
+    assert group_offsets(broker, group, topic) == {0: 47, 1: 47}  # the two markers have offsets, too
 
 
 def run_available(
@@ -254,15 +256,15 @@ def run_available(
     assert query.awaitTermination(SECONDS_MAX), "the query did not end"
 
 
-def flat(batches: list[list[str]]) -> list[str]:
+def flatten(batches: list[list[str]]) -> list[str]:
     return [value for batch in batches for value in batch]
 
 
-def committed_by(kafka: AnyBroker, group: str, topic: str) -> dict[int, int]:
+def group_offsets(kafka: AnyBroker, group: str, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
     try:
-        asked = [TopicPartition(topic, partition) for partition in (0, 1)]
-        return {each.partition: each.offset for each in consumer.committed(asked, SECONDS_MAX)}
+        partitions_of_topic = [TopicPartition(topic, partition) for partition in (0, 1)]
+        return {each.partition: each.offset for each in consumer.committed(partitions_of_topic, SECONDS_MAX)}
     finally:
         consumer.close()
 
@@ -289,7 +291,7 @@ def test_sink_records_are_read_by_other_clients(spark: SparkSession, kafka: Apac
 
 
 def read_by_librdkafka(kafka: ApacheKafka, topic: str, partitions: int, count: int) -> list[Any]:
-    """All there is, which is to be `count` messages."""
+    """Return all messages of the topic, which must be `count`."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": unique("reader"), "check.crcs": True})
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
@@ -299,7 +301,7 @@ def read_by_librdkafka(kafka: ApacheKafka, topic: str, partitions: int, count: i
             found.extend(consumer.consume(1000, POLL_SECONDS))
             return len(found) >= count
 
-        until("all messages are read", all_read)
+        wait_until("all messages are read", all_read)
         assert not any(message.error() for message in found)
         ends = [consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in range(partitions)]
         assert sum(ends) == len(found) == count
@@ -310,7 +312,7 @@ def read_by_librdkafka(kafka: ApacheKafka, topic: str, partitions: int, count: i
 
 def test_stream_copies_topic_on_apache_kafka(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path) -> None:
     topic, copy = kafka.create_topic(unique("source"), 2), kafka.create_topic(unique("copy"), 3)
-    delivered(plain_producer(kafka), [{"topic": topic, "value": f"{number}"} for number in range(300)])
+    send_all(plain_producer(kafka), [{"topic": topic, "value": f"{number}"} for number in range(300)])
     frame = spark.readStream.format("chronik").options(**reader_options(kafka, topic, startingOffsets="earliest"))
     writer = frame.load().select("key", "value").writeStream.format("chronik").trigger(availableNow=True)
     writer = writer.options(topic=copy, checkpointLocation=str(tmp_path))
@@ -323,8 +325,8 @@ def test_stream_copies_topic_on_apache_kafka(spark: SparkSession, kafka: ApacheK
 
 
 def test_committed_records_land_and_can_be_queried(spark: SparkSession, broker: AnyBroker, tmp_path: Path) -> None:
-    """With what two transactions left, one committed and one aborted, and one that is open while landing."""
-    topic = made(broker, unique("landed").replace("-", "_"), 2)
+    """Two transactions were committed and aborted, and one is open during the landing."""
+    topic = create_topic_on(broker, unique("landed").replace("-", "_"), 2)
     plain, first, second = plain_producer(broker), transactional_producer(broker), transactional_producer(broker)
 
     def sends(name: str) -> list[dict[str, Any]]:
@@ -332,12 +334,12 @@ def test_committed_records_land_and_can_be_queried(spark: SparkSession, broker: 
 
     for producer, name in ((first, "committed"), (second, "aborted")):
         producer.begin_transaction()
-        delivered(producer, sends(name))
-    delivered(plain, sends("plain"))
+        send_all(producer, sends(name))
+    send_all(plain, sends("plain"))
     first.commit_transaction(SECONDS_MAX)
     second.abort_transaction(SECONDS_MAX)
     first.begin_transaction()
-    delivered(first, sends("later"))
+    send_all(first, sends("later"))
 
     def land() -> int:
         return run(broker.bootstrap, str(tmp_path), [topic], once=True, spark=spark).rows[topic]
@@ -346,28 +348,28 @@ def test_committed_records_land_and_can_be_queried(spark: SparkSession, broker: 
         statement = f"SELECT CAST(_value AS STRING) AS value FROM {view}"
         return sorted(row.value for row in query(spark, statement, broker.bootstrap, str(tmp_path)).collect())
 
-    def written(*names: str) -> list[str]:
+    def expected_values(*names: str) -> list[str]:
         return sorted(send["value"] for name in names for send in sends(name))
 
     assert land() == 40
-    assert seen(topic) == seen(f"{topic}_cold") == written("committed", "plain")
+    assert seen(topic) == seen(f"{topic}_cold") == expected_values("committed", "plain")
     first.commit_transaction(SECONDS_MAX)
-    until("the transaction is seen to be committed", lambda: len(seen(f"{topic}_hot")) == 20)
-    assert seen(f"{topic}_cold") == written("committed", "plain")
-    assert seen(topic) == written("committed", "plain", "later")
+    wait_until("the transaction is seen to be committed", lambda: len(seen(f"{topic}_hot")) == 20)
+    assert seen(f"{topic}_cold") == expected_values("committed", "plain")
+    assert seen(topic) == expected_values("committed", "plain", "later")
     assert land() == 20
     assert seen(f"{topic}_hot") == []
-    assert seen(topic) == written("committed", "plain", "later")
+    assert seen(topic) == expected_values("committed", "plain", "later")
 
 
 # The command line
 
 
-@pytest.mark.xdist_group("spark")  # where the same broker runs already
+@pytest.mark.xdist_group("spark")  # the worker that already runs this broker
 def test_chronik_commands_work_with_apache_kafka(kafka: ApacheKafka) -> None:
     topic = unique("cli")
     chronik(kafka, "topics", "create", topic, "--partitions", "2")
-    delivered(plain_producer(kafka), [{"topic": topic, "value": "hello"}])
+    send_all(plain_producer(kafka), [{"topic": topic, "value": "hello"}])
     assert topic in chronik(kafka, "topics", "list")
     described = json.loads(chronik(kafka, "topics", "describe", topic, "--json"))
     assert topic in json.dumps(described)

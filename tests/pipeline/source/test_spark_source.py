@@ -1,4 +1,4 @@
-"""`spark.read` and `spark.readStream` with format `chronik`, by a real Spark from a real broker."""
+"""Tests of `spark.read` and `spark.readStream` with format `chronik`, with Spark and a broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
 
 
 def fill(cluster: Cluster, topic: str, count: int, first: int = 0) -> None:
-    """Records with and without key, value and headers, some compressed."""
+    """Produce records with and without key, value and headers, some of them compressed."""
     records = [
         OutgoingRecord(
             value=None if number % 11 == 0 else b"value %d" % number,
@@ -73,9 +73,9 @@ def test_rows_and_columns_match_spark_kafka_source(
         "timestampType:int,headers:array<struct<key:string,value:binary>>>"
     )
     rows = frame.selectExpr("*", "unix_millis(timestamp) AS millis").orderBy("partition", "offset").collect()
-    truth = chronik_broker.records(chronik_topic)
-    assert len(truth) == 500
-    for row, record in zip(rows, truth, strict=True):
+    expected = chronik_broker.records(chronik_topic)
+    assert len(expected) == 500
+    for row, record in zip(rows, expected, strict=True):
         assert (row.topic, row.partition, row.offset) == (record.topic, record.partition, record.offset)
         assert (row.millis, row.timestampType) == (record.timestamp, 0)
         assert (_bytes(row.key), _bytes(row.value)) == (record.key, record.value)
@@ -137,18 +137,18 @@ def test_deleted_records_fail_query_unless_data_loss_is_allowed(
 
 
 def run_available(frame: DataFrame, checkpoint: Path, seen: list[list[tuple[int, int]]], failing: bool = False) -> Any:
-    def take(rows: DataFrame, _: int) -> None:
+    def collect_batch(rows: DataFrame, _: int) -> None:
         seen.append(positions(rows))
         if failing:
             raise RuntimeError("the sink fails")
 
-    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.foreachBatch(collect_batch).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(STREAM_SECONDS_MAX), "the query did not end"
     return query
 
 
-def flat(batches: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+def flatten(batches: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
     return [position for batch in batches for position in batch]
 
 
@@ -166,18 +166,18 @@ def test_stream_reads_every_record_once_and_commits_to_group(
     frame = spark.readStream.format("chronik").options(**options).load()
     seen: list[list[tuple[int, int]]] = []
     query = run_available(frame, tmp_path, seen)
-    truth = [(record.partition, record.offset) for record in chronik_broker.records(chronik_topic)]
-    assert sorted(flat(seen)) == truth
+    expected = [(record.partition, record.offset) for record in chronik_broker.records(chronik_topic)]
+    assert sorted(flatten(seen)) == expected
     assert max(map(len, seen)) <= 42
     assert len(seen) >= 3
-    ends = {TopicPartition(chronik_topic, partition): offset + 1 for partition, offset in truth}
+    ends = {TopicPartition(chronik_topic, partition): offset + 1 for partition, offset in expected}
     committed = committed_offsets(cluster, f"{chronik_topic}-group")
     assert {partition: found.offset for partition, found in committed.items()} == ends
     latest = json.loads(query.lastProgress.sources[0].latestOffset)
     assert latest == {chronik_topic: {str(each.partition): end for each, end in ends.items()}}
     fill(cluster, chronik_topic, 30, first=90)
     run_available(frame, tmp_path, seen)
-    assert sorted(flat(seen)) == [(each.partition, each.offset) for each in chronik_broker.records(chronik_topic)]
+    assert sorted(flatten(seen)) == [(each.partition, each.offset) for each in chronik_broker.records(chronik_topic)]
 
 
 def test_failed_micro_batch_reads_same_rows_again(
@@ -197,8 +197,8 @@ def test_failed_micro_batch_reads_same_rows_again(
         run_available(frame, tmp_path, seen, failing=True)
     fill(cluster, chronik_topic, 20, first=20)
     run_available(frame, tmp_path, seen)
-    failed, again, *rest = seen
+    failed, retried, *rest = seen
     assert len(failed) == 20
-    assert again == failed
-    assert len(flat(rest)) == 20
-    assert set(flat(rest)).isdisjoint(failed)
+    assert retried == failed
+    assert len(flatten(rest)) == 20
+    assert set(flatten(rest)).isdisjoint(failed)

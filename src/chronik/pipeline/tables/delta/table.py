@@ -108,7 +108,8 @@ class DeltaTopicTable:
         rules = int(table.metadata().configuration.get(RULES, 0))
         if rules > DECODING_RULES_VERSION:
             raise TableDiffers(
-                f"{self.uri} has decoding rules {rules} of a newer version, this one supports {DECODING_RULES_VERSION}: upgrade"
+                f"{self.uri} has decoding rules {rules} of a newer version,"
+                f" this one supports {DECODING_RULES_VERSION}: upgrade"
             )
         return rules
 
