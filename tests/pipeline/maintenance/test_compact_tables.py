@@ -1,4 +1,4 @@
-"""All tables under a root are compacted, beside landings, and vacuum never takes what somebody may be writing."""
+"""Tests of compacting all tables under a root, also during landings and vacuums."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.pipeline.landing_rows import every, offsets, rows
 from tests.pipeline.planted_rows import TOPIC, land, records, table_of
 
 
-def planted(root: Path, pieces: int = 4) -> None:
+def create_tables(root: Path, range_count: int = 4) -> None:
     for kind in (Kind.RAW, Kind.DEAD_LETTERS):
         table = table_of(root, kind)
-        for start in range(0, 10 * pieces, 10):
+        for start in range(0, 10 * range_count, 10):
             land(table, 0, records(range(start, start + 10), [b"x"] * 10))
 
 
 def test_all_tables_and_dead_letter_tables_are_compacted(tmp_path: Path) -> None:
-    planted(tmp_path)
+    create_tables(tmp_path)
     told: list[tuple[int, int]] = []
     done = compact_tables(str(tmp_path), progress=lambda *at: told.append(at))
     assert [(each.name, each.compacted.files_removed, each.compacted.files_added) for each in done] == [
@@ -41,7 +41,7 @@ def test_all_tables_and_dead_letter_tables_are_compacted(tmp_path: Path) -> None
 
 
 def test_only_named_topics_are_compacted(tmp_path: Path) -> None:
-    planted(tmp_path)
+    create_tables(tmp_path)
     assert len(compact_tables(str(tmp_path), [TOPIC])) == 2
     with pytest.raises(TableMissing, match="orderz"):
         compact_tables(str(tmp_path), ["orderz"])
@@ -49,7 +49,7 @@ def test_only_named_topics_are_compacted(tmp_path: Path) -> None:
 
 
 def test_completed_merges_survive_later_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planted(tmp_path)
+    create_tables(tmp_path)
     monkeypatch.setattr(module, "MERGES_PER_ROUND", 1)
     seen: list[int] = []
 
@@ -65,7 +65,7 @@ def test_completed_merges_survive_later_failure(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_merged_rows_are_in_offset_order(tmp_path: Path) -> None:
-    """So that who looks for some offsets reads few row groups."""
+    """A range of offsets should be in few row groups."""
     table = table_of(tmp_path, Kind.RAW)
     for start in range(0, 60, 10):
         for partition in (2, 0, 1):
@@ -81,14 +81,14 @@ def test_merged_rows_are_in_offset_order(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_concurrent_landing_compaction_and_vacuum_keep_rows_once(tmp_path: Path) -> None:
     table = table_of(tmp_path, Kind.RAW)
-    pieces = 40
+    range_count = 40
 
-    def land_on(partition: int) -> None:
+    def land_ranges(partition: int) -> None:
         mine = table_of(tmp_path, Kind.RAW)
-        for start in range(0, 5 * pieces, 5):
+        for start in range(0, 5 * range_count, 5):
             land(mine, partition, records(range(start, start + 5), [b"x"] * 5))
 
-    def compact_on() -> int:
+    def compact_repeatedly() -> int:
         removed = 0
         while not all(landing.done() for landing in landings):
             (done,) = compact_tables(str(tmp_path), vacuuming=Vacuuming(keep_hours=1))
@@ -96,21 +96,21 @@ def test_concurrent_landing_compaction_and_vacuum_keep_rows_once(tmp_path: Path)
         return removed
 
     with ThreadPoolExecutor(4) as pool:
-        landings = [pool.submit(land_on, partition) for partition in range(2)]
-        compactions = [pool.submit(compact_on) for _ in range(2)]
+        landings = [pool.submit(land_ranges, partition) for partition in range(2)]
+        compactions = [pool.submit(compact_repeatedly) for _ in range(2)]
         for landing in landings:
             landing.result()
         removed = sum(compaction.result() for compaction in compactions)
-    assert removed > pieces
+    assert removed > range_count
     compact_tables(str(tmp_path))
     snapshot = table.snapshot()
     assert len(snapshot.file_uris) == 1
-    assert snapshot.next_offsets == {0: 5 * pieces, 1: 5 * pieces}
-    assert offsets(snapshot) == every(Span(0, 0, 5 * pieces), Span(1, 0, 5 * pieces))
+    assert snapshot.next_offsets == {0: 5 * range_count, 1: 5 * range_count}
+    assert offsets(snapshot) == every(Span(0, 0, 5 * range_count), Span(1, 0, 5 * range_count))
 
 
 def test_short_vacuum_retention_is_rejected_before_compaction(tmp_path: Path) -> None:
-    planted(tmp_path)
+    create_tables(tmp_path)
     with pytest.raises(VacuumRefused, match="stop the pipeline"):
         compact_tables(str(tmp_path), vacuuming=Vacuuming(keep_hours=0))
     assert len(table_of(tmp_path, Kind.RAW).snapshot().file_uris) == 4
@@ -120,7 +120,7 @@ def test_short_vacuum_retention_is_rejected_before_compaction(tmp_path: Path) ->
 
 
 def test_compact_command_needs_no_spark_without_small_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planted(tmp_path, pieces=1)
+    create_tables(tmp_path, range_count=1)
     words = ["pipeline", "compact", "--table-root", str(tmp_path), "--master", "spark://nowhere:1"]
     assert main([*words, "--json"]) == 0
     assert [each["files_removed"] for each in json.loads(capsys.readouterr().out)] == [0, 0]

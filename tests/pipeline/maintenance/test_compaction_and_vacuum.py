@@ -1,4 +1,4 @@
-"""Compaction and vacuum change files, never rows or offsets, and never what a pipeline is about to commit."""
+"""Tests that compaction and vacuum change files, never rows, offsets or uncommitted files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.pipeline.landing_rows import SPEC, batch, compact, every, landed, off
 HOUR_SECONDS = 3600
 
 
-def landed_in_pieces(folder: Path, committer: TopicTable, pieces: int = 4) -> None:
-    for start in range(0, 10 * pieces, 10):
+def commit_ranges(folder: Path, committer: TopicTable, range_count: int = 4) -> None:
+    for start in range(0, 10 * range_count, 10):
         committer.commit([landed(folder, Span(0, start, start + 10))])
 
 
@@ -38,14 +38,14 @@ def files(folder: Path) -> set[Path]:
     return set(folder.glob("_date=*/*.parquet"))
 
 
-def age(path: Path, hours: float) -> None:
+def set_file_age(path: Path, hours: float) -> None:
     then = time.time() - hours * HOUR_SECONDS
     os.utime(path, (then, then))
 
 
 def test_small_files_are_merged_without_other_changes(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     before = committer.snapshot()
     done = compact(str(tmp_path))
     after = committer.snapshot()
@@ -58,7 +58,7 @@ def test_small_files_are_merged_without_other_changes(tmp_path: Path) -> None:
 
 def test_second_compaction_changes_nothing(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     compact(str(tmp_path))
     before = committer.snapshot()
     assert compact(str(tmp_path)).files_removed == 0
@@ -78,14 +78,14 @@ def test_files_with_different_columns_are_merged(tmp_path: Path) -> None:
 
 def test_since_limits_compaction_to_later_days(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     assert compact(str(tmp_path), since=date(2024, 5, 2)).files_removed == 0
     assert compact(str(tmp_path), since=date(2024, 5, 1)).files_removed == 4
 
 
 def test_landing_continues_after_compaction(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     unit = landed(tmp_path, Span(0, 40, 50))
     compact(str(tmp_path))
     assert committer.commit([unit]).rows == 10
@@ -96,12 +96,12 @@ def test_landing_continues_after_compaction(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_concurrent_landing_and_compaction_succeed(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
-    pieces = 30
+    commit_ranges(tmp_path, committer)
+    range_count = 30
 
     def land() -> None:
         mine = opened(tmp_path)
-        for start in range(0, 10 * pieces, 10):
+        for start in range(0, 10 * range_count, 10):
             mine.commit([landed(tmp_path, Span(1, start, start + 10))])
 
     with ThreadPoolExecutor(1) as other:
@@ -112,14 +112,14 @@ def test_concurrent_landing_and_compaction_succeed(tmp_path: Path) -> None:
         landing.result()
     removed += compact(str(tmp_path)).files_removed
     snapshot = committer.snapshot()
-    assert removed >= pieces
-    assert snapshot.next_offsets == {0: 40, 1: 10 * pieces}
-    assert offsets(snapshot) == every(Span(0, 0, 40), Span(1, 0, 10 * pieces))
+    assert removed >= range_count
+    assert snapshot.next_offsets == {0: 40, 1: 10 * range_count}
+    assert offsets(snapshot) == every(Span(0, 0, 40), Span(1, 0, 10 * range_count))
 
 
 def test_concurrent_compactions_keep_every_row_once(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer, pieces=8)
+    commit_ranges(tmp_path, committer, range_count=8)
     with ThreadPoolExecutor(2) as both:
         done = list(both.map(compact, [str(tmp_path)] * 2))
     assert sum(each.files_removed for each in done) == 8
@@ -129,17 +129,17 @@ def test_concurrent_compactions_keep_every_row_once(tmp_path: Path) -> None:
 
 def test_compaction_that_lost_race_deletes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     commit = DeltaTable.create_write_transaction
     attempts = []
 
-    def after_the_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_after_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         attempts.append(1)
         if len(attempts) == 1:
             assert compact(str(tmp_path)).files_removed == 4
         commit(self, *arguments, **named)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", after_the_other)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_after_other)
     assert compact(str(tmp_path)).files_removed == 0
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
     assert len(files(tmp_path)) == 5
@@ -147,14 +147,14 @@ def test_compaction_that_lost_race_deletes_its_file(tmp_path: Path, monkeypatch:
 
 def test_compaction_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     commit = DeltaTable.create_write_transaction
 
-    def commit_and_lose_the_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_and_lose_response(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         commit(self, *arguments, **named)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
     assert compact(str(tmp_path)).files_removed == 4
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
 
@@ -163,15 +163,15 @@ def test_compaction_with_lost_response_is_found_in_table(tmp_path: Path, monkeyp
 def test_replaced_files_are_kept_after_lost_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """Ours are in the table, and then some or all of them are in its past: no file that a version names may go."""
+    """The merged files were committed and then replaced: files of any version must not be deleted."""
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer, pieces=2)
+    commit_ranges(tmp_path, committer, range_count=2)
     before = committer.files()
     written = [file for old in before.files for file in join_files(Join(before.with_files(old), 100))]
     commit = DeltaTable.create_write_transaction
     commits = []
 
-    def commit_and_lose_the_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_and_lose_response(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         commit(self, *arguments, **named)
         commits.append(1)
         if len(commits) == 1:
@@ -181,7 +181,7 @@ def test_replaced_files_are_kept_after_lost_response(
                 assert open_table(str(tmp_path)).replace([old], joined, rows_change=False)
             raise OSError("connection reset")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
     assert committer.replace(before.files, written, rows_change=True) == (others == 1)
     assert len(commits) == 1 + others
     assert all((tmp_path / file.path).exists() for file in written)
@@ -194,7 +194,7 @@ def test_files_are_grouped_by_partition_up_to_target_size() -> None:
 
     one, two = [file(f"a{n}", 40, "mon") for n in range(5)], [file("b1", 40, "tue"), file("b2", 80, "tue")]
     groups = [[each.path for each in group] for group in groups_to_join([*one, *two], 100)]
-    assert groups == [["a0", "a1", "a2"], ["a3", "a4"]], "b1 would be alone, b2 is nearly full"
+    assert groups == [["a0", "a1", "a2"], ["a3", "a4"]], "b1 would be the only file, and b2 is almost full"
 
 
 def test_every_partitioning_can_be_compacted(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_records_without_date_are_compacted(tmp_path: Path) -> None:
 
 def test_table_with_unsupported_features_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     DeltaTable(str(tmp_path)).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
     with pytest.raises(TableDiffers, match=r"(?i)deletion"):
         compact(str(tmp_path))
@@ -231,12 +231,12 @@ def test_table_with_unsupported_features_is_rejected(tmp_path: Path, monkeypatch
 
 def test_vacuum_deletes_old_orphans_and_keeps_uncommitted_files(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     committed = files(tmp_path)
     orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
-    age(orphan, ORPHAN_HOURS_MIN + 1)
+    set_file_age(orphan, ORPHAN_HOURS_MIN + 1)
     in_flight = landed(tmp_path, Span(0, 40, 50))
-    age(tmp_path / in_flight.files[0].path, COMMIT_HOURS_MAX - 1)
+    set_file_age(tmp_path / in_flight.files[0].path, COMMIT_HOURS_MAX - 1)
     listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert [Path(path).name for path in listed] == [orphan.name]
     assert orphan.exists()
@@ -248,38 +248,38 @@ def test_vacuum_deletes_old_orphans_and_keeps_uncommitted_files(tmp_path: Path) 
 
 
 def test_file_older_than_commit_limit_is_not_committed(tmp_path: Path) -> None:
-    """Otherwise a vacuum that has listed it already would delete it after a version names it."""
+    """Otherwise a vacuum that has already listed the file could delete it after the commit."""
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer, pieces=2)
+    commit_ranges(tmp_path, committer, range_count=2)
     before = committer.snapshot()
     late = landed(tmp_path, Span(0, 20, 30))
-    age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
+    set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
     with pytest.raises(FilesGone, match=r"1 of 1 file .*older than 12 h.*part-"):
         committer.commit([late])
     (join,) = plan_joins(committer)
     joined = join_files(join)
-    age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
+    set_file_age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
     assert commit_join(committer, join, joined) == Compacted()
     assert committer.snapshot() == before
-    age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
+    set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
     assert committer.commit([late]).rows == 10
-    assert ORPHAN_HOURS_MIN >= 2 * COMMIT_HOURS_MAX, "for clocks that differ, and drivers that are held up"
+    assert ORPHAN_HOURS_MIN >= 2 * COMMIT_HOURS_MAX, "margin for clock differences and delayed drivers"
 
 
 @pytest.mark.slow
 def test_vacuum_deletes_replaced_files_before_orphans(tmp_path: Path) -> None:
-    """They were committed: nobody is about to do that. Also when the log has had a checkpoint since."""
+    """Replaced files were committed before, so no commit can add them. Also after a log checkpoint."""
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     for start in range(0, 50, 2):
         committer.commit([landed(tmp_path, Span(1, start, start + 2))])
     orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
     replaced = files(tmp_path) - {orphan}
     compact(str(tmp_path))
     for path in (*replaced, orphan):
-        age(path, KEEP_HOURS_MIN + 1)
-    assert vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour name them"
-    with_hours_gone(tmp_path, KEEP_HOURS_MIN + 1)
+        set_file_age(path, KEEP_HOURS_MIN + 1)
+    assert vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour contain them"
+    age_removals(tmp_path, KEEP_HOURS_MIN + 1)
     listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert {tmp_path / path for path in listed} == replaced
     assert len(vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
@@ -287,8 +287,8 @@ def test_vacuum_deletes_replaced_files_before_orphans(tmp_path: Path) -> None:
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40), Span(1, 0, 50))
 
 
-def with_hours_gone(folder: Path, hours: int) -> None:
-    """As if the removals in the table's log were older."""
+def age_removals(folder: Path, hours: int) -> None:
+    """Make the removals in the table's log appear older."""
     for entry in (folder / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         for action in actions:
@@ -299,9 +299,9 @@ def with_hours_gone(folder: Path, hours: int) -> None:
 
 def test_commit_of_vacuumed_files_is_rejected(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer, pieces=2)
+    commit_ranges(tmp_path, committer, range_count=2)
     taken, kept = landed(tmp_path, Span(0, 20, 30)), landed(tmp_path, Span(1, 0, 10))
-    age(tmp_path / taken.files[0].path, ORPHAN_HOURS_MIN + 1)
+    set_file_age(tmp_path / taken.files[0].path, ORPHAN_HOURS_MIN + 1)
     vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
     before = committer.snapshot()
     with pytest.raises(FilesGone, match=r"1 of 2 files.*part-"):
@@ -316,10 +316,10 @@ def test_commit_of_vacuumed_files_is_rejected(tmp_path: Path) -> None:
 def test_vacuumed_replacement_keeps_old_files(tmp_path: Path) -> None:
     uri = str(tmp_path)
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     (join,) = plan_joins(committer)
     written = join_files(join)
-    age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
+    set_file_age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
     vacuum(open_table(uri), keep_hours=KEEP_HOURS_MIN)
     assert commit_join(committer, join, written) == Compacted()
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
@@ -350,7 +350,7 @@ def test_short_vacuum_retention_is_rejected_while_pipeline_may_run(tmp_path: Pat
 
 def test_vacuum_after_compaction_keeps_rows(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    landed_in_pieces(tmp_path, committer)
+    commit_ranges(tmp_path, committer)
     compact(str(tmp_path))
     removed = vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert len(removed) == 4

@@ -1,4 +1,4 @@
-"""Dead letters that decode by now are rows of the table, once, whoever else retries and wherever a retry is killed."""
+"""Tests that decodable dead-letter records become rows exactly once, despite concurrent and killed retries."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from chronik.pipeline.upkeep.vacuum import KEEP_HOURS_MIN, vacuum
 from tests.pipeline.landing_rows import compact, offsets, rows
 from tests.pipeline.planted_rows import TOPIC, TOPIC_ID, WHY, land, records, table_of
 
-GOOD = {3: b'{"id":3,"new":{"deep":[1,null]}}', 5: b'{"id":"five"}', 7: b"{}"}
-BAD = {4: b"{", 8: b"\xff\x00"}
+DECODABLE = {3: b'{"id":3,"new":{"deep":[1,null]}}', 5: b'{"id":"five"}', 7: b"{}"}
+UNDECODABLE = {4: b"{", 8: b"\xff\x00"}
 LANDED = [0, 1, 2, 6, 9]
-EVERYTHING = sorted([*LANDED, *GOOD, *BAD])
+ALL_OFFSETS = sorted([*LANDED, *DECODABLE, *UNDECODABLE])
 
 
-def planted(root: Path, partitioning: Partitioning = Partitioning.DATE) -> tuple[TopicTable, TopicTable]:
-    """A table of ten records, half of them dead letters, three of which decode by now."""
+def create_tables(root: Path, partitioning: Partitioning = Partitioning.DATE) -> tuple[TopicTable, TopicTable]:
+    """Create a table of ten records, half of them dead-letter records, three of which are decodable now."""
     dead = table_of(root, Kind.DEAD_LETTERS, partitioning=partitioning)
-    letters = sorted((GOOD | BAD).items())
+    letters = sorted((DECODABLE | UNDECODABLE).items())
     for some in (letters[:2], letters[2:]):
         land(dead, 0, records([offset for offset, _ in some], [value for _, value in some]))
     table = table_of(root, Kind.DECODED, partitioning=partitioning)
@@ -43,7 +43,7 @@ def planted(root: Path, partitioning: Partitioning = Partitioning.DATE) -> tuple
     return table, dead
 
 
-def open_offsets(root: Path) -> list[int]:
+def listed_offsets(root: Path) -> list[int]:
     listing = list_letters(str(root))
     assert listing.count == len(listing.letters)
     return [letter.offset for letter in listing.letters]
@@ -55,12 +55,12 @@ def table_offsets(table: TopicTable) -> list[int]:
 
 @pytest.mark.parametrize("partitioning", list(Partitioning))
 def test_decodable_dead_letters_become_rows_and_others_stay(tmp_path: Path, partitioning: Partitioning) -> None:
-    table, _ = planted(tmp_path, partitioning)
+    table, _ = create_tables(tmp_path, partitioning)
     before = rows(table.snapshot()).sort_by("_offset")
-    assert open_offsets(tmp_path) == [3, 4, 5, 7, 8]
+    assert listed_offsets(tmp_path) == [3, 4, 5, 7, 8]
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
-    assert open_offsets(tmp_path) == [4, 8]
-    assert table_offsets(table) == sorted([*LANDED, *GOOD])
+    assert listed_offsets(tmp_path) == [4, 8]
+    assert table_offsets(table) == sorted([*LANDED, *DECODABLE])
     found = {row["_offset"]: row for row in rows(table.snapshot()).to_pylist()}
     assert found[3]["id"] == 3
     assert found[3]["new"] == {"deep": [1, None]}
@@ -72,11 +72,11 @@ def test_decodable_dead_letters_become_rows_and_others_stay(tmp_path: Path, part
     for name in ("_partition", "_key", "_date", "_headers", "_timestamp_ms"):
         assert retried[name] == landed[name]
     assert before["_offset"].to_pylist() == LANDED
-    assert table.next_offsets() == {0: 10}, "a retry is beside the offsets"
+    assert table.next_offsets() == {0: 10}, "a retry does not change the next offsets"
 
 
 def test_second_retry_has_nothing_to_do(tmp_path: Path) -> None:
-    table, dead = planted(tmp_path)
+    table, dead = create_tables(tmp_path)
     retry(str(tmp_path))
     versions = table.snapshot().version, dead.snapshot().version
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=0, failing=2)]
@@ -84,21 +84,21 @@ def test_second_retry_has_nothing_to_do(tmp_path: Path) -> None:
 
 
 def test_dead_letters_of_uncommitted_round_are_not_retried(tmp_path: Path) -> None:
-    table, dead = planted(tmp_path)
+    table, dead = create_tables(tmp_path)
     land(dead, 0, records([10, 11], [b"{}", b"{}"]))
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2, waiting=2)]
-    assert open_offsets(tmp_path) == [4, 8, 10, 11]
-    # The batch is landed again, after its driver was killed, by rules that read one of them:
+    assert listed_offsets(tmp_path) == [4, 8, 10, 11]
+    # After its driver was killed, the batch lands again with rules that can decode one of them:
     land(table, 0, records([10], [b"{}"]), end=12)
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=1, failing=2)]
-    assert open_offsets(tmp_path) == [4, 8]
-    assert table_offsets(table) == sorted([*LANDED, *GOOD, 10, 11])
+    assert listed_offsets(tmp_path) == [4, 8]
+    assert table_offsets(table) == sorted([*LANDED, *DECODABLE, 10, 11])
 
 
 def test_dead_letters_wait_until_table_exists(tmp_path: Path) -> None:
     land(table_of(tmp_path, Kind.DEAD_LETTERS), 0, records([0], [b"{}"]))
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=0, failing=0, waiting=1)]
-    assert open_offsets(tmp_path) == [0]
+    assert listed_offsets(tmp_path) == [0]
 
 
 def test_many_files_are_retried_in_rounds(tmp_path: Path) -> None:
@@ -110,16 +110,16 @@ def test_many_files_are_retried_in_rounds(tmp_path: Path) -> None:
     assert retry(str(tmp_path), files_per_round=3, progress=lambda *at: told.append(at)) == [Retried(TOPIC, 10, 0)]
     assert told == [(3, 10), (6, 10), (9, 10), (10, 10)]
     assert table_offsets(table) == sorted([*range(0, 20, 2), 1, 19])
-    assert open_offsets(tmp_path) == []
+    assert listed_offsets(tmp_path) == []
 
 
 def test_list_describes_dead_letter(tmp_path: Path) -> None:
-    planted(tmp_path)
+    create_tables(tmp_path)
     listing = list_letters(str(tmp_path), [TOPIC], limit=2)
     assert listing.count == list_letters(str(tmp_path), limit=0).count == 5
     first, second = listing.letters
     assert (first.topic, first.partition, first.offset, first.error) == (TOPIC, 0, 3, WHY)
-    assert (first.value, first.value_bytes) == (GOOD[3], len(GOOD[3]))
+    assert (first.value, first.value_bytes) == (DECODABLE[3], len(DECODABLE[3]))
     assert second.offset == 4
 
 
@@ -146,53 +146,55 @@ def test_dead_letters_of_deleted_topic_are_not_added_to_recreated_topic(tmp_path
         retry(str(tmp_path))
 
 
-# Two at once
+# Concurrent retries
 
 
-@pytest.mark.parametrize("meeting", ["look", "write_decoded_rows", "rewritten_without"])
+@pytest.mark.parametrize("meeting_point", ["scan_dead_letters", "write_decoded_rows", "rewrite_without"])
 def test_concurrent_retries_append_each_dead_letter_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting_point: str
 ) -> None:
-    table, _ = planted(tmp_path)
+    table, _ = create_tables(tmp_path)
     both = Barrier(2)
-    step: Callable[..., Any] = getattr(dead_letters, meeting)
+    step: Callable[..., Any] = getattr(dead_letters, meeting_point)
     met: set[int] = set()
 
-    def together(*arguments: Any) -> Any:
+    def wait_and_run(*arguments: Any) -> Any:
         if get_ident() not in met:
             met.add(get_ident())
-            with suppress(BrokenBarrierError):  # the other had nothing left to do here
+            with suppress(BrokenBarrierError):  # the other retry has nothing left to do
                 both.wait(5)
         return step(*arguments)
 
-    monkeypatch.setattr(dead_letters, meeting, together)
+    monkeypatch.setattr(dead_letters, meeting_point, wait_and_run)
     with ThreadPoolExecutor(2) as pool:
         done = [future.result() for future in [pool.submit(retry, str(tmp_path)) for _ in range(2)]]
     assert sum(each.decoded for (each,) in done) == 3
-    assert table_offsets(table) == sorted([*LANDED, *GOOD])
-    assert open_offsets(tmp_path) == [4, 8]
-    assert len(list(Path(table.uri).glob("_date=*/*.parquet"))) == len(table.snapshot().file_uris), "no orphans"
+    assert table_offsets(table) == sorted([*LANDED, *DECODABLE])
+    assert listed_offsets(tmp_path) == [4, 8]
+    assert len(list(Path(table.uri).glob("_date=*/*.parquet"))) == len(table.snapshot().file_uris), (
+        "there must be no orphans"
+    )
 
 
 @pytest.mark.slow
 def test_retry_succeeds_during_landing_and_compaction(tmp_path: Path) -> None:
-    table, dead = planted(tmp_path)
+    table, dead = create_tables(tmp_path)
     rounds = 8
 
-    def land_on() -> None:
+    def land_rounds() -> None:
         mine, letters = table_of(tmp_path, Kind.DECODED), table_of(tmp_path, Kind.DEAD_LETTERS)
         for start in range(10, 10 + 4 * rounds, 4):
             land(letters, 0, records([start, start + 1], [b'{"late":true}', b"{"]), end=start + 4)
             land(mine, 0, records([start + 2, start + 3], [b"{}", b"{}"]))
 
-    def compact_on() -> None:
+    def compact_repeatedly() -> None:
         while not landing.done():
             compact(dead.uri)
             compact(table.uri)
 
     with ThreadPoolExecutor(2) as others:
-        landing = others.submit(land_on)
-        compacting = others.submit(compact_on)
+        landing = others.submit(land_rounds)
+        compacting = others.submit(compact_repeatedly)
         decoded = 0
         while not landing.done():
             decoded += retry(str(tmp_path))[0].decoded
@@ -201,13 +203,13 @@ def test_retry_succeeds_during_landing_and_compaction(tmp_path: Path) -> None:
     decoded += retry(str(tmp_path))[0].decoded
     assert decoded == 3 + rounds
     failing = [4, 8, *range(11, 10 + 4 * rounds, 4)]
-    assert open_offsets(tmp_path) == failing
+    assert listed_offsets(tmp_path) == failing
     assert table_offsets(table) == sorted({*range(10 + 4 * rounds)} - {*failing})
 
 
-# Killed
+# Killed retries
 
-KILLED = """
+KILLED_RETRY = """
 import os, sys
 from chronik.pipeline.upkeep import dead_letters
 from chronik.pipeline.tables.delta.table import DeltaTopicTable
@@ -215,15 +217,15 @@ from chronik.pipeline.tables.delta.table import DeltaTopicTable
 place, root = sys.argv[1:]
 def die(*_, **__):
     os.kill(os.getpid(), 9)
-if place == "before the rows are written":
+if place == "before writing rows":
     dead_letters.write_decoded_rows = die
-elif place == "before they are committed":
+elif place == "before committing rows":
     DeltaTopicTable.append_numbered = die
-elif place == "before letters are taken away":
+elif place == "before removing dead letters":
     dead_letters._TablePair._remove_settled = die
-elif place == "before that is committed":
+elif place == "before committing the removal":
     DeltaTopicTable.replace = die
-elif place == "before it is noted":
+elif place == "before recording the retry":
     dead_letters._TablePair._record_settled = die
 dead_letters.retry(root)
 """
@@ -231,62 +233,64 @@ dead_letters.retry(root)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("place", "appended"),
+    ("kill_point", "appended"),
     [
-        ("before the rows are written", False),
-        ("before they are committed", False),
-        ("before letters are taken away", True),
-        ("before that is committed", True),
-        ("before it is noted", True),
+        ("before writing rows", False),
+        ("before committing rows", False),
+        ("before removing dead letters", True),
+        ("before committing the removal", True),
+        ("before recording the retry", True),
     ],
 )
-def test_killed_retry_loses_and_duplicates_no_record(tmp_path: Path, place: str, appended: bool) -> None:
-    table, dead = planted(tmp_path)
-    killed = subprocess.run([sys.executable, "-c", KILLED, place, str(tmp_path)], env=os.environ, check=False)
+def test_killed_retry_loses_and_duplicates_no_record(tmp_path: Path, kill_point: str, appended: bool) -> None:
+    table, dead = create_tables(tmp_path)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_RETRY, kill_point, str(tmp_path)], env=os.environ, check=False
+    )
     assert killed.returncode == -9
-    assert table_offsets(table) == sorted([*LANDED, *(GOOD if appended else ())])
-    assert open_offsets(tmp_path) == ([4, 8] if appended else [3, 4, 5, 7, 8]), "what was retried is not open"
+    assert table_offsets(table) == sorted([*LANDED, *(DECODABLE if appended else ())])
+    assert listed_offsets(tmp_path) == ([4, 8] if appended else [3, 4, 5, 7, 8]), "retried records must not be listed"
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=0 if appended else 3, failing=2)]
-    assert table_offsets(table) == sorted([*LANDED, *GOOD])
-    assert open_offsets(tmp_path) == [4, 8]
+    assert table_offsets(table) == sorted([*LANDED, *DECODABLE])
+    assert listed_offsets(tmp_path) == [4, 8]
     assert [offset for _, offset in offsets(dead.snapshot())] == [4, 8]
     vacuum(table, keep_hours=0, pipeline_stopped=True)
     vacuum(open_table(dead_letters_uri(str(tmp_path), TOPIC)), keep_hours=0, pipeline_stopped=True)
-    assert sorted(table_offsets(table) + open_offsets(tmp_path)) == EVERYTHING
+    assert sorted(table_offsets(table) + listed_offsets(tmp_path)) == ALL_OFFSETS
 
 
 def test_dead_letter_already_in_table_is_not_appended(tmp_path: Path) -> None:
-    """Landed as a dead letter, then its round died, then landed by rules that could read it."""
+    """Its round was killed after the dead-letter commit, and newer rules decoded it in the next round."""
     dead, table = table_of(tmp_path, Kind.DEAD_LETTERS), table_of(tmp_path, Kind.DECODED)
     land(dead, 0, records([1], [b'{"n":1}']))
     land(table, 0, records([0, 1, 2], [b'{"n":0}', b'{"n":1}', b'{"n":2}']))
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=0, failing=0)]
     assert table_offsets(table) == [0, 1, 2]
-    assert open_offsets(tmp_path) == []
+    assert listed_offsets(tmp_path) == []
 
 
 def test_retry_with_lost_responses_is_found_in_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, _ = planted(tmp_path)
+    table, _ = create_tables(tmp_path)
     commit = DeltaTable.create_write_transaction
     lost = []
 
-    def commit_and_lose_the_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_and_lose_response(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         commit(self, *arguments, **named)
         lost.append(1)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
-    assert len(lost) == 3, "rows, letters and the count of them"
-    assert table_offsets(table) == sorted([*LANDED, *GOOD])
-    assert open_offsets(tmp_path) == [4, 8]
+    assert len(lost) == 3, "commits of rows, of the removal and of the retry number"
+    assert table_offsets(table) == sorted([*LANDED, *DECODABLE])
+    assert listed_offsets(tmp_path) == [4, 8]
 
 
 def test_rows_vacuumed_before_commit_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, _ = planted(tmp_path)
+    table, _ = create_tables(tmp_path)
     written: list[Path] = []
 
-    def and_vacuumed(*arguments: Any) -> Any:
+    def write_and_vacuum(*arguments: Any) -> Any:
         files = write_decoded_rows(*arguments)
         written.extend(Path(table.uri) / file.path for file in files)
         if len(written) == 1:
@@ -294,11 +298,11 @@ def test_rows_vacuumed_before_commit_are_written_again(tmp_path: Path, monkeypat
             vacuum(table, keep_hours=KEEP_HOURS_MIN)
         return files
 
-    monkeypatch.setattr(dead_letters, "write_decoded_rows", and_vacuumed)
+    monkeypatch.setattr(dead_letters, "write_decoded_rows", write_and_vacuum)
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
-    assert [path.exists() for path in written] == [False, False, True, True], "what was left is no orphan, either"
-    assert table_offsets(table) == sorted([*LANDED, *GOOD])
-    assert open_offsets(tmp_path) == [4, 8]
+    assert [path.exists() for path in written] == [False, False, True, True], "remaining files are no orphans"
+    assert table_offsets(table) == sorted([*LANDED, *DECODABLE])
+    assert listed_offsets(tmp_path) == [4, 8]
 
 
 def test_equal_offsets_of_different_partitions_are_distinct(tmp_path: Path) -> None:

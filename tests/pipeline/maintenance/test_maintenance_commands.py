@@ -1,4 +1,4 @@
-"""`chronik pipeline compact|replay|dlq` as users call them, with a real Spark, on what the command `run` landed."""
+"""Tests of `chronik pipeline compact|replay|dlq` with Spark, on records that the command `run` has landed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ for words in json.load(sys.stdin):
     outcomes.append([code, out.getvalue()])
 json.dump(outcomes, sys.stdout)
 """
-"""One process for several commands: the JVM starts once. Each makes and ends its own session."""
+"""Script that runs several commands in one process, so that the JVM starts once. Each has its own session."""
 
-YESTERDAY = """
+OLDER_RULES = """
 from chronik.pipeline.tables.values import shaping
 
 decode_today = shaping.decode_json
@@ -46,16 +46,16 @@ def decode_json(values):
     found = decode_today(values)
     for row, value in enumerate(values):
         if value is not None and b"modern" in value:
-            found.errors[row], found.objects[row] = "nobody can read that", None
+            found.errors[row], found.objects[row] = "not decodable yet", None
     return shaping.Decoded(found.objects, dict(sorted(found.errors.items())))
 
 shaping.decode_json = decode_json
 """
-"""For Python to run at its start, in the driver and in Spark's workers: rules that knew less."""
+"""A sitecustomize module for the driver and Spark's workers, with older decoding rules."""
 
 
 def chronik(*commands: list[str], environment: dict[str, str] | None = None) -> list[Any]:
-    """What each printed. All must succeed."""
+    """Run the commands, which must succeed, and return their output."""
     ran = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         input=json.dumps([["pipeline", *words] for words in commands]),
@@ -103,7 +103,7 @@ def by_partition(records: list[ConsumedRecord]) -> dict[int, list[tuple[Any, ...
 
 
 def by_value(records: list[ConsumedRecord]) -> dict[int, list[tuple[Any, ...]]]:
-    """Without what cannot be decoded, and with objects for JSON."""
+    """Return only decodable records, with parsed JSON values."""
     decodable = [each for each in records if each.value is None or each.value.startswith(b"{")]
     return {
         partition: [(when, key, None if value is None else json.loads(value), headers)
@@ -120,7 +120,7 @@ def test_landed_records_are_compacted_retried_and_replayed(
     for topic in (raw, decoded):
         produce(chronik_broker, topic, count)
     root, broker = ["--table-root", str(tmp_path / "tables")], ["-b", chronik_broker.bootstrap]
-    (tmp_path / "sitecustomize.py").write_text(YESTERDAY)
+    (tmp_path / "sitecustomize.py").write_text(OLDER_RULES)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     landing = ["run", *broker, *root, "--once", "--max-records-per-round", "1500", "--topics", f"{raw},{decoded}"]
     chronik(landing, environment={"PYTHONPATH": path})
@@ -136,7 +136,7 @@ def test_landed_records_are_compacted_retried_and_replayed(
     )
     each = count // 50
     assert letters["count"] == len(letters["letters"]) == 2 * each
-    assert {letter["error"] for letter in letters["letters"]} > {"nobody can read that"}
+    assert {letter["error"] for letter in letters["letters"]} > {"not decodable yet"}
     assert retried == [{"topic": decoded, "decoded": each, "failing": each, "waiting": 0}]
     assert "no json" in listed
     assert "modern" not in listed
@@ -162,7 +162,7 @@ def test_landed_records_are_compacted_retried_and_replayed(
 def test_maintenance_commands_report_errors_in_one_line(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str
 ) -> None:
-    def refused(*words: str) -> str:
+    def error_of(*words: str) -> str:
         ran = subprocess.run(
             [sys.executable, "-m", "chronik", "pipeline", *words], capture_output=True, text=True, check=False
         )
@@ -171,9 +171,9 @@ def test_maintenance_commands_report_errors_in_one_line(
         return ran.stderr
 
     replay = ["replay", "-b", chronik_broker.bootstrap, "--table-root", str(tmp_path), "--to-topic", chronik_topic]
-    missing = refused(*replay, "--topic", "orders")
+    missing = error_of(*replay, "--topic", "orders")
     assert missing == f"chronik: no table at {tmp_path}/orders\n"
-    assert "expected an offset, or PARTITION:OFFSET" in refused(*replay, "--topic", "orders", "--from-offset", "0:x")
-    assert "expected a time such as" in refused(*replay, "--topic", "orders", "--from-time", "yesterday")
-    assert "not allowed with" in refused(*replay, "--topic", "o", "--from-time", "2024-05-01", "--from-offset", "1")
-    assert refused("dlq", "retry", "--table-root", str(tmp_path), "--topics", "orders") == missing
+    assert "expected an offset, or PARTITION:OFFSET" in error_of(*replay, "--topic", "orders", "--from-offset", "0:x")
+    assert "expected a time such as" in error_of(*replay, "--topic", "orders", "--from-time", "yesterday")
+    assert "not allowed with" in error_of(*replay, "--topic", "o", "--from-time", "2024-05-01", "--from-offset", "1")
+    assert error_of("dlq", "retry", "--table-root", str(tmp_path), "--topics", "orders") == missing

@@ -1,4 +1,4 @@
-"""A table replayed into a topic gives back its records: byte for byte from raw tables, equal by value from decoded."""
+"""Tests that a replay restores records: byte for byte from raw tables, equal values from decoded tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def written(broker: Broker, topic: str) -> dict[int, list[ConsumedRecord]]:
+def records_by_partition(broker: Broker, topic: str) -> dict[int, list[ConsumedRecord]]:
     found: dict[int, list[ConsumedRecord]] = {}
     for record in broker.records(topic):
         found.setdefault(record.partition, []).append(record)
@@ -39,22 +39,24 @@ def written(broker: Broker, topic: str) -> dict[int, list[ConsumedRecord]]:
 
 
 def values(broker: Broker, topic: str) -> dict[int, list[bytes | None]]:
-    return {partition: [each.value for each in found] for partition, found in written(broker, topic).items()}
+    return {
+        partition: [each.value for each in found] for partition, found in records_by_partition(broker, topic).items()
+    }
 
 
-def planted(root: Path, partitions: int = 3, rows: int = 40) -> TopicTable:
-    """Numbered records, landed in pieces, over several days and not in the order of time."""
+def create_table(root: Path, partitions: int = 3, rows: int = 40) -> TopicTable:
+    """Create a table with numbered records of several days, committed in several ranges and not in time order."""
     table = table_of(root, Kind.RAW)
     for start in range(0, rows, 10):
         for partition in range(partitions):
             offsets = range(start, start + 10)
             times = [NOON_2024_05_01_MS + offset * HOUR_MS + (offset % 3) * DAY_MS for offset in offsets]
-            numbered = [b"%d/%d" % (partition, offset) for offset in offsets]
-            land(table, partition, records(offsets, numbered, timestamps_ms=times))
+            values_named = [b"%d/%d" % (partition, offset) for offset in offsets]
+            land(table, partition, records(offsets, values_named, timestamps_ms=times))
     return table
 
 
-def numbered(partition: int, *offsets: int) -> list[bytes]:
+def values_named(partition: int, *offsets: int) -> list[bytes]:
     return [b"%d/%d" % (partition, offset) for offset in offsets]
 
 
@@ -70,7 +72,7 @@ def test_replay_of_raw_table_restores_every_byte(tmp_path: Path, chronik_broker:
     land(table, 1, records(range(7, 12), contents, keys=keys, headers=headers, timestamps_ms=times))
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.partitions_kept) == (5, True)
-    found = written(chronik_broker, chronik_topic)
+    found = records_by_partition(chronik_broker, chronik_topic)
     assert list(found) == [1]
     assert [each.key for each in found[1]] == keys
     assert [each.value for each in found[1]] == contents
@@ -79,7 +81,7 @@ def test_replay_of_raw_table_restores_every_byte(tmp_path: Path, chronik_broker:
 
 
 def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
-    """Tables have texts for them: what was no UTF-8 is gone, and what comes back is something else."""
+    """Header names are strings in tables, so bytes that are not UTF-8 are lost."""
     batch = encode_batch([Record(offset, 1, None, b"v", ((f"h{offset}", b""), ("\u00e9", b""))) for offset in range(4)])
     for name, other in ((b"h1", b"\xff1"), (b"h2", b"\xc3\xa9")):
         batch = batch.replace(name, other)
@@ -103,7 +105,7 @@ def test_replay_keeps_offset_order_within_partitions(
     compacted: bool,
     window_bytes: int,
 ) -> None:
-    table = planted(tmp_path)
+    table = create_table(tmp_path)
     if compacted:
         assert compact(table.uri).files_removed > 3
     monkeypatch.setattr(windows, "__defaults__", (window_bytes,))
@@ -114,24 +116,24 @@ def test_replay_keeps_offset_order_within_partitions(
         bootstrap=chronik_broker.bootstrap,
         table_root=str(tmp_path),
         offsets_per_round=15,
-        progress=lambda written, rest: rounds.append(written + rest.offsets),
+        progress=lambda records_by_partition, rest: rounds.append(records_by_partition + rest.offsets),
     )
     assert done.records == 120
-    assert rounds == [120, 120, 120], "three rounds of fifteen offsets of each partition, and nothing unaccounted for"
-    assert values(chronik_broker, chronik_topic) == {p: numbered(p, *range(40)) for p in range(3)}
+    assert rounds == [120, 120, 120], "expected three rounds of fifteen offsets per partition"
+    assert values(chronik_broker, chronik_topic) == {p: values_named(p, *range(40)) for p in range(3)}
 
 
 def test_replay_to_fewer_partitions_partitions_by_key(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str
 ) -> None:
-    planted(tmp_path, partitions=4, rows=10)
+    create_table(tmp_path, partitions=4, rows=10)
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.partitions_kept) == (40, False)
     found = values(chronik_broker, chronik_topic)
-    assert len(found) == 1, "there is one key"
+    assert len(found) == 1, "all records have the same key"
     (all_values,) = found.values()
     for partition in range(4):
-        assert [each for each in all_values if each and each.startswith(b"%d/" % partition)] == numbered(
+        assert [each for each in all_values if each and each.startswith(b"%d/" % partition)] == values_named(
             partition, *range(10)
         )
 
@@ -149,38 +151,44 @@ def test_replay_to_fewer_partitions_partitions_by_key(
 def test_replay_honours_offset_bounds(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str, start: Bound, end: Bound, expected: dict[int, range]
 ) -> None:
-    planted(tmp_path)
+    create_table(tmp_path)
     replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), start=start, end=end)
-    assert values(chronik_broker, chronik_topic) == {p: numbered(p, *offsets) for p, offsets in expected.items()}
+    assert values(chronik_broker, chronik_topic) == {p: values_named(p, *offsets) for p, offsets in expected.items()}
 
 
 def test_replay_honours_time_bounds(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
     table = table_of(tmp_path, Kind.RAW)
     hours = [0, 30, 10, 20, 60, 50]
-    land(table, 0, records(range(6), numbered(0, *range(6)), timestamps_ms=[_at_ms(hour) for hour in hours]))
-    land(table, 1, records(range(2), numbered(1, *range(2)), timestamps_ms=[_at_ms(0), -1]))
-    land(table, 2, records(range(2), numbered(2, *range(2)), timestamps_ms=[2**60, _at_ms(1)]))
-    start, end = Bound(time=_at(20)), Bound(time=_at(55))
+    land(table, 0, records(range(6), values_named(0, *range(6)), timestamps_ms=[_timestamp_at(hour) for hour in hours]))
+    land(table, 1, records(range(2), values_named(1, *range(2)), timestamps_ms=[_timestamp_at(0), -1]))
+    land(table, 2, records(range(2), values_named(2, *range(2)), timestamps_ms=[2**60, _timestamp_at(1)]))
+    start, end = Bound(time=_datetime_at(20)), Bound(time=_datetime_at(55))
     replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), start=start, end=end)
-    # As a consumer that is rewound to a moment: from the first record that is not older, and from there on all.
-    assert values(chronik_broker, chronik_topic) == {0: numbered(0, 1, 2, 3)}
-    replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), end=Bound(time=_at(5)))
+    # Like a consumer that seeks to a timestamp: all records from the first one at or after it.
+    assert values(chronik_broker, chronik_topic) == {0: values_named(0, 1, 2, 3)}
+    replay(
+        TOPIC,
+        chronik_topic,
+        bootstrap=chronik_broker.bootstrap,
+        table_root=str(tmp_path),
+        end=Bound(time=_datetime_at(5)),
+    )
     found = values(chronik_broker, chronik_topic)
-    assert found == {0: numbered(0, 1, 2, 3, 0), 1: numbered(1, 0, 1)}
+    assert found == {0: values_named(0, 1, 2, 3, 0), 1: values_named(1, 0, 1)}
 
 
-def _at_ms(hours: int) -> int:
+def _timestamp_at(hours: int) -> int:
     return NOON_2024_05_01_MS + hours * HOUR_MS
 
 
-def _at(hours: int) -> datetime:
-    return datetime.fromtimestamp(_at_ms(hours) / 1000, UTC)
+def _datetime_at(hours: int) -> datetime:
+    return datetime.fromtimestamp(_timestamp_at(hours) / 1000, UTC)
 
 
 def test_impossible_replay_is_rejected_before_writing(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str
 ) -> None:
-    planted(tmp_path)
+    create_table(tmp_path)
     root, bootstrap = str(tmp_path), chronik_broker.bootstrap
     with pytest.raises(ReplayRefused, match=r"topic nowhere does not exist: .*--create"):
         replay(TOPIC, "nowhere", bootstrap=bootstrap, table_root=root)
@@ -192,21 +200,21 @@ def test_impossible_replay_is_rejected_before_writing(
 
 
 def test_replay_creates_target_topic_if_requested(tmp_path: Path, chronik_broker: Broker, chronik_topic: str) -> None:
-    planted(tmp_path)
+    create_table(tmp_path)
     made = f"{chronik_topic}-made"
     replay(TOPIC, made, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), create=True)
     with chronik_broker.cluster() as cluster:
         assert len(cluster.partitions(made)) == 3
-    assert values(chronik_broker, made) == {p: numbered(p, *range(40)) for p in range(3)}
+    assert values(chronik_broker, made) == {p: values_named(p, *range(40)) for p in range(3)}
 
 
 def test_failed_replay_reports_remaining_ranges_that_complete_it(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str
 ) -> None:
-    planted(tmp_path)
+    create_table(tmp_path)
     rounds = 0
 
-    def fail_the_third(so_far: int, rest: object) -> None:
+    def fail_third_round(so_far: int, rest: object) -> None:
         nonlocal rounds
         rounds += 1
         if rounds == 2:
@@ -215,7 +223,7 @@ def test_failed_replay_reports_remaining_ranges_that_complete_it(
     root, bootstrap = str(tmp_path), chronik_broker.bootstrap
     with pytest.raises(ReplayFailed) as failed:
         replay(
-            TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, offsets_per_round=10, progress=fail_the_third
+            TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, offsets_per_round=10, progress=fail_third_round
         )
     assert "TOPIC_AUTHORIZATION_FAILED" in str(failed.value)
     assert "80 records written to" in str(failed.value)
@@ -226,7 +234,7 @@ def test_failed_replay_reports_remaining_ranges_that_complete_it(
     replay(
         TOPIC, chronik_topic, bootstrap=bootstrap, table_root=root, start=Bound(offsets=starts), end=Bound(offsets=ends)
     )
-    assert values(chronik_broker, chronik_topic) == {p: numbered(p, *range(40)) for p in range(3)}
+    assert values(chronik_broker, chronik_topic) == {p: values_named(p, *range(40)) for p in range(3)}
 
 
 # Decoded tables
@@ -240,7 +248,7 @@ NAMES = st.sampled_from(["a", "b", "A", "_offset", "x.y", "list"])
 
 
 def without_nulls(value: Any) -> Any:
-    """Null fields and absent ones are the same."""
+    """Remove null fields, which equal missing ones."""
     if isinstance(value, dict):
         return {name: without_nulls(each) for name, each in value.items() if each is not None}
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
@@ -256,14 +264,14 @@ def test_replay_of_decoded_table_restores_equal_values(
     table = table_of(root, Kind.DECODED)
     encoded = [None if each is None else json.dumps(each).encode("utf-8", "surrogatepass") for each in objects]
     land(table, 0, records(range(len(objects)), encoded))
-    found = [value for rows in _replayed(table) for value in rows]
+    found = [value for rows in _rebuild_values(table) for value in rows]
     assert [value is None for value in found] == [each is None for each in objects]
     for value, each in zip(found, objects, strict=True):
         if value is not None:
             assert without_nulls(json.loads(value)) == without_nulls(each)
 
 
-def _replayed(table: TopicTable) -> list[list[bytes | None]]:
+def _rebuild_values(table: TopicTable) -> list[list[bytes | None]]:
     from chronik.pipeline.tables.values.rebuilding import outgoing_rows
 
     end = table.next_offsets()[0]
@@ -281,7 +289,7 @@ def test_replay_of_decoded_table_restores_keys_and_headers(
     land(table, 0, records(range(3, 6), then))
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert done.records == 6
-    found = written(chronik_broker, chronik_topic)[0]
+    found = records_by_partition(chronik_broker, chronik_topic)[0]
     assert [each.key for each in found] == [b"a", b"b", None, *[b"key"] * 3]
     assert [each.headers for each in found] == [(("h", b"1"),), *[()] * 5]
     assert [each.timestamp for each in found] == [NOON_2024_05_01_MS + offset for offset in range(6)]

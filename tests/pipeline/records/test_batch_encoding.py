@@ -1,4 +1,4 @@
-"""The vectorised encoder against `chronik.protocol.records`, byte for byte before they are compressed."""
+"""Tests that compare the vectorised encoder with `chronik.protocol.records`, before compression."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def header_column(headers: list[Any]) -> pa.ListArray:
     return pa.array(pairs, HEADERS_TYPE)
 
 
-def opened(batch: bytes) -> tuple[BatchHeader, bytes]:
-    """What codecs make of the same records differs with the pieces in which they get them."""
+def decompress(batch: bytes) -> tuple[BatchHeader, bytes]:
+    """Return header and body without compression, because compressed bytes depend on the input chunks."""
     header, body = open_batch(batch)
     return header._replace(batch_length=0, crc=0), bytes(body)
 
@@ -45,7 +45,7 @@ def opened(batch: bytes) -> tuple[BatchHeader, bytes]:
 def test_encoded_batches_equal_protocol_encoder(
     rows: list[Any], skipped: int, codec: Codec, with_headers: bool, transactional: bool
 ) -> None:
-    """Also of columns that begin in the middle of their buffers, as slices do."""
+    """Includes columns with an offset into their buffers, like slices."""
     keys, values, times, headers = (list(column) for column in zip(*[rows[0]] * skipped, *rows, strict=True))
     encoded = encode_columns(
         pa.array(keys, pa.binary())[skipped:],
@@ -65,7 +65,7 @@ def test_encoded_batches_equal_protocol_encoder(
     expected = encode_batch(
         records, codec=codec, producer_id=7, producer_epoch=3, base_sequence=99, transactional=transactional
     )
-    assert opened(encoded) == opened(expected)
+    assert decompress(encoded) == decompress(expected)
     assert codec is not Codec.NONE or encoded == expected
 
 

@@ -1,4 +1,4 @@
-"""The vectorised partitioner, and rows that become records."""
+"""Tests of the vectorised partitioner, and of publishing rows as records."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ KEYS = st.lists(st.one_of(st.binary(max_size=20), st.binary(min_size=60, max_siz
 
 @settings(deadline=None)
 @given(KEYS, st.integers(0, 3))
-def test_vectorised_murmur2_equals_scalar_hash(keys: list[bytes], skipped: int) -> None:
-    column = pa.array([*([b"skipped"] * skipped), *keys], pa.binary()).slice(skipped)
+def test_vectorised_murmur2_equals_scalar_hash(keys: list[bytes], slice_offset: int) -> None:
+    column = pa.array([*([b"skipped"] * slice_offset), *keys], pa.binary()).slice(slice_offset)
     assert murmur2_of(column).tolist() == [murmur2(key) for key in keys]
 
 
@@ -49,7 +49,7 @@ def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
         yield cluster
 
 
-def rows(**columns: Any) -> pa.RecordBatch:
+def build_rows(**columns: Any) -> pa.RecordBatch:
     types = {"partition": pa.int32(), "headers": HEADERS_TYPE}
     arrays = {name: pa.array(values, types.get(name)) for name, values in columns.items()}
     return pa.RecordBatch.from_pydict(arrays)
@@ -62,7 +62,7 @@ def test_published_rows_become_records(
 ) -> None:
     publisher = Publisher(cluster, PublishSettings("unused", chronik_topic, codec))
     headers = [None, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}], []]
-    written = publisher.publish(rows(key=["x", None, "y"], value=[b"1", b"2", None], headers=headers))
+    written = publisher.publish(build_rows(key=["x", None, "y"], value=[b"1", b"2", None], headers=headers))
     assert written == 3
     found = {record.key: record for record in chronik_broker.records(chronik_topic)}
     assert found[b"x"].partition == partition_of(b"x", 5)
@@ -78,7 +78,7 @@ def test_rows_without_key_rotate_partitions_by_batch(
 ) -> None:
     publisher = Publisher(cluster, PublishSettings("unused", chronik_topic))
     for number in range(6):
-        publisher.publish(rows(value=[b"%d" % number] * 4))
+        publisher.publish(build_rows(value=[b"%d" % number] * 4))
     partitions = {record.value: record.partition for record in chronik_broker.records(chronik_topic)}
     assert len(chronik_broker.records(chronik_topic)) == 24
     assert sorted(partitions.values()) == [0, 0, 1, 1, 2, 2]
@@ -88,16 +88,18 @@ def test_rows_without_key_rotate_partitions_by_batch(
 def test_partition_column_selects_partition(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     publisher = Publisher(cluster, PublishSettings("unused", chronik_topic))
     hashed = partition_of(b"k", 3)
-    elsewhere = (hashed + 1) % 3
-    publisher.publish(rows(key=[b"k", b"k"], value=[b"there", b"hashed"], partition=[elsewhere, None]))
+    other_partition = (hashed + 1) % 3
+    publisher.publish(build_rows(key=[b"k", b"k"], value=[b"selected", b"hashed"], partition=[other_partition, None]))
     found = {record.value: record.partition for record in chronik_broker.records(chronik_topic)}
-    assert found == {b"there": elsewhere, b"hashed": hashed}
+    assert found == {b"selected": other_partition, b"hashed": hashed}
     with pytest.raises(KafkaError, match="no partition 9"):
-        publisher.publish(rows(value=[b"v"], partition=[9]))
+        publisher.publish(build_rows(value=[b"v"], partition=[9]))
 
 
 def test_timestamp_column_sets_record_timestamp(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
-    Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(rows(value=[b"1", b"2"], timestamp_ms=[77, 5]))
+    Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(
+        build_rows(value=[b"1", b"2"], timestamp_ms=[77, 5])
+    )
     assert [record.timestamp for record in chronik_broker.records(chronik_topic)] == [77, 5]
 
 
@@ -106,14 +108,14 @@ def test_topic_column_selects_topic_without_option(
 ) -> None:
     other = f"{chronik_topic}-other"
     publisher = Publisher(cluster, PublishSettings("unused"))
-    publisher.publish(rows(value=[b"1", b"2", b"3"], topic=[chronik_topic, other, chronik_topic]))
+    publisher.publish(build_rows(value=[b"1", b"2", b"3"], topic=[chronik_topic, other, chronik_topic]))
     assert [record.value for record in chronik_broker.records(chronik_topic)] == [b"1", b"3"]
     assert [record.value for record in chronik_broker.records(other)] == [b"2"]
     with pytest.raises(SchemaError, match="a row has no topic"):
-        publisher.publish(rows(value=[b"1", b"2"], topic=[chronik_topic, None]))
+        publisher.publish(build_rows(value=[b"1", b"2"], topic=[chronik_topic, None]))
 
 
 def test_retried_produce_request_is_written_once(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
-    Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(rows(value=[b"1", b"2"]))
+    Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(build_rows(value=[b"1", b"2"]))
     assert [record.value for record in chronik_broker.records(chronik_topic)] == [b"1", b"2"]

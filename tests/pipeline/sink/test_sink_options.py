@@ -1,4 +1,4 @@
-"""Options of the sink: what is understood, what is refused and in which words."""
+"""Tests of the sink options and of their error messages."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ ROWS = StructType([StructField("value", StringType())])
 MINUTES_15_MS = 900_000
 
 
-def parsed(streaming: bool, options: dict[str, str]) -> SinkSettings:
+def parse(streaming: bool, options: dict[str, str]) -> SinkSettings:
     return sink_settings({"bootstrap.servers": "b:1", "topic": "t"} | options, ROWS, streaming=streaming)
 
 
-def stream(**options: str) -> OnceSettings | None:
-    return parsed(True, options).once
+def parse_stream(**options: str) -> OnceSettings | None:
+    return parse(True, options).once
 
 
-def batch(**options: str) -> OnceSettings | None:
-    return parsed(False, options).once
+def parse_batch(**options: str) -> OnceSettings | None:
+    return parse(False, options).once
 
 
 def test_streams_are_exactly_once_by_default() -> None:
-    assert stream() == OnceSettings("chronik-sink", MINUTES_15_MS, 0)
-    assert stream(exactlyOnce="false") is None
-    named = stream(EXACTLYONCE="True", transactionalId="billing", transactionTimeoutMs="5000")
+    assert parse_stream() == OnceSettings("chronik-sink", MINUTES_15_MS, 0)
+    assert parse_stream(exactlyOnce="false") is None
+    named = parse_stream(EXACTLYONCE="True", transactionalId="billing", transactionTimeoutMs="5000")
     assert named == OnceSettings("billing", 5000, 0)
-    as_in_kafka = parsed(True, {"kafka.transaction.timeout.ms": "7000"})
+    as_in_kafka = parse(True, {"kafka.transaction.timeout.ms": "7000"})
     assert as_in_kafka.once == OnceSettings("chronik-sink", 7000, 0)
 
 
 def test_batches_are_at_least_once_without_transactional_id() -> None:
-    assert batch() is None
-    once = batch(exactlyOnce="true", transactionalId="2026-11-16", epoch="3")
+    assert parse_batch() is None
+    once = parse_batch(exactlyOnce="true", transactionalId="2026-11-16", epoch="3")
     assert once == OnceSettings("2026-11-16", MINUTES_15_MS, 3)
 
 
@@ -60,4 +60,4 @@ def test_topic_and_compression_options_are_parsed() -> None:
 )
 def test_invalid_sink_options_are_rejected(streaming: bool, options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parsed(streaming, options)
+        parse(streaming, options)

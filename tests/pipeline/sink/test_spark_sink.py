@@ -1,4 +1,4 @@
-"""`df.write` and `writeStream` with format `chronik`, by a real Spark to a real broker."""
+"""Tests of `df.write` and `writeStream` with format `chronik`, with Spark and a broker."""
 
 from __future__ import annotations
 

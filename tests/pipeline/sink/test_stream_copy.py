@@ -1,5 +1,6 @@
-"""A stream from topic to topic whose driver and tasks are killed in the middle: a reader of committed records sees each
-record exactly once. `make long` does it with 20 kills of all kinds, on a Spark cluster.
+"""Tests of a stream that copies a topic exactly once while its driver and tasks are killed.
+
+`make long` runs it with 20 kills of all kinds, on a Spark cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ KILLS = schedule(SEED, 20) if LONG else [Kill(Victim.TASK), Kill(Victim.DRIVER)]
 TO_APACHE_KAFKA = pytest.param(
     True,
     id="apache-kafka",
-    marks=pytest.mark.skipif(not LONG, reason="in make long: it is the same sink, for two minutes more"),
+    marks=pytest.mark.skipif(not LONG, reason="runs in make long only: the same sink takes two more minutes"),
 )
 
 

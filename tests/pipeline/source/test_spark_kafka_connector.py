@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector (`format("kafka")`, from Maven Central) reads and writes Chronik, batch and streaming."""
+"""Tests of Spark's Kafka connector (`format("kafka")`, from Maven Central) with Chronik: batch and streaming."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | 
 
 
 @pytest.fixture
-def own_spark(spark: SparkSession) -> SparkSession:
-    """A session that has Spark's own connector."""
+def connector_spark(spark: SparkSession) -> SparkSession:
+    """A session with Spark's Kafka connector."""
     skip_without(SPARK_KAFKA)
     return spark
 
 
 def records(count: int, first: int = 0) -> list[OutgoingRecord]:
-    """With and without key, value and headers."""
+    """Return records with and without key, value and headers."""
     return [
         OutgoingRecord(
             value=None if number % 11 == 0 else b"value %d" % number,
@@ -53,7 +53,7 @@ def records(count: int, first: int = 0) -> list[OutgoingRecord]:
 
 
 def fill(broker: Broker, topic: str, count: int, first: int = 0) -> None:
-    """Some with every codec."""
+    """Produce records, a part of them with each codec."""
     sent = records(count, first)
     share = -(-count // len(CODECS))
     with broker.cluster() as cluster:
@@ -70,7 +70,7 @@ def load(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """Partition, offset, milliseconds, key, value, headers."""
+    """Return partition, offset, timestamp in milliseconds, key, value and headers of each row."""
     found = frame.selectExpr("*", "unix_millis(timestamp) AS millis").collect()
     return sorted(
         (
@@ -110,60 +110,60 @@ def wait_for(query: Any) -> None:
 
 @pytest.mark.parametrize("deprecated", ["false", "true"], ids=["by admin client", "by consumer"])
 def test_kafka_connector_reads_same_records_as_chronik_source(
-    own_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, deprecated: str
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, deprecated: str
 ) -> None:
     setting = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
     fill(chronik_broker, chronik_topic, 500)
-    own_spark.conf.set(setting, deprecated)
+    connector_spark.conf.set(setting, deprecated)
     try:
-        theirs = load(own_spark, chronik_broker, subscribe=chronik_topic, includeHeaders="true")
-        found = rows_of(theirs)
+        connector_frame = load(connector_spark, chronik_broker, subscribe=chronik_topic, includeHeaders="true")
+        found = rows_of(connector_frame)
     finally:
-        own_spark.conf.unset(setting)
+        connector_spark.conf.unset(setting)
     assert len(found) == 500
     assert found == [as_row(record) for record in chronik_broker.records(chronik_topic)]
     options = options_of(chronik_broker.bootstrap, subscribe=chronik_topic, includeHeaders="true")
-    ours = own_spark.read.format("chronik").options(**options).load()
-    assert ours.schema.simpleString() == theirs.schema.simpleString()
-    assert rows_of(ours) == found
+    chronik_frame = connector_spark.read.format("chronik").options(**options).load()
+    assert chronik_frame.schema.simpleString() == connector_frame.schema.simpleString()
+    assert rows_of(chronik_frame) == found
 
 
 def test_kafka_connector_batch_honours_offset_bounds(
-    own_spark: SparkSession, chronik_broker: Broker, chronik_topic: str
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str
 ) -> None:
     with chronik_broker.cluster() as cluster:
-        sent = [OutgoingRecord(b"v", partition=index, timestamp=FIRST_MS + 10 * turn + index)
-                for turn in range(10) for index in range(3)]  # fmt: skip
+        sent = [OutgoingRecord(b"v", partition=index, timestamp=FIRST_MS + 10 * round_number + index)
+                for round_number in range(10) for index in range(3)]  # fmt: skip
         Producer(cluster).send(chronik_topic, sent)
     bounds = {
         "startingOffsets": json.dumps({chronik_topic: {"0": -2, "1": 4, "2": 10}}),
         "endingOffsets": json.dumps({chronik_topic: {"0": 2, "1": -1, "2": 10}}),
     }
-    frame = load(own_spark, chronik_broker, subscribe=chronik_topic, minPartitions="4", **bounds)
+    frame = load(connector_spark, chronik_broker, subscribe=chronik_topic, minPartitions="4", **bounds)
     assert positions(frame) == [(0, 0), (0, 1), *((1, offset) for offset in range(4, 10))]
     assert frame.rdd.getNumPartitions() == 4
-    young = {"startingTimestamp": str(FIRST_MS + 71), "endingTimestamp": str(FIRST_MS + 90)}
+    by_time = {"startingTimestamp": str(FIRST_MS + 71), "endingTimestamp": str(FIRST_MS + 90)}
     assigned = json.dumps({chronik_topic: [0, 1]})
-    assert positions(load(own_spark, chronik_broker, assign=assigned, **young)) == [(0, 8), (1, 7), (1, 8)]
+    assert positions(load(connector_spark, chronik_broker, assign=assigned, **by_time)) == [(0, 8), (1, 7), (1, 8)]
     by_partition = {"startingOffsetsByTimestamp": json.dumps({chronik_topic: {"0": FIRST_MS + 81}})}
-    only = load(own_spark, chronik_broker, assign=json.dumps({chronik_topic: [0]}), **by_partition)
+    only = load(connector_spark, chronik_broker, assign=json.dumps({chronik_topic: [0]}), **by_partition)
     assert positions(only) == [(0, 9)]
-    matching = load(own_spark, chronik_broker, subscribePattern=f"{chronik_topic[:-2]}..")
+    matching = load(connector_spark, chronik_broker, subscribePattern=f"{chronik_topic[:-2]}..")
     assert len(positions(matching)) == 30
 
 
 def run_available(frame: DataFrame, checkpoint: Path, seen: list[list[tuple[int, int]]]) -> Any:
-    def take(rows: DataFrame, _: int) -> None:
+    def collect_batch(rows: DataFrame, _: int) -> None:
         seen.append(positions(rows))
 
-    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.foreachBatch(collect_batch).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     wait_for(query)
     return query
 
 
 def test_kafka_connector_stream_resumes_from_checkpoint(
-    own_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
 ) -> None:
     fill(chronik_broker, chronik_topic, 90)
     options = options_of(
@@ -173,7 +173,7 @@ def test_kafka_connector_stream_resumes_from_checkpoint(
         maxOffsetsPerTrigger="40",
         **{"kafka.isolation.level": "read_committed"},
     )
-    frame = own_spark.readStream.format("kafka").options(**options).load()
+    frame = connector_spark.readStream.format("kafka").options(**options).load()
     seen: list[list[tuple[int, int]]] = []
     query = run_available(frame, tmp_path, seen)
     first = [position for batch in seen for position in batch]
@@ -194,9 +194,9 @@ def test_kafka_connector_stream_resumes_from_checkpoint(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_kafka_connector_writes_keys_headers_and_all_codecs(
-    own_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, codec: str
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, codec: str
 ) -> None:
-    frame = own_spark.range(300).selectExpr(
+    frame = connector_spark.range(300).selectExpr(
         "concat('key', id % 50) AS key",
         "CAST(concat('value', id) AS BINARY) AS value",
         "CASE WHEN id % 2 = 0 THEN array(named_struct('key', 'h', 'value', CAST('x' AS BINARY))) END AS headers",
@@ -214,11 +214,11 @@ def test_kafka_connector_writes_keys_headers_and_all_codecs(
 
 
 def test_kafka_connector_rows_select_topic_and_partition(
-    own_spark: SparkSession, chronik_broker: Broker, chronik_topic: str
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str
 ) -> None:
     other = f"{chronik_topic}-other"
     chronik_broker.create_topic(other, 2)
-    frame = own_spark.range(40).selectExpr(
+    frame = connector_spark.range(40).selectExpr(
         f"CASE WHEN id < 10 THEN '{other}' ELSE '{chronik_topic}' END AS topic",
         "CAST(id % 2 AS INT) AS partition",
         "CAST(id AS STRING) AS value",
@@ -233,13 +233,13 @@ def test_kafka_connector_rows_select_topic_and_partition(
 
 
 def test_kafka_connector_stream_copies_only_new_records_on_restart(
-    own_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
 ) -> None:
     copy = f"{chronik_topic}-copy"
     chronik_broker.create_topic(copy, 2)
     for first in (0, 200):
         fill(chronik_broker, chronik_topic, 200, first=first)
-        copy_stream(own_spark, chronik_broker.bootstrap, chronik_topic, copy, tmp_path)
+        copy_stream(connector_spark, chronik_broker.bootstrap, chronik_topic, copy, tmp_path)
         copied, written = chronik_broker.records(copy), chronik_broker.records(chronik_topic)
         assert len(copied) == first + 200
         assert sorted(map(content, copied), key=repr) == sorted(map(content, written), key=repr)
@@ -260,20 +260,20 @@ def copy_stream(spark: SparkSession, bootstrap: str, source: str, target: str, c
 
 
 def test_kafka_connector_works_with_one_of_three_nodes_down(
-    own_spark: SparkSession, chronik_cluster_factory: ClusterFactory, tmp_path: Path
+    connector_spark: SparkSession, chronik_cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
     nodes = chronik_cluster_factory(3)
     with ClientCluster(nodes.bootstrap, client_id="chronik-testing") as cluster:
         create_topics(cluster, [NewTopic("events", 6), NewTopic("copies", 6)])
-    frame = own_spark.range(1000).selectExpr("concat('key', id) AS key", "CAST(id AS STRING) AS value")
+    frame = connector_spark.range(1000).selectExpr("concat('key', id) AS key", "CAST(id AS STRING) AS value")
     write = frame.write.format("kafka").option("topic", "events")
     write.options(**options_of(nodes.bootstrap)).save()
     nodes[1].kill()
-    # Otherwise Spark's own source was seen to wait for a minute, its admin client asking for nothing but metadata: much
-    # as KAFKA-20673 has it, where a leader that was heard of is no longer listed.
+    # Without this, the admin client of Spark's source may request metadata for a minute: similar to KAFKA-20673, where
+    # a known leader is no longer listed.
     nodes.wait_until_listed([2, 3])
-    copy_stream(own_spark, nodes.bootstrap, "events", "copies", tmp_path)
-    batch = own_spark.read.format("kafka").options(**options_of(nodes.bootstrap, subscribe="copies")).load()
+    copy_stream(connector_spark, nodes.bootstrap, "events", "copies", tmp_path)
+    batch = connector_spark.read.format("kafka").options(**options_of(nodes.bootstrap, subscribe="copies")).load()
     expected = sorted(b"%d" % number for number in range(1000))
     assert sorted(bytes(row.value) for row in batch.collect()) == expected
     with ClientCluster(nodes.bootstrap, client_id="chronik-testing") as cluster:

@@ -1,4 +1,4 @@
-"""Each thing that can be wrong with a set-up is named, with what to do about it."""
+"""Tests of the environment checks: each problem is reported with its remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronik.cli.main import main
 from chronik.pipeline.spark import doctor, java
 from chronik.pipeline.spark.doctor import Finding, InstalledVersion, State, examine
 from chronik.testing import Broker
-from tests.pipeline.spark.test_java_is_found import a_java
+from tests.pipeline.spark.test_java import create_java
 
 GOOD = {"pyspark": "4.3.0", "pandas": "2.3.3", "pyarrow": "26.0.1", "deltalake": "1.6.6", "grpcio": "1.70.0"}
 
@@ -55,18 +55,18 @@ def test_missing_or_outdated_java_is_reported(tmp_path: Path, monkeypatch: pytes
     missing = doctor.check_java({"PATH": ""})
     assert (missing.state, missing.says) == (State.WRONG, "Spark needs Java 17 or newer")
     assert ".[java]" in missing.do
-    old = a_java(tmp_path / "old", "11.0.2")
+    old = create_java(tmp_path / "old", "11.0.2")
     assert "found only Java 11" in doctor.check_java({"PATH": str(old / "bin")}).says
 
 
 def test_unusable_java_home_is_reported(tmp_path: Path) -> None:
-    good = a_java(tmp_path / "good", "21.0.1")
+    good = create_java(tmp_path / "good", "21.0.1")
     found = doctor.check_java({"PATH": str(good / "bin"), "JAVA_HOME": str(tmp_path / "nothing")})
     assert found.state is State.DOUBTFUL
     assert "JAVA_HOME" in found.says
 
 
-def another_python(folder: Path, version: str) -> str:
+def fake_python(folder: Path, version: str) -> str:
     program = folder / "python"
     program.write_text(f"#!/bin/sh\necho {version}\n")
     program.chmod(0o755)
@@ -75,7 +75,7 @@ def another_python(folder: Path, version: str) -> str:
 
 @pytest.mark.slow
 def test_worker_python_version_mismatch_is_reported(tmp_path: Path) -> None:
-    chosen = {"PYSPARK_PYTHON": another_python(tmp_path, "3.8")}
+    chosen = {"PYSPARK_PYTHON": fake_python(tmp_path, "3.8")}
     found = doctor.check_worker_python("spark://head:7077", chosen)
     assert found.state is State.WRONG
     assert "workers would run Python 3.8" in found.says
@@ -92,9 +92,9 @@ def test_broker_check_reports_reachable_and_unreachable_broker(tmp_path: Path) -
         bootstrap = broker.bootstrap
         found = doctor.check_broker(bootstrap)
         assert (found.state, found.says) == (State.GOOD, f"1 broker reachable through {bootstrap}")
-    gone = doctor.check_broker(bootstrap)
-    assert gone.state is State.WRONG
-    assert bootstrap in gone.says
+    unreachable = doctor.check_broker(bootstrap)
+    assert unreachable.state is State.WRONG
+    assert bootstrap in unreachable.says
     assert doctor.check_broker("no port").state is State.WRONG
 
 
@@ -108,8 +108,8 @@ def test_table_root_check_reports_whether_root_is_writable(tmp_path: Path) -> No
     assert doctor.check_table_root("s3://lake/tables").state is State.DOUBTFUL
 
 
-def report(*states: State) -> list[Finding]:
-    return [Finding(f"thing {number}", state, "it is so", "mend it") for number, state in enumerate(states)]
+def build_results(*states: State) -> list[Finding]:
+    return [Finding(f"check {number}", state, "message", "remedy") for number, state in enumerate(states)]
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def report(*states: State) -> list[Finding]:
 def test_doctor_command_prints_text_or_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], states: tuple[State, ...], code: int, says: str
 ) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda **_: report(*states))
+    monkeypatch.setattr(doctor, "examine", lambda **_: build_results(*states))
     assert main(["pipeline", "doctor"]) == code
     printed = capsys.readouterr().out
     assert says in printed
-    assert printed.count("-> mend it") == len(states)
+    assert printed.count("-> remedy") == len(states)
     assert main(["pipeline", "doctor", "--json"]) == code
-    told = json.loads(capsys.readouterr().out)
-    assert told["ready"] is (code == 0)
-    assert [finding["state"] for finding in told["findings"]] == [state.value for state in states]
+    parsed = json.loads(capsys.readouterr().out)
+    assert parsed["ready"] is (code == 0)
+    assert [finding["state"] for finding in parsed["findings"]] == [state.value for state in states]
 
 
 def test_command_reports_missing_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

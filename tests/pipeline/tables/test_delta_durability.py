@@ -1,4 +1,4 @@
-"""What a commit says is on the disk is there, and a log that a power cut has torn is not passed over in silence."""
+"""Tests that commits are durable, and that a log entry torn by a power failure is reported."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.pipeline.landing_rows import SPEC, compact, every, landed, offsets, o
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What was made durable, in order."""
+    """Record the synced paths in order."""
     found: list[Path] = []
     fsync = os.fsync
 
-    def noting(descriptor: int) -> None:
+    def record_fsync(descriptor: int) -> None:
         found.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "fsync", record_fsync)
     return found
 
 
@@ -36,12 +36,12 @@ def entry(folder: Path, version: int) -> Path:
     return folder / "_delta_log" / f"{version:020}.json"
 
 
-def pieces(folder: Path, committer: TopicTable, count: int) -> None:
+def commit_ranges(folder: Path, committer: TopicTable, count: int) -> None:
     for start in range(0, 10 * count, 10):
         committer.commit([landed(folder, Span(0, start, start + 10))])
 
 
-def commits(folder: Path, committer: TopicTable) -> dict[str, Callable[[], object]]:
+def commit_functions(folder: Path, committer: TopicTable) -> dict[str, Callable[[], object]]:
     return {
         "data": lambda: committer.commit([landed(folder, Span(0, 20, 30))]),
         "numbered": lambda: committer.append_numbered((), "retries", 0),
@@ -54,12 +54,12 @@ def commits(folder: Path, committer: TopicTable) -> dict[str, Callable[[], objec
 @pytest.mark.parametrize("kind", ["data", "numbered", "columns", "replace", "vacuum"])
 def test_commit_is_synced_before_it_returns(tmp_path: Path, synced: list[Path], kind: str) -> None:
     committer = opened(tmp_path)
-    pieces(tmp_path, committer, 2)
+    commit_ranges(tmp_path, committer, 2)
     if kind == "vacuum":
-        landed(tmp_path, Span(0, 20, 30))  # an orphan: otherwise there is nothing to say
+        landed(tmp_path, Span(0, 20, 30))  # an orphan, so that the vacuum has something to delete
     before = committer.snapshot().version
     synced.clear()
-    commits(tmp_path, committer)[kind]()
+    commit_functions(tmp_path, committer)[kind]()
     after = committer.snapshot().version
     assert after > before
     for version in range(before + 1, after + 1):
@@ -83,16 +83,16 @@ def test_partition_directories_are_synced(tmp_path: Path, synced: list[Path]) ->
 
 
 def test_log_checkpoints_are_synced(tmp_path: Path, synced: list[Path]) -> None:
-    pieces(tmp_path, opened(tmp_path), int(delta.CHECKPOINT_COMMITS))
+    commit_ranges(tmp_path, opened(tmp_path), int(delta.CHECKPOINT_COMMITS))
     log = tmp_path / "_delta_log"
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     assert {checkpoint, log / "_last_checkpoint"} <= set(synced)
 
 
 def test_commit_syncs_previous_log_entry(tmp_path: Path, synced: list[Path]) -> None:
-    """Whoever wrote it may not have come to that yet, and its rows are what this commit relies on."""
+    """Its writer may not have synced it yet, and this commit depends on its rows."""
     committer = opened(tmp_path)
-    pieces(tmp_path, committer, 1)
+    commit_ranges(tmp_path, committer, 1)
     synced.clear()
     committer.commit([landed(tmp_path, Span(0, 10, 20))])
     assert synced.index(entry(tmp_path, 1)) < synced.index(entry(tmp_path, 2))
@@ -104,7 +104,7 @@ def test_commit_syncs_previous_log_entry(tmp_path: Path, synced: list[Path]) -> 
 def test_torn_log_entry_is_reported_with_its_path(tmp_path: Path, content: str, back: int, checkpointed: bool) -> None:
     committer = opened(tmp_path)
     count = int(delta.CHECKPOINT_COMMITS) + 3 if checkpointed else 3
-    pieces(tmp_path, committer, count)
+    commit_ranges(tmp_path, committer, count)
     assert (tmp_path / "_delta_log" / "_last_checkpoint").exists() == checkpointed
     torn = entry(tmp_path, count - back)
     whole = torn.read_bytes()
@@ -124,7 +124,7 @@ def test_torn_log_entry_is_reported_with_its_path(tmp_path: Path, content: str, 
 
 def test_records_land_again_after_torn_entry_is_deleted(tmp_path: Path) -> None:
     committer = opened(tmp_path)
-    pieces(tmp_path, committer, 3)
+    commit_ranges(tmp_path, committer, 3)
     entry(tmp_path, 3).write_bytes(b"")
     with pytest.raises(TableTorn):
         committer.snapshot()

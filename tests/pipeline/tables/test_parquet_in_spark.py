@@ -1,4 +1,4 @@
-"""Spark reads the files of a snapshot as the table means them: partition columns, grown schemas, compacted or not."""
+"""Tests that Spark reads the files of a snapshot: partition columns, added columns, and compacted files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns, folders, sizes and statistics of the files."""
+"""Tests of the Parquet writer: columns, directories, file sizes and statistics."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_table_directory_may_have_unusual_names(tmp_path: Path, name: str) -> No
 
 
 def test_percent_encoded_directory_name_is_rejected(tmp_path: Path) -> None:
-    """It decodes names twice: of `%41` it reads the table of `A`."""
+    """Delta decodes directory names twice: for `%41` it would read the table `A`."""
     opened(tmp_path / "A")
     (tmp_path / "link").symlink_to("%41")
     encoded = tmp_path / "%41"
@@ -226,8 +226,8 @@ def test_percent_encoded_directory_name_is_rejected(tmp_path: Path) -> None:
             open_or_create(uri, SPEC)
     with pytest.raises(ConfigError, match=r"write %3F for \?"):
         open_or_create(f"file://{tmp_path}/why?", SPEC)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["A", "link"], "nothing was made"
-    assert open_table(f"file://{tmp_path}/%41").next_offsets() == {}, "a URL is decoded once"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["A", "link"], "no directory must be created"
+    assert open_table(f"file://{tmp_path}/%41").next_offsets() == {}, "a URL is decoded once only"
 
 
 def test_file_uri_writes_to_directory_that_delta_reads(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Columns are added and never changed; what cannot be a column is told, and stays in `_rescued`."""
+"""Tests of schema evolution: columns are only added, and rejected fields are reported and stay in `_rescued`."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_object_without_fields_is_not_a_column(kind: pa.DataType) -> None:
 
 
 def test_column_limit_is_enforced_exactly() -> None:
-    room = COLUMNS_MAX - len(EMPTY) - 1  # headers have two fields
-    fields = [pa.field(f"f{number}", pa.int64()) for number in range(room + 1)]
+    remaining_columns = COLUMNS_MAX - len(EMPTY) - 1  # headers have two fields
+    fields = [pa.field(f"f{number}", pa.int64()) for number in range(remaining_columns + 1)]
     plan = plan_columns(EMPTY, fields)
-    assert len(plan.added) == room
-    assert list(plan.refused) == [f"f{room}"]
+    assert len(plan.added) == remaining_columns
+    assert list(plan.refused) == [f"f{remaining_columns}"]
 
 
 def test_nested_fields_are_added_and_counted() -> None:
@@ -133,13 +133,13 @@ def test_commit_succeeds_after_concurrent_column_addition(tmp_path: Path, monkey
     commit = DeltaTable.create_write_transaction
     attempts = []
 
-    def after_the_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+    def commit_after_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
         attempts.append(1)
         if len(attempts) == 1:
             other.add_columns([pa.field("new", pa.int64())])
         commit(self, *arguments, **named)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", after_the_other)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_after_other)
     assert committer.commit([unit]).rows == 3
     assert len(attempts) == 2
     assert "new" in committer.snapshot().schema.names

@@ -1,4 +1,4 @@
-"""Columns and rows in words: as Spark's SQL names them, and never too long."""
+"""Tests of column types, cell values and sample rows as text, with size limits."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_encoded_error_is_shortened() -> None:
     assert len(refusal_told("no table " * 5000)) < 1100
 
 
-def shown_of(folder: Path, topic: str = "orders", rows: int = ROWS_MAX) -> Rows:
+def read_sample(folder: Path, topic: str = "orders", rows: int = ROWS_MAX) -> Rows:
     return msgspec.json.decode(sample_told(str(folder), topic, rows), type=Rows)
 
 
@@ -128,15 +128,15 @@ def test_sample_shows_newest_file_with_all_columns(tmp_path: Path) -> None:
     table = opened(folder)
     for start in (0, 30):
         table.commit([landed(folder, Span(0, start, start + 30))])
-    found = shown_of(tmp_path)
+    found = read_sample(tmp_path)
     assert found.columns == [column.name for column in columns_of(table.frozen().schema)]
     by_name = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
     assert [row["_offset"] for row in by_name] == [str(offset) for offset in range(30, 30 + ROWS_MAX)]
     assert by_name[0]["_value"] == "value 0/30"
-    assert by_name[0]["_date"] == "2024-05-01", "which stands in no file"
+    assert by_name[0]["_date"] == "2024-05-01", "partition columns are not in the files"
     assert [row["_headers"] for row in by_name[:2]] == [None, None]
-    assert len(shown_of(tmp_path, rows=3).rows) == 3
-    assert len(shown_of(tmp_path, rows=10_000).rows) == ROWS_MAX
+    assert len(read_sample(tmp_path, rows=3).rows) == 3
+    assert len(read_sample(tmp_path, rows=10_000).rows) == ROWS_MAX
 
 
 def test_sample_collects_rows_from_several_files(tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_sample_collects_rows_from_several_files(tmp_path: Path) -> None:
     table = opened(folder)
     for start in range(7):
         table.commit([landed(folder, Span(0, start, start + 1))])
-    found = shown_of(tmp_path)
+    found = read_sample(tmp_path)
     at = found.columns.index("_offset")
-    assert [row[at] for row in found.rows] == ["6", "5", "4", "3", "2"], "of as many as are opened for it"
+    assert [row[at] for row in found.rows] == ["6", "5", "4", "3", "2"], "rows of the maximum number of files"
 
 
 def test_sample_of_empty_table_has_columns_and_no_rows(tmp_path: Path) -> None:
     opened(tmp_path / "orders")
-    found = shown_of(tmp_path)
+    found = read_sample(tmp_path)
     assert found.error is None
     assert "_offset" in found.columns
     assert found.rows == []
@@ -166,7 +166,7 @@ def test_sample_rejects_tables_of_other_topics(tmp_path: Path) -> None:
         ("renamed", "is not the table of topic renamed"),
         ("../secret", "is not the table of topic ../secret"),
     ]:
-        found = shown_of(inside, topic)
+        found = read_sample(inside, topic)
         assert why in (found.error or ""), topic
         assert not found.rows
 
@@ -176,13 +176,13 @@ def test_sample_reports_deleted_file_in_one_line(tmp_path: Path) -> None:
     opened(folder).commit([landed(folder, Span(0, 0, 3))])
     for path in folder.rglob("*.parquet"):
         path.unlink()
-    error = shown_of(tmp_path).error
+    error = read_sample(tmp_path).error
     assert error
     assert "\n" not in error
 
 
 def test_driver_and_node_declare_same_sample_format() -> None:
-    """A driver's answer is declared twice: nodes do without the libraries of pipelines."""
+    """The sample format is declared twice, because nodes do not import the pipeline's libraries."""
     one, other = (
         [(each.name, each.type, each.default) for each in msgspec.structs.fields(shape)] for shape in (Rows, Told)
     )

@@ -55,7 +55,7 @@ class Rewritten:
     written: tuple[WrittenFile, ...] = ()
 
 
-def look(table: FrozenTable, next_offsets: Mapping[int, int], letters: TableFiles) -> Looked:
+def scan_dead_letters(table: FrozenTable, next_offsets: Mapping[int, int], letters: TableFiles) -> Looked:
     """Find the dead-letter records that decode with the current rules.
 
     Only records below the table's next offsets are tried: landing does not process them again.
@@ -94,7 +94,7 @@ def write_decoded_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFil
     return writer.files
 
 
-def rewritten_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
+def rewrite_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
     """Rewrite a file of dead-letter records without the settled ones."""
     (file,) = letters.files
     removed = sum(int(are_among(batch, settled).sum()) for batch in scan(letters, POSITION_COLUMNS))

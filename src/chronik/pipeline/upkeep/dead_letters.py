@@ -43,10 +43,10 @@ from chronik.pipeline.tables.topic_table import Superseded, TableDiffers, TableM
 from chronik.pipeline.upkeep.dead_letter_tasks import (
     Looked,
     Rewritten,
-    look,
     offsets_of,
     present,
-    rewritten_without,
+    rewrite_without,
+    scan_dead_letters,
     write_decoded_rows,
 )
 
@@ -256,7 +256,7 @@ class _TablePair:
         while True:
             number = table.next_number(RETRIES)
             snapshot = table.snapshot()
-            looked = self._tasks(partial(look, snapshot.frozen, snapshot.next_offsets), letters)
+            looked = self._tasks(partial(scan_dead_letters, snapshot.frozen, snapshot.next_offsets), letters)
             decodable = joined([each.decodable for each in looked])
             if not decodable:
                 return 0, looked
@@ -291,7 +291,7 @@ class _TablePair:
         """Remove settled records from the dead-letter table, in whichever files they are now."""
         while settled:
             some = files_with_any(self._dead_letter_table.files(), settled)
-            rewritten = [each for each in self._tasks(partial(rewritten_without, settled), some) if each.removed]
+            rewritten = [each for each in self._tasks(partial(rewrite_without, settled), some) if each.removed]
             if not rewritten or self._replace_files(rewritten):
                 return
 
