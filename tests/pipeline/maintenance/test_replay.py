@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.records import ConsumedRecord
-from chronik.pipeline.records.columns import Wanted, columns_of, records_of
+from chronik.pipeline.records.columns import Wanted, columns_of, iter_records_of_batches
 from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.topic_table import TableMissing, TopicTable
 from chronik.pipeline.upkeep.replay import Bound, ReplayFailed, ReplayRefused, names_warning, replay
@@ -87,7 +87,7 @@ def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Br
         batch = batch.replace(name, other)
     body = batch[HEADER_BYTES:]
     table = table_of(tmp_path, Kind.RAW)
-    land(table, 0, columns_of([*records_of([(parse_header(batch, 0), body)])], Wanted()))
+    land(table, 0, columns_of([*iter_records_of_batches([(parse_header(batch, 0), body)])], Wanted()))
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.names_replaced) == (4, 1)
     names = [record.headers[0][0] for record in chronik_broker.records(chronik_topic)]
