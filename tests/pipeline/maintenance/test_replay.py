@@ -92,7 +92,7 @@ def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Br
     assert (done.records, done.names_replaced) == (4, 1)
     names = [record.headers[0][0] for record in chronik_broker.records(chronik_topic)]
     assert names == ["h0", "\ufffd1", "\u00e9", "h3"]
-    assert "1 of them with headers whose names were not UTF-8" in names_warning(done)
+    assert "1 of them with header names that were not UTF-8" in names_warning(done)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
