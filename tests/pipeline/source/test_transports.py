@@ -135,7 +135,7 @@ def test_other_broker_errors_are_raised_unchanged() -> None:
 
 def test_fetch_size_grows_for_batch_truncated_by_old_broker() -> None:
     complete = batch(0, 1)
-    # As if the batch were twice as long as a portion.
+    # Pretend that the batch is twice as long as a chunk.
     head = complete[:8] + (2 * PORTION_BYTES).to_bytes(4, "big") + complete[12:30]
 
     def respond(offset: int, limit: int) -> PartitionData:
@@ -150,10 +150,10 @@ def test_fetch_size_grows_for_batch_truncated_by_old_broker() -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two segments, the second one with room reserved behind its last batch."""
+    """Create two segments, the second one with preallocated zeros after its last batch."""
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(TRANSACTIONS[:6]))
     (tmp_path / f"{7:020d}.log").write_bytes(b"".join(TRANSACTIONS[6:]) + bytes(5000))
-    (tmp_path / f"{0:020d}.index").write_bytes(b"no matter")
+    (tmp_path / f"{0:020d}.index").write_bytes(b"unused")
     return tmp_path
 
 
@@ -180,7 +180,7 @@ def test_corrupt_segment_raises_corrupt_message(directory: Path) -> None:
 
 @pytest.mark.parametrize("deleted_segments", [(), (0,), (0, 7)])
 def test_swap_file_is_read_during_compaction(directory: Path, deleted_segments: tuple[int, ...]) -> None:
-    """Whatever of them is still there: otherwise their records would be passed over without a word."""
+    """The old segments may still exist; without the swap file, their records would be skipped silently."""
     (directory / f"{0:020d}-{13:020d}.swap").write_bytes(b"".join(TRANSACTIONS))
     for base in deleted_segments:
         (directory / f"{base:020d}.log").unlink()
@@ -192,7 +192,7 @@ TOPIC_ID = bytes(15) + b"\1"
 
 
 class ReplicatedCluster(ScriptedCluster):
-    """Of a partition that node 1 leads, with node 2 in sync and node 3 not; as the files know nothing of that."""
+    """A cluster with a partition that node 1 leads, with node 2 in sync and node 3 out of sync."""
 
     def __init__(self, leader_id: int = 1) -> None:
         super().__init__(holding([], 0))
@@ -206,7 +206,7 @@ class ReplicatedCluster(ScriptedCluster):
 
 
 def create_data_dir(root: Path, node_id: int | None, *batches: bytes) -> str:
-    """Of a node, or with None of an Apache Kafka broker, which says nothing of itself."""
+    """Create the data directory of a node, or with None of an Apache Kafka broker, which has no node.json."""
     data_dir = root / f"node{node_id}"
     directory = data_dir / "t-0" if node_id is None else data_dir / "topics" / format_id(TOPIC_ID) / "0"
     directory.mkdir(parents=True)
@@ -223,7 +223,7 @@ def read_last_offsets(data_dirs: list[str], end: int, cluster: Cluster | None = 
 
 
 def test_segments_are_read_from_leader_then_in_sync_replica(tmp_path: Path) -> None:
-    """A node out of sync may have less, or what was never committed. Each has batches of another length here."""
+    """An out-of-sync replica may lack records or have uncommitted ones. Here each has batches of another length."""
     out_of_sync = create_data_dir(tmp_path, 3, batch(0, 1, 2, 3))
     in_sync = create_data_dir(tmp_path, 2, batch(0, 1), batch(2, 3))
     leader = create_data_dir(tmp_path, 1, batch(0), batch(1, 2, 3))
@@ -250,7 +250,9 @@ def test_range_ending_in_compaction_gap_is_not_data_loss(tmp_path: Path) -> None
     with pytest.raises(DataLoss, match=r"t-0: offsets 121 to 129 cannot be read: .* ends there"):
         read_last_offsets([data_dir], 130)
     (Path(data_dir) / "topics" / format_id(TOPIC_ID) / "0" / f"{130:020d}.log").write_bytes(bytes(100))
-    assert read_last_offsets([data_dir], 130) == [1, 50, 120], "a segment that begins there shows that the log goes on"
+    assert read_last_offsets([data_dir], 130) == [1, 50, 120], (
+        "a segment that starts there shows that the log continues"
+    )
 
 
 def test_records_appended_during_end_check_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

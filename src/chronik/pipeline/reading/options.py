@@ -55,7 +55,7 @@ class IsolationLevel(IntEnum):
 
 
 class Transport(StrEnum):
-    """How a task reads the bytes of a range: Fetch requests, or segment files."""
+    """The way in which a task reads the bytes of a range: Fetch requests, or segment files."""
 
     FETCH = "fetch"
     SEGMENTS = "segments"

@@ -1,4 +1,4 @@
-"""Reads of one offset range as Arrow record batches, over either transport."""
+"""Range reader: returns the records of one offset range as Arrow record batches, over either transport."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A long-running Spark Connect server, which saves the cold start of each command.
 
 The server listens only on the loopback address and requires a token, because a client that may send queries can run
-code as the user who started the server.
+code as the user that started the server.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The master URL of the server, with its numeric address, since a host name may resolve to others."""
+        """The master URL of the server, with its numeric address, since a host name may resolve to several."""
         return f"sc://{LOOPBACK}:{self.port}/;token={self.token}"
 
     @property
@@ -70,44 +70,44 @@ class Server:
         return _start_time(self.pid) == self.started
 
 
-def ensure_server(master: str | None = None, folder: Path | None = None) -> Server:
+def ensure_server(master: str | None = None, directory: Path | None = None) -> Server:
     """Return the running server if it matches, or else replace it by a new one.
 
     Raises:
         ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
     """
-    folder = folder or _default_directory()
-    with _locked(folder):
-        found = fitting_server(master, folder)
+    directory = directory or _default_directory()
+    with _locked(directory):
+        found = fitting_server(master, directory)
         if found is not None:
             return found
-        outdated = _read_record(folder)
+        outdated = _read_record(directory)
         if outdated is not None:
             _terminate(outdated)
-        return _start(master or LOCAL_MASTER, folder)
+        return _start(master or LOCAL_MASTER, directory)
 
 
-def fitting_server(master: str | None = None, folder: Path | None = None) -> Server | None:
+def fitting_server(master: str | None = None, directory: Path | None = None) -> Server | None:
     """Return the running server if it has this installation and this master (None matches any), or else None."""
-    found = running_server(folder)
+    found = running_server(directory)
     is_match = found is not None and master in (None, found.master) and found.made_by == _installation()
     return found if is_match else None
 
 
-def running_server(folder: Path | None = None) -> Server | None:
+def running_server(directory: Path | None = None) -> Server | None:
     """Return the server that is running and accepts connections, or None."""
-    found = _read_record(folder or _default_directory())
+    found = _read_record(directory or _default_directory())
     return found if found is not None and _accepts_connections(found.port) else None
 
 
-def stop_server(folder: Path | None = None) -> bool:
+def stop_server(directory: Path | None = None) -> bool:
     """Stop the recorded server, and return whether one was running."""
-    folder = folder or _default_directory()
-    with _locked(folder):
-        found = _read_record(folder)
+    directory = directory or _default_directory()
+    with _locked(directory):
+        found = _read_record(directory)
         if found is not None:
             _terminate(found)
-        _record_path(folder).unlink(missing_ok=True)
+        _record_path(directory).unlink(missing_ok=True)
         return found is not None
 
 
@@ -119,28 +119,28 @@ def _default_directory() -> Path:
     return cache_folder() / "connect"
 
 
-def _record_path(folder: Path) -> Path:
-    return folder / "server.json"
+def _record_path(directory: Path) -> Path:
+    return directory / "server.json"
 
 
-def _read_record(folder: Path) -> Server | None:
+def _read_record(directory: Path) -> Server | None:
     """Return the recorded server if its process is still running, or None."""
     try:
-        server = Server(**json.loads(_record_path(folder).read_text(encoding="utf-8")))
+        server = Server(**json.loads(_record_path(directory).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
     return server if server.alive else None
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "lock").open("w") as lock:
+def _locked(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _start(master: str, folder: Path) -> Server:
+def _start(master: str, directory: Path) -> Server:
     token = secrets.token_urlsafe(32)
     port = _free_port()
     variables = os.environ | environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
@@ -152,24 +152,24 @@ def _start(master: str, folder: Path) -> Server:
         conf["spark.python.daemon.module"] = WARM_DAEMON
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     submit = str(Path(variables["SPARK_HOME"]) / "bin" / "spark-submit")
-    log = folder / "server.log"
-    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, folder, log)
+    log = directory / "server.log"
+    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, directory, log)
     server = Server(pid, _start_time(pid) or "", port, token, master, str(log), _installation())
     try:
         _wait(lambda: not server.alive or _accepts_connections(port), START_SECONDS_MAX)
         if not server.alive or not _accepts_connections(port):
             end = log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").strip()
             raise ServerFailed(f"the Spark Connect server did not start; end of its log {log}: {end}")
-        _write(_record_path(folder), json.dumps(asdict(server)))
+        _write(_record_path(directory), json.dumps(asdict(server)))
     except BaseException:
         _terminate(server)
         raise
     return server
 
 
-def _spawn(command: list[str], variables: dict[str, str], folder: Path, log: Path) -> int:
+def _spawn(command: list[str], variables: dict[str, str], directory: Path, log: Path) -> int:
     """Start a process in its own session, so that Ctrl-C stops the command and not the server, and return its pid."""
-    shell_command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
+    shell_command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
     log_output = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log_output, (os.POSIX_SPAWN_DUP2, 1, 2)]
     return os.posix_spawn(shell_command[0], shell_command, variables, file_actions=files, setsid=True)
@@ -216,7 +216,7 @@ def _start_time(pid: int) -> str | None:
         ended, _ = os.waitpid(pid, os.WNOHANG)
         if ended:
             return None
-        is_child = True  # a zombie of ours disappears when its last thread has ended
+        is_child = True  # a zombie child disappears when its last thread has ended
     except ChildProcessError:
         is_child = False
     try:

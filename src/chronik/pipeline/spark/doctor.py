@@ -184,15 +184,17 @@ def check_table_root(root: str) -> Finding:
     """Check that the table root, or its nearest existing parent, is writable; object stores cannot be checked."""
     if "://" in root and not root.startswith("file://"):
         return Finding("table root", State.DOUBTFUL, f"{root} is remote: only a commit shows whether it is writable")
-    folder = Path(root.removeprefix("file://")).absolute()
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    directory = Path(root.removeprefix("file://")).absolute()
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         says = f"{existing} is not writable: {error.strerror or error}"
         return Finding("table root", State.WRONG, says, "choose another --table-root, or change its permissions")
-    return Finding("table root", State.GOOD, f"{folder} {'is writable' if existing == folder else 'can be created'}")
+    return Finding(
+        "table root", State.GOOD, f"{directory} {'is writable' if existing == directory else 'can be created'}"
+    )
 
 
 class NotInstalled(ChronikError):

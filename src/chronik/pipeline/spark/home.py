@@ -43,25 +43,25 @@ def pyspark_folder() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise PySparkMissing(f"PySpark is not installed: {install_hint('spark')}")
-    folder = Path(spec.origin).parent
-    if not (folder / "jars").is_dir():
-        raise PySparkMissing(f"{folder} has no jars (pyspark-client?): {install_hint('spark')}, or set SPARK_HOME")
-    return folder
+    directory = Path(spec.origin).parent
+    if not (directory / "jars").is_dir():
+        raise PySparkMissing(f"{directory} has no jars (pyspark-client?): {install_hint('spark')}, or set SPARK_HOME")
+    return directory
 
 
 def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
     """Return a SPARK_HOME for the pyspark package, created in the cache if necessary."""
     key = hashlib.sha256(f"{pyspark}\n{LOGGING}".encode()).hexdigest()[:12]
 
-    def make(folder: Path) -> None:
+    def make(directory: Path) -> None:
         for name in LINKED:
-            (folder / name).symlink_to(pyspark / name)
-        libraries = folder / "python" / "lib"
+            (directory / name).symlink_to(pyspark / name)
+        libraries = directory / "python" / "lib"
         libraries.mkdir(parents=True)
         (libraries / "pyspark.zip").symlink_to(pyspark.parent)
         for archive in (pyspark / "python" / "lib").glob("py4j-*.zip"):
             (libraries / archive.name).symlink_to(archive)
-        (folder / "conf").mkdir()
-        (folder / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
+        (directory / "conf").mkdir()
+        (directory / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
 
     return made_once((cache or cache_folder()) / f"spark-{key}", make)

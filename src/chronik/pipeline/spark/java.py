@@ -138,13 +138,13 @@ def spark_java_home(java: Java, cache: Path | None = None) -> Path:
     launcher = LAUNCHER.format(java=str(java.home / "bin" / "java").replace("'", "'\\''"))
     key = hashlib.sha256(launcher.encode()).hexdigest()[:12]
 
-    def make(folder: Path) -> None:
-        (folder / "bin").mkdir()
-        program = folder / "bin" / "java"
+    def make(directory: Path) -> None:
+        (directory / "bin").mkdir()
+        program = directory / "bin" / "java"
         program.write_text(launcher, encoding="utf-8")
         program.chmod(0o755)
         if (java.home / "release").is_file():
-            (folder / "release").symlink_to(java.home / "release")
+            (directory / "release").symlink_to(java.home / "release")
 
     return made_once((cache or cache_folder()) / f"java-{java.version}-{key}", make)
 

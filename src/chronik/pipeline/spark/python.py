@@ -27,8 +27,8 @@ def worker_python(cache: Path | None = None) -> str:
     text = LAUNCHER.format(python=shlex.quote(sys.executable), start=shlex.quote(str(start)))
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def make(folder: Path) -> None:
-        launcher = folder / "python"
+    def make(directory: Path) -> None:
+        launcher = directory / "python"
         launcher.write_text(text, encoding="utf-8")
         launcher.chmod(0o755)
 

@@ -42,7 +42,7 @@ from 1970 to 9999."""
 
 
 class Kind(StrEnum):
-    """What the rows of a table contain."""
+    """The kind of rows in a table: raw, decoded, or dead-letter records."""
 
     RAW = "raw"
     """Key, value and headers as bytes."""

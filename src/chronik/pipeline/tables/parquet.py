@@ -138,8 +138,10 @@ class PartitionedWriter:
         return file
 
     def _create(self, values: Values) -> _OpenFile:
-        folders = [f"{name}={NULL_FOLDER if value is None else value}/" for name, value in self._named_values(values)]
-        path = f"{''.join(folders)}part-{uuid.uuid4()}.{self._codec}.parquet"
+        directories = [
+            f"{name}={NULL_FOLDER if value is None else value}/" for name, value in self._named_values(values)
+        ]
+        path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
         metadata: list[Any] = []
         ascending_columns = [name for name in (PARTITION, OFFSET) if name in self._file_schema.names]

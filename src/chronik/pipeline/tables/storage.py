@@ -48,23 +48,23 @@ def check_place(uri: str) -> None:
     Raises:
         ConfigError: The directory name contains a percent-encoded character, or the URL is ambiguous.
     """
-    folder = local_folder(uri)
-    if folder is None:
+    directory = local_folder(uri)
+    if directory is None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
         raise ConfigError(f"{uri}: write %3F for ? and %23 for # in a file URL")
-    encoded = ENCODED_CHARACTER.search(os.path.realpath(folder))
+    encoded = ENCODED_CHARACTER.search(os.path.realpath(directory))
     if encoded is not None:
         problem = f"Delta readers decode {encoded[0]} in a directory name as {unquote(encoded[0])!r}"
-        raise ConfigError(f"{folder}: {problem}: choose another name")
+        raise ConfigError(f"{directory}: {problem}: choose another name")
 
 
 class Storage:
     """The files of one table."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
-        self._folder = local_folder(uri)
-        if self._folder is not None:
+        self._directory = local_folder(uri)
+        if self._directory is not None:
             self.filesystem: Any = fs.LocalFileSystem()
         else:
             from deltalake.fs import DeltaStorageHandler
@@ -73,20 +73,20 @@ class Storage:
 
     def full_path(self, path: str) -> str:
         """Return the path in the form that `filesystem` expects."""
-        return path if self._folder is None else str(self._folder / path)
+        return path if self._directory is None else str(self._directory / path)
 
     def create(self, path: str) -> Any:
         """Create a file for writing, and return an object with `write`, `tell` and `close`."""
-        if self._folder is None:
+        if self._directory is None:
             return self.filesystem.open_output_stream(path)
-        make_folder(self._folder / Path(path).parent)
+        make_folder(self._directory / Path(path).parent)
         return self.filesystem.open_output_stream(self.full_path(path))
 
     def make_durable(self, path: str) -> None:
         """Sync a closed local file, because a commit must not add a file that a power failure can lose."""
-        if self._folder is not None:
-            sync(self._folder / path)
-            sync((self._folder / path).parent)
+        if self._directory is not None:
+            sync(self._directory / path)
+            sync((self._directory / path).parent)
 
     def modified_s(self, paths: Sequence[str]) -> dict[str, float]:
         """Return the modification time of each file that exists, in seconds since the epoch."""
@@ -99,11 +99,11 @@ class Storage:
 
     def remove(self, path: str) -> None:
         """Delete a file if it exists."""
-        if self._folder is None:
+        if self._directory is None:
             with suppress(FileNotFoundError):
                 self.filesystem.delete_file(path)
         else:
-            (self._folder / path).unlink(missing_ok=True)
+            (self._directory / path).unlink(missing_ok=True)
 
     def discard(self, paths: Iterable[str]) -> None:
         """Delete files that are not part of any table version; a vacuum removes those that cannot be deleted now."""
@@ -112,12 +112,12 @@ class Storage:
                 self.remove(path)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(directory: Path) -> None:
     """Create a directory and its parents, each of them durably."""
-    if not folder.exists():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync(folder.parent)
+    if not directory.exists():
+        make_folder(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync(directory.parent)
 
 
 def sync(path: Path) -> None:

@@ -29,10 +29,10 @@ def make_entry_durable(uri: str, version: int) -> None:
     Raises:
         OSError: A file cannot be synced.
     """
-    folder = local_folder(uri)
-    if folder is None:
+    directory = local_folder(uri)
+    if directory is None:
         return
-    log = folder / LOG_FOLDER
+    log = directory / LOG_FOLDER
     # Another writer may be about to write the checkpoint, or to clean up older entries.
     with suppress(FileNotFoundError):
         sync(_entry(log, version))
@@ -41,7 +41,7 @@ def make_entry_durable(uri: str, version: int) -> None:
         sync(log / LAST_CHECKPOINT)
     sync(log)
     if version == 0:
-        sync(folder)  # the log directory is new
+        sync(directory)  # the log directory is new
 
 
 def check_entries(uri: str) -> None:
@@ -50,10 +50,10 @@ def check_entries(uri: str) -> None:
     Raises:
         TornLogError: An entry is empty or truncated.
     """
-    folder = local_folder(uri)
-    if folder is None:
+    directory = local_folder(uri)
+    if directory is None:
         return
-    log = folder / LOG_FOLDER
+    log = directory / LOG_FOLDER
     version = _last_checkpoint(log) + 1
     while (is_complete := _is_complete(_entry(log, version))) is not None:
         if not is_complete:

@@ -33,7 +33,7 @@ times (no permission, a full disk) is permanent."""
 PAUSE_SECONDS_MAX = 0.2
 
 ON_THIS_VERSION = CommitProperties(max_commit_retries=0)
-"""Makes delta-rs commit onto exactly the version that the handle has read, or fail."""
+"""Commit properties with which delta-rs commits onto exactly the version that the handle has read, or fails."""
 
 Result = TypeVar("Result")
 

@@ -311,9 +311,9 @@ class DeltaTopicTable:
 
 
 def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None) -> None:
-    folder = local_folder(uri)
-    if folder is not None:
-        make_folder(folder)
+    directory = local_folder(uri)
+    if directory is not None:
+        make_folder(directory)
     try:
         DeltaTable.create(
             uri,
