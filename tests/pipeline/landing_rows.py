@@ -26,8 +26,8 @@ SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
 NOON_2024_05_01_MS = 1_714_564_800_000
 
 
-def opened(folder: Path, spec: TableSpec = SPEC) -> TopicTable:
-    return open_or_create(str(folder), spec)
+def opened(directory: Path, spec: TableSpec = SPEC) -> TopicTable:
+    return open_or_create(str(directory), spec)
 
 
 def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequence[int] | None = None) -> pa.RecordBatch:
@@ -46,10 +46,10 @@ def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequenc
 
 
 def landed(
-    folder: Path, *spans: Span, schema: pa.Schema | None = None, partitioning: Partitioning = Partitioning.DATE
+    directory: Path, *spans: Span, schema: pa.Schema | None = None, partitioning: Partitioning = Partitioning.DATE
 ) -> Landed:
     schema = schema or schema_of(Kind.RAW, partitioning)
-    with PartitionedWriter(Storage(str(folder)), schema, partitioning.columns) as writer:
+    with PartitionedWriter(Storage(str(directory)), schema, partitioning.columns) as writer:
         for span in spans:
             writer.write(batch(span, schema))
     return Landed(spans, writer.files)

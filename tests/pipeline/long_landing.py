@@ -127,11 +127,11 @@ class Storm:
     """A run of the stress test."""
 
     def __init__(
-        self, brokers: Cluster, spark: SparkCluster, folder: Path, records: int, say: Callable[[str], None]
+        self, brokers: Cluster, spark: SparkCluster, directory: Path, records: int, say: Callable[[str], None]
     ) -> None:
         self._brokers, self._spark = brokers, spark
-        self._folder, self._records, self._say = folder, records, say
-        self._root = str(folder / "tables")
+        self._folder, self._records, self._say = directory, records, say
+        self._root = str(directory / "tables")
         self._table = LandedTable(table_uri(self._root, TOPIC))
         self._outcome = Outcome(records)
 
@@ -221,12 +221,14 @@ class Storm:
             )
 
 
-def run_storm(kills: Sequence[Kill], records: int, folder: Path, say: Callable[[str], None], nodes: int = 3) -> Outcome:
+def run_storm(
+    kills: Sequence[Kill], records: int, directory: Path, say: Callable[[str], None], nodes: int = 3
+) -> Outcome:
     """Run the stress test with its own brokers and Spark cluster."""
     with ExitStack() as stack:
         spark = stack.enter_context(SparkCluster(workers=2))
-        brokers = stack.enter_context(Cluster(nodes, folder / "brokers", links=True))
-        return Storm(brokers, spark, folder, records, say).run(kills)
+        brokers = stack.enter_context(Cluster(nodes, directory / "brokers", links=True))
+        return Storm(brokers, spark, directory, records, say).run(kills)
 
 
 def main() -> int:
@@ -235,9 +237,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="chronik-landing-") as folder:
+    with tempfile.TemporaryDirectory(prefix="chronik-landing-") as directory:
         kills = schedule(arguments.seed, arguments.kills)
-        outcome = run_storm(kills, arguments.records, Path(folder), lambda line: print(line, flush=True))
+        outcome = run_storm(kills, arguments.records, Path(directory), lambda line: print(line, flush=True))
     print(outcome)
     return 1 if outcome.wrong else 0
 

@@ -42,9 +42,9 @@ WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
 class SparkDaemon:
     """A master or a worker. The executors that a worker starts belong to its process group."""
 
-    def __init__(self, name: str, folder: Path, *arguments: str) -> None:
+    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
         self.name = name
-        self.log = folder / f"{name}.log"
+        self.log = directory / f"{name}.log"
         variables = (
             os.environ
             | environment("spark://")
@@ -58,7 +58,7 @@ class SparkDaemon:
             self._process = subprocess.Popen(
                 [str(Path(variables["SPARK_HOME"]) / "bin" / "spark-class"), *arguments],
                 env=variables,
-                cwd=folder,
+                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -29,13 +29,13 @@ from tests.pipeline.landing_rows import SPEC, batch, compact, every, landed, off
 HOUR_SECONDS = 3600
 
 
-def commit_ranges(folder: Path, committer: TopicTable, range_count: int = 4) -> None:
+def commit_ranges(directory: Path, committer: TopicTable, range_count: int = 4) -> None:
     for start in range(0, 10 * range_count, 10):
-        committer.commit([landed(folder, Span(0, start, start + 10))])
+        committer.commit([landed(directory, Span(0, start, start + 10))])
 
 
-def files(folder: Path) -> set[Path]:
-    return set(folder.glob("_date=*/*.parquet"))
+def files(directory: Path) -> set[Path]:
+    return set(directory.glob("_date=*/*.parquet"))
 
 
 def set_file_age(path: Path, hours: float) -> None:
@@ -199,12 +199,12 @@ def test_files_are_grouped_by_partition_up_to_target_size() -> None:
 
 def test_every_partitioning_can_be_compacted(tmp_path: Path) -> None:
     for partitioning in Partitioning:
-        folder = tmp_path / partitioning.value
-        committer = opened(folder, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
+        directory = tmp_path / partitioning.value
+        committer = opened(directory, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
         for start in (0, 5):
-            committer.commit([landed(folder, Span(0, start, start + 5), partitioning=partitioning)])
+            committer.commit([landed(directory, Span(0, start, start + 5), partitioning=partitioning)])
         before = rows(committer.snapshot()).sort_by("_offset")
-        assert compact(str(folder)).files_removed == 2
+        assert compact(str(directory)).files_removed == 2
         assert rows(committer.snapshot()).sort_by("_offset").equals(before)
 
 
@@ -287,9 +287,9 @@ def test_vacuum_deletes_replaced_files_before_orphans(tmp_path: Path) -> None:
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40), Span(1, 0, 50))
 
 
-def age_removals(folder: Path, hours: int) -> None:
+def age_removals(directory: Path, hours: int) -> None:
     """Make the removals in the table's log appear older."""
-    for entry in (folder / "_delta_log").glob("*.json"):
+    for entry in (directory / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         for action in actions:
             if "remove" in action:

@@ -66,7 +66,7 @@ def test_range_has_same_records_as_consumer(
 ) -> None:
     fill(cluster, chronik_topic)
     folders = chronik_broker.data_dir.glob("topics/*/0")
-    assert max(len(list(folder.glob("*.log"))) for folder in folders) > 2
+    assert max(len(list(directory.glob("*.log"))) for directory in folders) > 2
     expected = chronik_broker.records(chronik_topic)
     assert len(expected) == 15_000
     for start, end in ((0, 15_000), (777, 9001), (14_999, 15_000)):

@@ -66,8 +66,8 @@ def test_unusable_java_home_is_reported(tmp_path: Path) -> None:
     assert "JAVA_HOME" in found.says
 
 
-def fake_python(folder: Path, version: str) -> str:
-    program = folder / "python"
+def fake_python(directory: Path, version: str) -> str:
+    program = directory / "python"
     program.write_text(f"#!/bin/sh\necho {version}\n")
     program.chmod(0o755)
     return str(program)

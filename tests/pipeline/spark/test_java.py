@@ -104,10 +104,10 @@ def test_inherited_launcher_java_home_is_reused(tmp_path: Path) -> None:
 def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
     made: list[Path] = []
 
-    def make(folder: Path) -> None:
-        made.append(folder)
-        (folder / "inside").mkdir()
-        (folder / "inside" / "file").write_text("complete")
+    def make(directory: Path) -> None:
+        made.append(directory)
+        (directory / "inside").mkdir()
+        (directory / "inside" / "file").write_text("complete")
 
     with ThreadPoolExecutor(8) as threads:
         folders = set(threads.map(lambda _: cache.made_once(tmp_path / "made", make), range(8)))

@@ -75,12 +75,12 @@ running.stop()
 """
 
 
-def query(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
-    (folder / "sitecustomize.py").write_text(SLOW_ONCE)
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+def query(directory: Path, how: str) -> subprocess.CompletedProcess[str]:
+    (directory / "sitecustomize.py").write_text(SLOW_ONCE)
+    path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-c", QUERY, how, " ".join(QUICK_TO_START), str(folder / "checkpoint")],
-        env=os.environ | {"PYTHONPATH": path, "SLOW_ONCE": str(folder / "slow")},
+        [sys.executable, "-c", QUERY, how, " ".join(QUICK_TO_START), str(directory / "checkpoint")],
+        env=os.environ | {"PYTHONPATH": path, "SLOW_ONCE": str(directory / "slow")},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,

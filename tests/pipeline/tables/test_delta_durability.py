@@ -32,22 +32,22 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def entry(folder: Path, version: int) -> Path:
-    return folder / "_delta_log" / f"{version:020}.json"
+def entry(directory: Path, version: int) -> Path:
+    return directory / "_delta_log" / f"{version:020}.json"
 
 
-def commit_ranges(folder: Path, committer: TopicTable, count: int) -> None:
+def commit_ranges(directory: Path, committer: TopicTable, count: int) -> None:
     for start in range(0, 10 * count, 10):
-        committer.commit([landed(folder, Span(0, start, start + 10))])
+        committer.commit([landed(directory, Span(0, start, start + 10))])
 
 
-def commit_functions(folder: Path, committer: TopicTable) -> dict[str, Callable[[], object]]:
+def commit_functions(directory: Path, committer: TopicTable) -> dict[str, Callable[[], object]]:
     return {
-        "data": lambda: committer.commit([landed(folder, Span(0, 20, 30))]),
+        "data": lambda: committer.commit([landed(directory, Span(0, 20, 30))]),
         "numbered": lambda: committer.append_numbered((), "retries", 0),
         "columns": lambda: committer.add_columns([pa.field("new", pa.int64())]),
-        "replace": lambda: compact(str(folder)),
-        "vacuum": lambda: vacuum(open_table(str(folder)), keep_hours=0, pipeline_stopped=True),
+        "replace": lambda: compact(str(directory)),
+        "vacuum": lambda: vacuum(open_table(str(directory)), keep_hours=0, pipeline_stopped=True),
     }
 
 
@@ -68,10 +68,10 @@ def test_commit_is_synced_before_it_returns(tmp_path: Path, synced: list[Path], 
 
 
 def test_new_table_syncs_parent_directories(tmp_path: Path, synced: list[Path]) -> None:
-    folder = tmp_path / "a" / "b" / "orders"
-    opened(folder)
-    log = folder / "_delta_log"
-    assert {entry(folder, 0), log, folder, folder.parent, folder.parent.parent, tmp_path} <= set(synced)
+    directory = tmp_path / "a" / "b" / "orders"
+    opened(directory)
+    log = directory / "_delta_log"
+    assert {entry(directory, 0), log, directory, directory.parent, directory.parent.parent, tmp_path} <= set(synced)
 
 
 def test_partition_directories_are_synced(tmp_path: Path, synced: list[Path]) -> None:

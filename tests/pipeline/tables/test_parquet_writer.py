@@ -207,11 +207,11 @@ def test_table_uri_without_scheme_is_local() -> None:
 
 @pytest.mark.parametrize("name", ["100%", "a b", "%4", "\u00fc#?"])
 def test_table_directory_may_have_unusual_names(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    for uri in (str(folder), folder.as_uri()):
+    directory = tmp_path / name
+    for uri in (str(directory), directory.as_uri()):
         committer = open_or_create(uri, SPEC)
         landed_from = committer.next_offsets().get(0, 0)
-        committer.commit([landed(folder, Span(0, landed_from, landed_from + 3))])
+        committer.commit([landed(directory, Span(0, landed_from, landed_from + 3))])
         assert sum(each.num_rows for each in scan(open_table(uri).files())) == landed_from + 3
     assert [each.name for each in tmp_path.iterdir()] == [name]
 

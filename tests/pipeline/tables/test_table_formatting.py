@@ -119,15 +119,15 @@ def test_encoded_error_is_shortened() -> None:
     assert len(refusal_told("no table " * 5000)) < 1100
 
 
-def read_sample(folder: Path, topic: str = "orders", rows: int = ROWS_MAX) -> Rows:
-    return msgspec.json.decode(sample_told(str(folder), topic, rows), type=Rows)
+def read_sample(directory: Path, topic: str = "orders", rows: int = ROWS_MAX) -> Rows:
+    return msgspec.json.decode(sample_told(str(directory), topic, rows), type=Rows)
 
 
 def test_sample_shows_newest_file_with_all_columns(tmp_path: Path) -> None:
-    folder = tmp_path / "orders"
-    table = opened(folder)
+    directory = tmp_path / "orders"
+    table = opened(directory)
     for start in (0, 30):
-        table.commit([landed(folder, Span(0, start, start + 30))])
+        table.commit([landed(directory, Span(0, start, start + 30))])
     found = read_sample(tmp_path)
     assert found.columns == [column.name for column in columns_of(table.frozen().schema)]
     by_name = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
@@ -140,10 +140,10 @@ def test_sample_shows_newest_file_with_all_columns(tmp_path: Path) -> None:
 
 
 def test_sample_collects_rows_from_several_files(tmp_path: Path) -> None:
-    folder = tmp_path / "orders"
-    table = opened(folder)
+    directory = tmp_path / "orders"
+    table = opened(directory)
     for start in range(7):
-        table.commit([landed(folder, Span(0, start, start + 1))])
+        table.commit([landed(directory, Span(0, start, start + 1))])
     found = read_sample(tmp_path)
     at = found.columns.index("_offset")
     assert [row[at] for row in found.rows] == ["6", "5", "4", "3", "2"], "rows of the maximum number of files"
@@ -172,9 +172,9 @@ def test_sample_rejects_tables_of_other_topics(tmp_path: Path) -> None:
 
 
 def test_sample_reports_deleted_file_in_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / "orders"
-    opened(folder).commit([landed(folder, Span(0, 0, 3))])
-    for path in folder.rglob("*.parquet"):
+    directory = tmp_path / "orders"
+    opened(directory).commit([landed(directory, Span(0, 0, 3))])
+    for path in directory.rglob("*.parquet"):
         path.unlink()
     error = read_sample(tmp_path).error
     assert error
