@@ -84,8 +84,8 @@ def test_batch_with_transactional_id_is_written_once(
     ("columns", "options", "mode", "message"),
     [
         (["1 AS value"], {"topic": "t"}, "append", "column `value` is int, expected string or binary"),
-        (["'k' AS key"], {"topic": "t"}, "append", "there is no column `value`"),
-        (["'v' AS value"], {}, "append", "neither an option `topic` nor a column `topic`"),
+        (["'k' AS key"], {"topic": "t"}, "append", "the column `value` is missing"),
+        (["'v' AS value"], {}, "append", "no destination topic"),
         (["'v' AS value", "'x' AS headers"], {"topic": "t"}, "append", "column `headers` is string"),
         (["'v' AS value", "'0' AS partition"], {"topic": "t"}, "append", "column `partition` is string"),
         (["'v' AS value"], {"topic": "t", "compression": "rar"}, "append", "compression = 'rar'"),
