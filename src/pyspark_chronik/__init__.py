@@ -1,9 +1,9 @@
-"""The Spark data source `chronik`. Spark finds it by the name of this module: nothing has to be registered.
+"""The Spark data source `chronik`, which Spark discovers by the name of this module, without registration.
 
     spark.read.format("chronik").option("bootstrap.servers", "localhost:9092").option("subscribe", "events").load()
 
-Every Python worker of Spark imports this module while it looks for data sources, so that it imports nothing else before
-it is used. The options stand in `chronik.pipeline.reading.options` and `chronik.pipeline.writing.sink`.
+Every Python worker of Spark imports this module to discover data sources, so it imports nothing else until it is used.
+The options are listed in `chronik.pipeline.source.options` and `chronik.pipeline.sink.writer`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
+    """The Spark data source `chronik`: reader and writer factories for batch and streaming queries."""
+
     @classmethod
     def name(cls) -> str:
         return "chronik"
@@ -39,14 +41,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from chronik.pipeline.reading.options import parse_source_options
         from chronik.pipeline.reading.source import ChronikReader
 
-        self._check(schema)
+        self._check_schema(schema)
         return ChronikReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from chronik.pipeline.reading.options import parse_source_options
         from chronik.pipeline.reading.stream import ChronikStreamReader
 
-        self._check(schema)
+        self._check_schema(schema)
         return ChronikStreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -59,10 +61,10 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
         return ChronikStreamWriter(sink_settings(self.options, schema, streaming=True))
 
-    def _check(self, schema: StructType) -> None:
-        """A schema that the user gives instead of ours would be filled with the wrong columns, or fail in a task."""
+    def _check_schema(self, schema: StructType) -> None:
+        """Reject a schema given by the user: its columns would be filled with the wrong values or fail in a task."""
         from chronik.pipeline.errors import SchemaError
         from chronik.pipeline.reading.options import source_columns
 
         if tuple(schema.fieldNames()) != source_columns(self.options):
-            raise SchemaError("the columns of a topic are fixed: use the option `columns` to choose among them")
+            raise SchemaError("the columns of a topic are fixed: choose among them with the option `columns`")

@@ -1,4 +1,4 @@
-"""A broker of Apache Kafka's to test against: see `bench.apache_kafka`."""
+"""An Apache Kafka broker for tests, from `bench.apache_kafka`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of committed records sees, read by librdkafka: what was written is judged by a client of others."""
+"""A read_committed consumer based on librdkafka, which verifies writes independently of Chronik's own client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MESSAGES_AT_ONCE = 10_000
 
 
 class CommittedReader:
-    """Reads all partitions of a topic from the beginning on, each record once."""
+    """A consumer that reads all partitions of a topic from the beginning with read_committed."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._consumer: Any = Consumer(
@@ -38,7 +38,7 @@ class CommittedReader:
         self._consumer.close()
 
     def poll(self, wait_s: float = 0.1) -> list[bytes]:
-        """What has come meanwhile."""
+        """Return the values that have arrived since the last call."""
         values = []
         for message in self._consumer.consume(MESSAGES_AT_ONCE, wait_s):
             error = message.error()
@@ -50,10 +50,10 @@ class CommittedReader:
         return values
 
     def to_the_end(self) -> Iterator[bytes]:
-        """For a reader that has not begun: all that is committed now."""
+        """Yield all values that are committed now; requires a new reader."""
         deadline = time.monotonic() + READ_SECONDS_MAX
         while len(self._ended) < self._partitions:
-            assert time.monotonic() < deadline, f"only partitions {self._ended} came to their end"
+            assert time.monotonic() < deadline, f"only partitions {self._ended} were read to their end"
             yield from self.poll()
 
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a worker: starting one takes seconds, and half a gigabyte."""
+"""A Spark session shared by all tests of an xdist worker, because it takes seconds to start and half a gigabyte."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def spark() -> Iterator[SparkSession]:
     from tests.pipeline.jars import spark_conf
 
     with session("local[2]", **{"spark.sql.shuffle.partitions": "2"}, **spark_conf()) as spark:
-        spark.sparkContext.setLogLevel("FATAL")  # tests make queries fail, and Spark tells every failure three times
+        spark.sparkContext.setLogLevel("FATAL")  # tests make queries fail, and Spark logs each failure three times
         yield spark

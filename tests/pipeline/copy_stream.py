@@ -1,4 +1,4 @@
-"""A stream from topic to topic, as a user writes one: a program of its own, to be killed.
+"""A streaming query that copies a topic, in a separate process that tests can kill.
 
 python copy_stream.py BOOTSTRAP SOURCE TARGET CHECKPOINT [--master URL] [--records-per-epoch N] [--once]
 """
@@ -10,7 +10,7 @@ import argparse
 from chronik.pipeline.spark.runtime import session
 
 LOCAL_MASTER = "local[2,8]"
-"""A task may fail seven times."""
+"""Local master in which a task may fail seven times."""
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--master", default=LOCAL_MASTER)
     parser.add_argument("--records-per-epoch", default="10000")
-    parser.add_argument("--once", action="store_true", help="copy what is there, and end")
+    parser.add_argument("--once", action="store_true", help="copy the available records, and exit")
     arguments = parser.parse_args()
     spark = session(arguments.master)
     read = (

@@ -1,4 +1,4 @@
-"""What `tools/clients/setup` has fetched from Maven Central, and why something may not be there."""
+"""Jars that `tools/clients/setup` has fetched from Maven Central, and the reason if any are missing."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import pytest
 TOOLS = Path(__file__).parents[2] / ".tools"
 
 SPARK_KAFKA = "spark-kafka"
-"""Spark's own Kafka connector."""
+"""Spark's Kafka connector."""
 
 APACHE_KAFKA = "apache-kafka"
-"""Apache Kafka's broker."""
+"""The Apache Kafka broker."""
 
 
 def jars_of(name: str) -> list[Path]:
-    """Empty when they are not there."""
+    """Return the jars of a component, or an empty list if they are not installed."""
     return sorted((TOOLS / "jars" / name).glob("*.jar"))
 
 
 def skip_without(name: str) -> None:
-    """Skips the test, with the reason, when the jars are not there."""
+    """Skip the test, with the reason, if the jars are not installed."""
     if jars_of(name):
         return
-    told = TOOLS / "missing" / name
-    pytest.skip(f"{name}: {told.read_text().strip() if told.exists() else 'not set up; run tools/clients/setup'}")
+    reason = TOOLS / "missing" / name
+    pytest.skip(f"{name}: {reason.read_text().strip() if reason.exists() else 'not set up; run tools/clients/setup'}")
 
 
 def spark_conf() -> dict[str, str]:
-    """For a session that has Spark's own connector beside ours, where it is there."""
+    """Return the configuration of a session with Spark's Kafka connector, if it is installed."""
     jars = ",".join(map(str, jars_of(SPARK_KAFKA)))
     return {"spark.jars": jars} if jars else {}

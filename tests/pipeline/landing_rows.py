@@ -1,4 +1,4 @@
-"""Rows to land in tables, and what a table then holds, read without delta-rs's own reader."""
+"""Helpers to write rows to tables, and to read tables without delta-rs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
 NOON_2024_05_01_MS = 1_714_564_800_000
 
 
-def opened(folder: Path, spec: TableSpec = SPEC) -> TopicTable:
-    return open_or_create(str(folder), spec)
+def opened(directory: Path, spec: TableSpec = SPEC) -> TopicTable:
+    return open_or_create(str(directory), spec)
 
 
 def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequence[int] | None = None) -> pa.RecordBatch:
-    """One record per offset, told apart by its value."""
+    """Return one record per offset, each with a distinct value."""
     offsets = range(span.start, span.end)
     values: list[bytes | None] = [b"value %d/%d" % (span.partition, offset) for offset in offsets]
     records = Columns(
@@ -46,17 +46,17 @@ def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequenc
 
 
 def landed(
-    folder: Path, *spans: Span, schema: pa.Schema | None = None, partitioning: Partitioning = Partitioning.DATE
+    directory: Path, *spans: Span, schema: pa.Schema | None = None, partitioning: Partitioning = Partitioning.DATE
 ) -> Landed:
     schema = schema or schema_of(Kind.RAW, partitioning)
-    with PartitionedWriter(Storage(str(folder)), schema, partitioning.columns) as writer:
+    with PartitionedWriter(Storage(str(directory)), schema, partitioning.columns) as writer:
         for span in spans:
             writer.write(batch(span, schema))
     return Landed(spans, writer.files)
 
 
 def rows(snapshot: Snapshot) -> pa.Table:
-    """The rows of a snapshot, its partition columns among them."""
+    """Return the rows of a snapshot, including the partition columns."""
     fields = [snapshot.schema.field(name) for name in snapshot.partition_by]
     partitioning = ds.partitioning(pa.schema(fields), flavor="hive")
     found = ds.dataset(list(snapshot.file_uris), schema=snapshot.schema, partitioning=partitioning, format="parquet")
@@ -75,18 +75,18 @@ def every(*spans: Span) -> list[tuple[int, int]]:
 
 
 Position = tuple[int, int, int | None]
-"""Partition, offset, CRC-32C of the value: what a producer's journal and a table are compared by."""
+"""Partition, offset and CRC-32C of the value, by which a producer's journal is compared with a table."""
 
 
 class JournalledTopic:
-    """A topic, and what its producer was told of each record: the truth that a table is held against."""
+    """A topic with a journal of all acknowledged records, which is compared with a table."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.broker, self.name = broker, name
         self.journal: list[Position] = []
 
     def send(self, records: Sequence[OutgoingRecord]) -> None:
-        """Records that name their partition."""
+        """Produce records that specify their partition."""
         by_partition: dict[int | None, list[OutgoingRecord]] = {}
         for record in records:
             by_partition.setdefault(record.partition, []).append(record)
@@ -104,7 +104,7 @@ def crc_of(value: bytes | None) -> int | None:
 
 
 def positions(*uris: str) -> list[Position]:
-    """Of all rows of some tables. A row that is there twice is listed twice."""
+    """Return the positions of all rows of the tables; a duplicate row is listed twice."""
     found: list[Position] = []
     for uri in uris:
         snapshot = open_table(uri).snapshot()
@@ -116,7 +116,7 @@ def positions(*uris: str) -> list[Position]:
 
 
 def compact(uri: str, *, since: date | None = None) -> Compacted:
-    """One table, each new file a commit of its own."""
+    """Compact one table, with a commit for each new file."""
     table, done = open_table(uri), Compacted()
     for join in plan_joins(table, since=since):
         done += commit_join(table, join, join_files(join))

@@ -1,7 +1,8 @@
-"""A stream from topic to topic in a storm: its driver, the executors and their Python workers are killed, by seed. At
-the end a reader of committed records sees each record exactly once.
+"""Stress test of a stream that copies a topic while its driver, executors and Python workers are killed.
 
-    .venv/bin/python -m tests.pipeline.long_copying --records 1000000 --kills 20 --seed 1 [--kafka]
+The kills follow from a seed. At the end, a read_committed consumer must see each record exactly once.
+
+    .venv/bin/python -m tests.pipeline.copy_stress --records 1000000 --kills 20 --seed 1 [--kafka]
 """
 
 from __future__ import annotations
@@ -34,88 +35,98 @@ from tests.pipeline.spark_cluster import SparkCluster
 SOURCE, TARGET = "events", "copies"
 SOURCE_PARTITIONS, TARGET_PARTITIONS = 3, 4
 
-EPOCHS_PER_SHARE = 3
-"""Micro-batches that the records before a kill take, so that it falls into the middle of them."""
+EPOCHS_PER_KILL = 3
+"""Micro-batches in the share of records before a kill, so that the kill hits the middle of them."""
 
-GOES_ON_SECONDS_MAX = 300.0
+PROGRESS_SECONDS_MAX = 300.0
 ONCE_SECONDS_MAX = 600.0
-"""20 s on a machine that does nothing else."""
+"""Maximum time of the final run; 20 s on an idle machine."""
 POLL_SECONDS = 0.05
 ENDED_MAX = 10
 
 DAEMON = "pyspark.daemon"
-"""What the process is called that forks an executor's Python workers, and these too."""
+"""Module name in the command line of the daemon that forks Python workers, and of the workers."""
 
 
 class Victim(StrEnum):
+    """The process that a kill hits."""
+
     DRIVER = "driver"
-    """With its JVM, and without a cluster also with its executor."""
+    """The driver with its JVM; in local mode this includes the executor."""
     PYTHON = "python"
-    """The driver's Python alone: its JVM and its tasks run on until they notice, beside the next driver."""
+    """Only the driver's Python process: its JVM and tasks keep running for a while, alongside the next driver."""
     EXECUTOR = "executor"
-    """A Spark worker with its executor; its Python workers run on until they notice. Another takes its place."""
+    """A Spark worker with its executor, which is replaced. Its Python workers keep running for a while."""
     TASK = "task"
-    """A Python worker: Spark runs its task again."""
+    """A Python worker, whose task Spark retries."""
 
 
 WEIGHTS = {Victim.DRIVER: 3, Victim.PYTHON: 2, Victim.EXECUTOR: 4, Victim.TASK: 4}
 
 
 class Kill(NamedTuple):
+    """A scheduled kill."""
+
     victim: Victim
     after_s: float = 0.3
-    """From the moment that records are copied."""
+    """Delay after the first copied record."""
     which: int = 0
-    """Of the workers, counted from 0."""
+    """Index of the worker to kill."""
 
 
 def schedule(seed: int, kills: int, workers: int = 2) -> list[Kill]:
-    """Follows from its seed alone. Every kind comes in turn before chance decides, so none is ever missing."""
-    chance = random.Random(seed)
-    victims = [*WEIGHTS, *chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=kills)][:kills]
-    chance.shuffle(victims)
-    return [Kill(each, round(chance.uniform(0.0, 1.5), 2), chance.randrange(workers)) for each in victims]
+    """Return a schedule that depends only on the seed and contains every kind of kill."""
+    rng = random.Random(seed)
+    victims = [*WEIGHTS, *rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=kills)][:kills]
+    rng.shuffle(victims)
+    return [Kill(each, round(rng.uniform(0.0, 1.5), 2), rng.randrange(workers)) for each in victims]
 
 
 class CopyDriver(LandingDriver):
-    """`copy_stream.py`, and with it a JVM."""
+    """A process that runs `copy_stream.py`, with its JVM."""
 
     COMMAND: ClassVar[tuple[str, ...]] = ("-P", str(Path(__file__).with_name("copy_stream.py")))
 
 
 @dataclass(slots=True)
 class Outcome:
+    """The result of the stress test."""
+
     records: int
     kills: Counter[str] = field(default_factory=Counter)
     ended_by_itself: int = 0
-    """Drivers that nobody killed, and that had to be started again."""
+    """Drivers that exited without being killed and were restarted."""
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kills.items()))
-        ended = f", {self.ended_by_itself} drivers ended by themselves" if self.ended_by_itself else ""
-        judged = "; ".join(self.wrong) or "each copied exactly once"
-        return f"{self.records:,} records, {self.kills.total()} kills ({kills}){ended}, {self.seconds:,.0f} s: {judged}"
+        ended = f", {self.ended_by_itself} drivers exited unexpectedly" if self.ended_by_itself else ""
+        verdict = "; ".join(self.wrong) or "each copied exactly once"
+        return (
+            f"{self.records:,} records, {self.kills.total()} kills ({kills}){ended}, {self.seconds:,.0f} s: {verdict}"
+        )
 
 
 class Storm:
+    """A run of the stress test."""
+
     def __init__(
         self, bootstrap: str, spark: SparkCluster | None, folder: Path, records: int, say: Callable[[str], None]
     ) -> None:
-        """`spark`: None for Spark's local mode."""
+        """Create a run; without `spark`, in Spark's local mode."""
         self._bootstrap, self._spark, self._folder = bootstrap, spark, folder
         self._records, self._say = records, say
         self._outcome = Outcome(records)
         self._copied = 0
 
     def run(self, kills: Sequence[Kill]) -> Outcome:
-        began = time.monotonic()
+        started = time.monotonic()
         with Client(self._bootstrap) as client:
             create_topics(client, [NewTopic(SOURCE, SOURCE_PARTITIONS), NewTopic(TARGET, TARGET_PARTITIONS)])
         share = self._records // (2 * len(kills) + 1)
         arguments = [self._bootstrap, SOURCE, TARGET, str(self._folder / "checkpoint")]
-        arguments += ["--records-per-epoch", str(max(SOURCE_PARTITIONS, share // EPOCHS_PER_SHARE))]
+        arguments += ["--records-per-epoch", str(max(SOURCE_PARTITIONS, share // EPOCHS_PER_KILL))]
         conf: Mapping[str, str] = {}
         if self._spark is not None:
             arguments += ["--master", self._spark.url]
@@ -126,20 +137,20 @@ class Storm:
             CopyDriver(arguments, conf, self._folder / "driver.log") as driver,
         ):
             for number, kill in enumerate(kills):
-                self._strike(kill, producer, driver, reader, share * (2 * number + 1), share)
+                self._kill_and_wait(kill, producer, driver, reader, share * (2 * number + 1), share)
                 self._outcome.kills[kill.victim] += 1
                 self._say(f"kill {number + 1} of {len(kills)}: {kill.victim}; {self._copied:,} copied")
             producer.allow(self._records)
             self._wait_for(self._records, driver, reader)
-            # It may have been about to do something again: what it does from here on must not be seen either.
+            # The driver may have been about to retry a micro-batch, which must not become visible either.
             driver.kill()
             driver.start("--once")
             assert driver.wait(ONCE_SECONDS_MAX) == 0, driver.last_words()
-        self._outcome.wrong = self._judged()
-        self._outcome.seconds = time.monotonic() - began
+        self._outcome.wrong = self._find_differences()
+        self._outcome.seconds = time.monotonic() - started
         return self._outcome
 
-    def _strike(
+    def _kill_and_wait(
         self,
         kill: Kill,
         producer: JournalledProducer,
@@ -148,79 +159,79 @@ class Storm:
         upto: int,
         share: int,
     ) -> None:
-        """Kills in the middle of copying, and waits until records are copied again."""
+        """Kill in the middle of copying, and wait until records are copied again."""
         producer.allow(upto)
         self._wait_for(self._copied + 1, driver, reader)
-        time.sleep(kill.after_s)  # the place within an epoch is the seed's choice, not a state to wait for
-        self._do(kill, driver)
+        time.sleep(kill.after_s)  # the seed determines the point within an epoch; there is no state to wait for
+        self._kill(kill, driver)
         self._copied += len(reader.poll())
         producer.allow(upto + share)
         self._wait_for(min(upto + share, self._copied + share), driver, reader)
 
-    def _do(self, kill: Kill, driver: CopyDriver) -> None:
+    def _kill(self, kill: Kill, driver: CopyDriver) -> None:
         match kill.victim:
             case Victim.DRIVER | Victim.PYTHON:
                 driver.kill(python_alone=kill.victim is Victim.PYTHON)
                 driver.start()
             case Victim.EXECUTOR:
-                assert self._spark is not None, "only a cluster has executors of their own"
+                assert self._spark is not None, "only a cluster has separate executors"
                 self._spark.replace_worker(kill.which)
             case Victim.TASK:
                 roots = [driver.pid] if self._spark is None else [worker.pid for worker in self._spark.workers]
-                deadline = time.monotonic() + GOES_ON_SECONDS_MAX
+                deadline = time.monotonic() + PROGRESS_SECONDS_MAX
                 while not (workers := _python_workers(roots)):
-                    assert time.monotonic() < deadline, "there are no Python workers"
+                    assert time.monotonic() < deadline, "no Python workers found"
                     time.sleep(POLL_SECONDS)
                 for pid in workers:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
 
     def _wait_for(self, records: int, driver: CopyDriver, reader: CommittedReader) -> None:
-        """However long it takes, as long as records are copied."""
-        moved = time.monotonic()
+        """Wait for the copied records, without a time limit as long as there is progress."""
+        last_progress = time.monotonic()
         while self._copied < records:
             if not driver.running:
                 self._outcome.ended_by_itself += 1
-                self._say(f"the driver ended by itself:\n{driver.last_words()}")
-                assert self._outcome.ended_by_itself < ENDED_MAX, "drivers end again and again"
+                self._say(f"driver exited unexpectedly:\n{driver.last_words()}")
+                assert self._outcome.ended_by_itself < ENDED_MAX, "drivers exit repeatedly"
                 driver.start()
-            came = len(reader.poll(POLL_SECONDS))
-            self._copied += came
-            if came:
-                moved = time.monotonic()
-            standing_s = time.monotonic() - moved
-            assert standing_s < GOES_ON_SECONDS_MAX, (
-                f"{self._copied} records since {standing_s:.0f} s, on the way to {records}\n{driver.last_words()}"
+            new_records = len(reader.poll(POLL_SECONDS))
+            self._copied += new_records
+            if new_records:
+                last_progress = time.monotonic()
+            idle_s = time.monotonic() - last_progress
+            assert idle_s < PROGRESS_SECONDS_MAX, (
+                f"no progress for {idle_s:.0f} s: {self._copied} of {records} records\n{driver.last_words()}"
             )
 
-    def _judged(self) -> list[str]:
+    def _find_differences(self) -> list[str]:
         return differences(committed_values(self._bootstrap, TARGET, TARGET_PARTITIONS), self._records)
 
 
 def differences(values: Sequence[bytes], records: int) -> list[str]:
-    """What is there not once, in words."""
+    """Return descriptions of records that are missing or duplicated."""
     times = np.bincount([int(value.split()[0]) for value in values], minlength=records)
-    wrong = [f"record {number} is there {times[number]} times" for number in np.flatnonzero(times != 1)[:5]]
-    return wrong + ([f"{records} records and {len(values)} copies"] if len(values) != records else [])
+    wrong = [f"record {number} occurs {times[number]} times" for number in np.flatnonzero(times != 1)[:5]]
+    return wrong + ([f"{records} records but {len(values)} copies"] if len(values) != records else [])
 
 
 def _python_workers(roots: Sequence[int]) -> list[int]:
-    """Those that run tasks: forked by a daemon, which an executor has started."""
+    """Return the pids of Python workers that run tasks, forked by an executor's daemon."""
     return [
         pid
         for root in roots
         for pid in _descendants(root)
-        if _is_called(pid, DAEMON) and _is_called(_parents().get(pid, 0), DAEMON)
+        if _has_argument(pid, DAEMON) and _has_argument(_parents().get(pid, 0), DAEMON)
     ]
 
 
 def _descendants(root: int) -> Iterator[int]:
     parents = _parents()
     for pid in parents:
-        above = parents.get(pid, 0)
-        while above not in (0, root):
-            above = parents.get(above, 0)
-        if above == root:
+        ancestor = parents.get(pid, 0)
+        while ancestor not in (0, root):
+            ancestor = parents.get(ancestor, 0)
+        if ancestor == root:
             yield pid
 
 
@@ -232,7 +243,7 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _is_called(pid: int, name: str) -> bool:
+def _has_argument(pid: int, name: str) -> bool:
     try:
         return name in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
@@ -249,12 +260,12 @@ def run_storm(
     nodes: int = 3,
     kafka: bool = False,
 ) -> Outcome:
-    """Brokers and, unless Spark's local mode is enough, a Spark cluster of its own, which end with it."""
+    """Run the stress test with its own brokers and, unless in local mode, its own Spark cluster."""
     with ExitStack() as stack:
         spark = None if is_local else stack.enter_context(SparkCluster(workers=2))
-        place = folder / "brokers"
-        place.mkdir()
-        brokers: ApacheKafka | Cluster = ApacheKafka(place) if kafka else Cluster(nodes, place)
+        directory = folder / "brokers"
+        directory.mkdir()
+        brokers: ApacheKafka | Cluster = ApacheKafka(directory) if kafka else Cluster(nodes, directory)
         with brokers:
             return Storm(brokers.bootstrap, spark, folder, records, say).run(kills)
 
@@ -264,7 +275,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kafka", action="store_true", help="Apache Kafka's broker instead of three nodes of ours")
+    parser.add_argument("--kafka", action="store_true", help="use an Apache Kafka broker instead of three nodes")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chronik-copying-") as folder:
         kills = schedule(arguments.seed, arguments.kills)

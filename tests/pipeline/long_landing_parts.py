@@ -1,6 +1,4 @@
-"""What a storm over a landing is made of: a producer that keeps a journal, a driver that can be killed, and the check
-of one against the other.
-"""
+"""Tools of the landing stress test: a producer with a journal, a driver process, and the comparison with the table."""
 
 from __future__ import annotations
 
@@ -33,24 +31,24 @@ STOP_SECONDS_MAX = 60.0
 LOG_BYTES_SHOWN = 3000
 
 Positions = npt.NDArray[np.int64]
-"""Rows of (partition, offset, CRC of the value), in order."""
+"""Rows of (partition, offset, CRC of the value), sorted."""
 
 
 class JournalledProducer:
-    """Writes records while it is allowed to, and keeps where each was acknowledged, with the CRC of its value."""
+    """A producer that writes up to an allowed number of records, and records each acknowledged position and CRC."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, records: int) -> None:
         self._topic, self._partitions, self._records = topic, partitions, records
         self._journal: Positions = np.full((records, 3), -1, np.int64)
         self._allowed, self._acknowledged = 0, 0
         self._changed = threading.Condition()
-        self._ending = False
+        self._is_closing = False
         self.problems: list[str] = []
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
-                "message.timeout.ms": 0,  # nothing is ever given up: every record is settled, or the run is not done
+                "message.timeout.ms": 0,  # never give up: every record must be acknowledged
                 "linger.ms": 20,
                 "log_level": 0,
                 "error_cb": self._error,
@@ -66,12 +64,12 @@ class JournalledProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._changed:
-            self._ending = True
+            self._is_closing = True
             self._changed.notify_all()
         self._thread.join(FLUSH_SECONDS_MAX)
 
     def allow(self, records: int) -> None:
-        """So many may be written in all."""
+        """Allow this many records in total."""
         with self._changed:
             self._allowed = min(records, self._records)
             self._changed.notify_all()
@@ -81,19 +79,19 @@ class JournalledProducer:
         return self._acknowledged
 
     def journal(self) -> Positions:
-        """Of all records, once all are acknowledged."""
+        """Return the positions of all records, after all are acknowledged."""
         assert not self.problems, self.problems
-        assert self._acknowledged == self._records, f"{self._acknowledged} of {self._records} are acknowledged"
+        assert self._acknowledged == self._records, f"only {self._acknowledged} of {self._records} are acknowledged"
         return in_order(self._journal)
 
     def _run(self) -> None:
         for number in range(self._records):
-            while number >= self._allowed and not self._ending:
+            while number >= self._allowed and not self._is_closing:
                 self._producer.poll(0.05)
-            if self._ending:
+            if self._is_closing:
                 break
             self._send(number)
-        while not self._ending and self._acknowledged < self._records:
+        while not self._is_closing and self._acknowledged < self._records:
             self._producer.poll(0.05)
         self._producer.purge()
         self._producer.flush(1.0)
@@ -102,29 +100,31 @@ class JournalledProducer:
         value = b"%d %d ".ljust(VALUE_BYTES, b".") % (number, number * 2_654_435_761 % 1_000_003)
         crc = crc32c.crc32c(value)
 
-        def settle(error: KafkaError | None, message: Any) -> None:
+        def on_delivery_report(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                if not self._ending:
+                if not self._is_closing:
                     self.problems.append(f"record {number}: {error}")
                 return
             offset = message.offset()
-            if offset is None:  # the answer was lost, and a later one told that it was written: by the only writer
+            if offset is None:  # the response was lost; the offset follows from the number, as there is one producer
                 offset = number // self._partitions
             self._journal[number] = message.partition(), offset, crc
             self._acknowledged += 1
 
         while True:
             try:
-                self._producer.produce(self._topic, value, partition=number % self._partitions, on_delivery=settle)
+                self._producer.produce(
+                    self._topic, value, partition=number % self._partitions, on_delivery=on_delivery_report
+                )
                 break
-            except BufferError:  # brokers are away: wait for them
+            except BufferError:  # brokers are unavailable: wait for them
                 self._producer.poll(0.05)
-                if self._ending:
+                if self._is_closing:
                     return
         self._producer.poll(0)
 
     def _error(self, error: KafkaError) -> None:
-        """librdkafka tells of every lost connection here, only to inform; what is fatal is not."""
+        """Record fatal errors; librdkafka also reports lost connections here."""
         if error.fatal():
             self.problems.append(str(error))
 
@@ -135,7 +135,7 @@ def in_order(positions: Positions) -> Positions:
 
 
 class LandingDriver:
-    """`chronik pipeline run` as a user starts it: a process of its own, and with it a JVM."""
+    """A `chronik pipeline run` process, with its JVM."""
 
     COMMAND: ClassVar[tuple[str, ...]] = ("-P", "-m", "chronik", "pipeline", "run")
 
@@ -178,7 +178,7 @@ class LandingDriver:
             )
 
     def kill(self, *, python_alone: bool = False) -> None:
-        """At once, as by a lost machine; or the Python process alone: then its JVM runs on until it notices."""
+        """Kill the whole process group, or only the Python process, whose JVM then keeps running for a while."""
         if self._process is None:
             return
         if python_alone:
@@ -193,7 +193,7 @@ class LandingDriver:
         return self._process.wait(seconds)
 
     def stop(self) -> int:
-        """As Ctrl-C does: the round that runs is finished."""
+        """Terminate the driver, which finishes the current round, and return its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self.wait(STOP_SECONDS_MAX)
@@ -203,26 +203,26 @@ class LandingDriver:
 
 
 class LandedTable:
-    """What a landing has made so far."""
+    """A table that a landing writes."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
     def rows_landed(self) -> int:
-        """As the table's own offsets say: all partitions start at 0, and no offset is missing."""
+        """Return the number of landed rows, from the next offsets; all partitions start at 0 without gaps."""
         with suppress(TableMissing):
             return sum(open_table(self.uri).next_offsets().values())
         return 0
 
     def positions(self) -> Positions:
-        """Of every row that a reader of the table sees."""
+        """Return the positions of all rows in the table."""
         uris = list(open_table(self.uri).snapshot().file_uris)
         found = ds.dataset(uris, format="parquet").to_table(columns=[PARTITION, OFFSET, VALUE_CRC32C])
         columns = [found[name].cast(pa.int64()).to_numpy() for name in (PARTITION, OFFSET, VALUE_CRC32C)]
         return in_order(np.stack(columns, axis=1))
 
     def file_counts(self) -> tuple[int, int]:
-        """Files of the table, and files that lost attempts have left beside it."""
+        """Return the number of files in the table, and of orphans."""
         named = len(open_table(self.uri).snapshot().file_uris)
         return named, len(list(Path(self.uri).rglob("*.parquet"))) - named - len(_checkpoints(self.uri))
 
@@ -232,15 +232,15 @@ def _checkpoints(uri: str) -> list[Path]:
 
 
 def differences(journal: Positions, table: Positions) -> list[str]:
-    """What stands in one and not in the other, in words; nothing when every record is in the table exactly once."""
+    """Return descriptions of missing, duplicate and unexpected rows; empty if each record is in the table once."""
     found = []
     rows, counts = np.unique(table, axis=0, return_counts=True)
     for row in rows[counts > 1][:5]:
         found.append(f"twice in the table: partition {row[0]} offset {row[1]}")
     expected = set(map(tuple, journal.tolist()))
-    there = set(map(tuple, rows.tolist()))
-    found += [f"not in the table: partition {row[0]} offset {row[1]}" for row in sorted(expected - there)[:5]]
-    found += [f"not in the journal: partition {row[0]} offset {row[1]}" for row in sorted(there - expected)[:5]]
+    actual = set(map(tuple, rows.tolist()))
+    found += [f"not in the table: partition {row[0]} offset {row[1]}" for row in sorted(expected - actual)[:5]]
+    found += [f"not in the journal: partition {row[0]} offset {row[1]}" for row in sorted(actual - expected)[:5]]
     if len(journal) != len(table):
         found.append(f"{len(journal)} records and {len(table)} rows")
     return found

@@ -1,4 +1,4 @@
-"""Tables with records and dead letters of a test's choice, as landing would leave them."""
+"""Tables with given records and dead-letter records, as landing would write them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 TOPIC = "orders"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-WHY = "it could not be read in those days"
+WHY = "decoding failed with earlier rules"
 
 
 def records(
@@ -51,7 +51,7 @@ def table_of(root: Path, kind: Kind, *, partitioning: Partitioning = Partitionin
 
 
 def land(committer: TopicTable, partition: int, rows: Columns, *, end: int | None = None) -> None:
-    """All rows in one commit, which ends after the last of them, or later."""
+    """Commit all rows at once, up to `end` or the offset after the last row."""
     offsets = rows.offset.to_pylist()
     span = Span(partition, committer.next_offsets().get(partition, offsets[0]), end or offsets[-1] + 1)
     own = own_columns(partition, rows)

@@ -1,4 +1,4 @@
-"""A cluster that answers fetches with what a test says, for brokers that do what ours does not (yet)."""
+"""A cluster with scripted Fetch responses, for broker behaviour that Chronik does not have."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from chronik.protocol.records import Record, encode_batch
 PARTITION = TopicPartition("t", 0)
 
 Answer = Callable[[int, int], PartitionData]
-"""What a fetch from an offset with a byte limit is answered with."""
+"""A function that returns the response to a fetch at an offset with a byte limit."""
 
 
 class ScriptedCluster(Cluster):
+    """A cluster whose only broker responds as the test specifies."""
+
     def __init__(self, answer: Answer, log_start: int = 0, log_end: int = 10**6) -> None:
         super().__init__("127.0.0.1:1", timeout_s=0)
         self._answer = answer
@@ -58,7 +60,7 @@ class ScriptedCluster(Cluster):
 def holding(
     batches: Sequence[bytes], end: int, *, aborted: Iterable[Aborted] = (), per_answer: int = 2, log_start: int = 0
 ) -> Answer:
-    """A partition of these batches that ends at `end`, of which each answer holds a few, from the offset on."""
+    """Return a handler for a partition with these batches that ends at `end`, `per_answer` batches per response."""
     listed = [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted]
 
     def answer(offset: int, _: int) -> PartitionData:

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster to test against: one master and some workers, real processes, from the pip package.
+"""A standalone Spark cluster for tests: one master and some workers, as processes from the pip package.
 
 with SparkCluster(workers=2) as cluster:
     spark = session(cluster.url, **cluster.conf)
@@ -27,11 +27,11 @@ from chronik.testing.ports import ReservedPorts
 from tests.jvms import spark_options
 
 READY_SECONDS_MAX = 240.0
-"""24 s on a quiet machine."""
+"""Maximum time for the cluster to start; 24 s on an idle machine."""
 
 STOP_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.1
-ASK_SECONDS_MAX = 5.0
+STATUS_SECONDS_MAX = 5.0
 LOG_BYTES_SHOWN = 3000
 DAEMON_MEMORY = "256m"
 
@@ -40,11 +40,11 @@ WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
 
 
 class SparkDaemon:
-    """A master or a worker, and with it the executors that it starts: they are of its process group."""
+    """A master or a worker. The executors that a worker starts belong to its process group."""
 
-    def __init__(self, name: str, folder: Path, *arguments: str) -> None:
+    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
         self.name = name
-        self.log = folder / f"{name}.log"
+        self.log = directory / f"{name}.log"
         variables = (
             os.environ
             | environment("spark://")
@@ -58,7 +58,7 @@ class SparkDaemon:
             self._process = subprocess.Popen(
                 [str(Path(variables["SPARK_HOME"]) / "bin" / "spark-class"), *arguments],
                 env=variables,
-                cwd=folder,
+                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -74,7 +74,7 @@ class SparkDaemon:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Like a machine that is gone: the daemon and its executors at once."""
+        """Kill the daemon and its executors, like a machine failure."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(STOP_SECONDS_MAX)
@@ -84,13 +84,15 @@ class SparkDaemon:
 
 
 class SparkCluster:
+    """A standalone Spark cluster on this machine."""
+
     def __init__(self, workers: int = 2, *, cores: int = 1, memory: str = "1g") -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="chronik-spark-"))
         self._cores, self._memory = cores, memory
         self._reserved = ReservedPorts(2)
         self._port, self._http_port = self._reserved.ports
         self._count = workers
-        self._made = 0
+        self._worker_count = 0
         self._master: SparkDaemon | None = None
         self.workers: list[SparkDaemon] = []
 
@@ -100,7 +102,7 @@ class SparkCluster:
 
     @property
     def conf(self) -> dict[str, str]:
-        """For sessions: everything on this machine, and executors that fit two of them."""
+        """The configuration of sessions: loopback addresses, and executors small enough for two of them."""
         return {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
@@ -126,31 +128,31 @@ class SparkCluster:
     def start(self) -> None:
         ports = ("--port", str(self._port), "--webui-port", str(self._http_port))
         self._master = SparkDaemon("master", self._folder, MASTER_CLASS, "--host", LOOPBACK, *ports)
-        self._wait(lambda: self.status() is not None, "the master answers")
+        self._wait(lambda: self.status() is not None, "the master responded")
         for _ in range(self._count):
             self.add_worker()
         self.wait_for_workers(self._count)
 
     def add_worker(self) -> SparkDaemon:
         size = ("--cores", str(self._cores), "--memory", self._memory)
-        place = ("--host", LOOPBACK, "--webui-port", "0", "--work-dir", str(self._folder / "work"))
-        self._made += 1
-        name = f"worker{self._made}"
-        worker = SparkDaemon(name, self._folder, WORKER_CLASS, *size, *place, self.url)
+        location = ("--host", LOOPBACK, "--webui-port", "0", "--work-dir", str(self._folder / "work"))
+        self._worker_count += 1
+        name = f"worker{self._worker_count}"
+        worker = SparkDaemon(name, self._folder, WORKER_CLASS, *size, *location, self.url)
         self.workers.append(worker)
         return worker
 
     def replace_worker(self, index: int) -> SparkDaemon:
-        """Kills one, with its executors, and starts another in its place. Returns before that one is there."""
+        """Kill a worker with its executors and start another one, without waiting for it."""
         self.workers.pop(index).kill()
         return self.add_worker()
 
     def status(self) -> dict[str, Any] | None:
-        """What the master says of itself; None while it does not."""
+        """Return the master's status, or None while it does not respond."""
         try:
             address = f"http://{LOOPBACK}:{self._http_port}/json/"
-            with urllib.request.urlopen(address, timeout=ASK_SECONDS_MAX) as answer:
-                found: dict[str, Any] = json.load(answer)
+            with urllib.request.urlopen(address, timeout=STATUS_SECONDS_MAX) as response:
+                found: dict[str, Any] = json.load(response)
                 return found
         except (OSError, ValueError):
             return None
@@ -159,7 +161,7 @@ class SparkCluster:
         return sum(worker["state"] == "ALIVE" for worker in (self.status() or {"workers": []})["workers"])
 
     def wait_for_workers(self, count: int) -> None:
-        self._wait(lambda: self.alive_workers() >= count, f"{count} workers are there")
+        self._wait(lambda: self.alive_workers() >= count, f"{count} workers registered")
 
     def close(self) -> None:
         for daemon in (*self.workers, *([self._master] if self._master else [])):
@@ -167,11 +169,11 @@ class SparkCluster:
         self._reserved.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _wait(self, done: Callable[[], bool], what: str) -> None:
+    def _wait(self, done: Callable[[], bool], condition: str) -> None:
         deadline = time.monotonic() + READY_SECONDS_MAX
         daemons = [each for each in (self._master, *self.workers) if each is not None]
         while not done():
             for daemon in daemons:
-                assert daemon.running, f"{daemon.name} ended before {what}:\n{daemon.last_words()}"
-            assert time.monotonic() < deadline, f"not in time: {what}\n{daemons[-1].last_words()}"
+                assert daemon.running, f"{daemon.name} exited before {condition}:\n{daemon.last_words()}"
+            assert time.monotonic() < deadline, f"timed out before {condition}\n{daemons[-1].last_words()}"
             time.sleep(POLL_SECONDS)

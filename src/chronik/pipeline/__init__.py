@@ -1,11 +1,12 @@
-"""Topics become tables: the Spark source and sink, and the jobs around them. Only what uses PySpark imports it.
+"""The data pipeline between topics and Delta tables: the Spark source and sink, and the jobs built on them.
 
-`records` and `tables` know what records and tables are, `reading` and `writing` bring records from topics and to them,
-`spark` has sessions and their tasks. On these stand `landing` (topics into tables), `query` (SQL over both), `upkeep`
-(of tables) and `audit` (whether all of it is right); `journal` is where a landing tells how far it is.
+`records` converts record batches to Arrow columns, and `tables` defines the tables. `source` and `sink` read and write
+topics from Spark. `spark` starts sessions and runs tasks. The jobs are `landing` (topics into tables), `query` (SQL
+over topics and tables), `maintenance` (of tables) and `audit` (consistency checks); `journal` records the progress of
+landing. Only modules that use PySpark import it.
 """
 
 from typing import Final
 
 CLIENT_ID: Final = "chronik-pipeline"
-"""What brokers know the pipeline by."""
+"""Kafka client id of the pipeline's connections."""

@@ -1,4 +1,4 @@
-"""What can go wrong between a topic and Spark, one sentence each."""
+"""Exceptions of the data pipeline."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from chronik.errors import ChronikError
 
 
 class OptionError(ChronikError):
-    """An option of the source or the sink is missing, malformed, or contradicts another."""
+    """An invalid source or sink option: missing, malformed, or in conflict with another option."""
 
 
 class DataLoss(ChronikError):
-    """Records that were to be read are gone: deleted by retention, truncated, or their partition was deleted."""
+    """Offsets that can no longer be read: deleted by retention, truncated, or in a deleted partition."""
 
 
 class SchemaError(ChronikError):
-    """The rows to be written do not have the columns that a record is made of."""
+    """Rows that cannot be written because their columns are not those of a Kafka record."""
 
 
 class EpochDiffers(ChronikError):
-    """A micro-batch that is written exactly once was run again with other rows, or with these in other tasks."""
+    """An exactly-once micro-batch that was retried with different rows or a different number of tasks."""

@@ -1,4 +1,4 @@
-"""The programs of docs/pipeline.md read a topic and write another, in the session that is there."""
+"""Tests that run the programs of docs/pipeline.md, which read a topic and write another one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from chronik.testing import Broker
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 
 
-def test_orders_are_read_and_copied(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_documented_programs_read_and_copy_orders(
+    spark: SparkSession, chronik_broker: Broker, chronik_topic: str
+) -> None:
     copies = f"{chronik_topic}-copies"
     chronik_broker.create_topic(copies)
     with chronik_broker.cluster() as cluster:

@@ -75,12 +75,12 @@ running.stop()
 """
 
 
-def query(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
-    (folder / "sitecustomize.py").write_text(SLOW_ONCE)
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+def query(directory: Path, how: str) -> subprocess.CompletedProcess[str]:
+    (directory / "sitecustomize.py").write_text(SLOW_ONCE)
+    path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-c", QUERY, how, " ".join(QUICK_TO_START), str(folder / "checkpoint")],
-        env=os.environ | {"PYTHONPATH": path, "SLOW_ONCE": str(folder / "slow")},
+        [sys.executable, "-c", QUERY, how, " ".join(QUICK_TO_START), str(directory / "checkpoint")],
+        env=os.environ | {"PYTHONPATH": path, "SLOW_ONCE": str(directory / "slow")},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
@@ -101,7 +101,7 @@ def test_worker_without_launcher_fails_query(tmp_path: Path) -> None:
     assert "Python worker failed to connect back" in ran.stderr
 
 
-def test_launcher_runs_python_as_it_is_otherwise(tmp_path: Path) -> None:
+def test_launcher_runs_other_commands_unchanged(tmp_path: Path) -> None:
     launcher = worker_python(tmp_path / "cache with 'quotes'")
     show = "import sys; print(sys.executable, sys.argv[1:], sys.path[0] == '')"
     ran = subprocess.run([launcher, "-c", show, "a b"], capture_output=True, text=True, check=True)

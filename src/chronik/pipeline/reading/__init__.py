@@ -1,6 +1,6 @@
-"""Topics in Spark: which offsets a query or a task reads, how their bytes come, and the source `chronik`.
+"""The Spark source `chronik`: planning of offset ranges, transports for their bytes, and Spark's reader interfaces.
 
-`options` says what is asked for, `positions` asks brokers where partitions begin and end, `ranges` cuts that up.
-`fetching` and `segments` are the two ways for bytes to come, `reader` makes records of them. `source` and `stream` are
-what Spark calls; where a stream's micro-batches end is decided by `micro_batches`.
+`options` parses the options, `offset_resolver` looks up partitions and their offsets, and `offset_ranges` splits
+ranges. `fetch_transport` and `segment_transport` read the bytes, which `range_reader` decodes. Spark calls
+`batch_reader` and `stream_reader`; `micro_batch_planner` decides where each micro-batch of a stream ends.
 """

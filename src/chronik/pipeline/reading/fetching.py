@@ -1,7 +1,7 @@
-"""A range of a partition over Fetch, from whatever broker leads it: Chronik's, or any that speaks Kafka's protocol.
+"""Fetch transport: read an offset range with Fetch requests to the partition's leader (Chronik or Apache Kafka).
 
-The next portion is on its way while the one before is decoded. A broker hands out nothing above the high watermark (or
-the last stable offset), and lists the aborted transactions beside the records.
+The next chunk is fetched while the current one is decoded. A broker returns no records above the high watermark (or the
+last stable offset), and lists the aborted transactions along with the records.
 """
 
 from __future__ import annotations
@@ -24,68 +24,71 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 WAIT_S: Final = 0.5
-"""How long a broker may wait for records: those of a planned range are there, unless it has just become the leader."""
+"""Seconds that a broker may wait for records. A planned range exists, unless the broker has just become the leader."""
 
-EMPTY_ANSWERS_MAX: Final = 3
-"""So many times a broker must say that it has everything up to the end of a range, and nothing of it, before the rest
-counts as a gap that compaction has left."""
+EMPTY_RESPONSES_MAX: Final = 3
+"""Empty responses with a high watermark beyond the range after which the rest of the range counts as removed by
+compaction."""
 
-PORTION_BYTES_MAX: Final = 128 * MIB
-"""Brokers from before Kafka 0.10.1 cut a batch that is longer than what was asked for: up to here, ask for more."""
+CHUNK_BYTES_MAX: Final = 128 * MIB
+"""Upper limit of the fetch size, which doubles when a broker older than Kafka 0.10.1 truncates a large batch."""
 
 
 def fetched_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> Generator[Portion]:
-    """Yields the batches that hold the range, in order; aborted transactions and control batches are in them.
+    """Yield chunks of the batches in an offset range, in order, including control batches and aborted transactions.
 
-    Raises DataLoss when records are gone (or reads on without them, as `settings` says), ClientError or KafkaError when
-    the brokers do not answer for longer than the poll timeout.
+    Raises:
+        DataLossError: Records were deleted, and `settings` do not allow skipping them.
+        ClientError, KafkaError: The brokers did not respond within the poll timeout.
     """
     reader = _RangeReader(cluster, target, settings)
     with ThreadPoolExecutor(1, "chronik-fetch") as thread:
-        pending = thread.submit(reader.next_portion, target.start)
-        while (portion := pending.result()) is not None:
-            pending = thread.submit(reader.next_portion, portion.next_offset)
-            yield portion
+        pending = thread.submit(reader.next_chunk, target.start)
+        while (chunk := pending.result()) is not None:
+            pending = thread.submit(reader.next_chunk, chunk.next_offset)
+            yield chunk
 
 
 class _RangeReader:
+    """A sequence of Fetch requests that reads one offset range."""
+
     def __init__(self, cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> None:
         self._cluster = cluster
         self._target = target
         self._settings = settings
-        self._portion_bytes = PORTION_BYTES
+        self._chunk_bytes = PORTION_BYTES
 
-    def next_portion(self, position: int) -> Portion | None:
-        """Returns the first batches at or after `position`; None when there is nothing more of the range."""
+    def next_chunk(self, position: int) -> Portion | None:
+        """Return the next batches at or after `position`, or None at the end of the range."""
         deadline = time.monotonic() + self._settings.poll_timeout_s
-        empty_answers = 0
-        while position < self._target.end and empty_answers < EMPTY_ANSWERS_MAX:
+        empty_responses = 0
+        while position < self._target.end and empty_responses < EMPTY_RESPONSES_MAX:
             if time.monotonic() > deadline:
-                raise self._overdue(position)
+                raise self._timeout_error(position)
             try:
                 throttled, data = self._cluster.retrying(lambda at=position: self._fetch(at))  # type: ignore[misc]
             except KafkaError as error:
-                position = self._after_loss(position, error)
+                position = self._skip_deleted(position, error)
                 continue
-            portion = self._opened(position, data)
-            if portion is not None:
-                return portion
+            chunk = self._parse_chunk(position, data)
+            if chunk is not None:
+                return chunk
             complete = self._readable_end(data) >= self._target.end and not throttled and not data.records
-            empty_answers = empty_answers + 1 if complete else 0
+            empty_responses = empty_responses + 1 if complete else 0
         return None
 
     def _fetch(self, position: int) -> tuple[bool, PartitionData]:
         target = self._target
-        wanted = FetchPartition(
-            partition=target.partition, fetch_offset=position, partition_max_bytes=self._portion_bytes
+        fetch_partition = FetchPartition(
+            partition=target.partition, fetch_offset=position, partition_max_bytes=self._chunk_bytes
         )
         request = FetchRequest(
             max_wait_ms=int(WAIT_S * 1000),
             min_bytes=1,
-            max_bytes=self._portion_bytes,
+            max_bytes=self._chunk_bytes,
             isolation_level=self._settings.isolation,
             session_epoch=NO_SESSION_EPOCH,
-            topics=[FetchTopic(topic=target.topic, partitions=[wanted])],
+            topics=[FetchTopic(topic=target.topic, partitions=[fetch_partition])],
         )
         response = self._cluster.leader(target.source).request(request, FetchResponse, wait_s=WAIT_S)
         raise_for(response.error_code, "fetch")
@@ -94,16 +97,16 @@ class _RangeReader:
         raise_for(data.error_code, str(target.source))
         return response.throttle_time_ms > 0, data
 
-    def _opened(self, position: int, data: PartitionData) -> Portion | None:
-        raw = cast(Bytes, data.records or b"")  # a decoder yields no lists
+    def _parse_chunk(self, position: int, data: PartitionData) -> Portion | None:
+        raw = cast(Bytes, data.records or b"")  # decoded responses never hold a list of buffers
         batches = [batch for batch in stored_batches(raw) if batch.last_offset >= position]
         if batches:
             aborted = tuple(Aborted(each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
             return Portion(raw, batches, position, aborted)
-        if len(raw) >= self._portion_bytes:
-            if self._portion_bytes >= PORTION_BYTES_MAX:
-                raise CorruptRecords(f"{self._target.source}: a batch of more than {PORTION_BYTES_MAX} bytes")
-            self._portion_bytes *= 2
+        if len(raw) >= self._chunk_bytes:
+            if self._chunk_bytes >= CHUNK_BYTES_MAX:
+                raise CorruptRecords(f"{self._target.source}: a batch is larger than {CHUNK_BYTES_MAX} bytes")
+            self._chunk_bytes *= 2
         return None
 
     def _readable_end(self, data: PartitionData) -> int:
@@ -111,31 +114,31 @@ class _RangeReader:
             return data.last_stable_offset
         return data.high_watermark
 
-    def _overdue(self, position: int) -> KafkaError:
-        """An error whatever `settings` say of lost data: this may yet come, as with Spark's own source."""
+    def _timeout_error(self, position: int) -> KafkaError:
+        """Return the timeout error for a fetch at `position`, raised even if failOnDataLoss = false, as in Spark."""
         target, waited = self._target, f"{self._settings.poll_timeout_s:g} s"
-        told = f"{target.source}: nothing of offsets {position} to {target.end - 1} came in {waited}"
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{told}: the partition's leader does not have them yet")
+        message = f"{target.source}: no records of offsets {position} to {target.end - 1} within {waited}"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{message}: the partition's leader does not have them yet")
 
-    def _after_loss(self, position: int, error: KafkaError) -> int:
-        """Returns where to read on. Raises the error if it is about something else than records that are gone."""
+    def _skip_deleted(self, position: int, error: KafkaError) -> int:
+        """Return the offset after a deleted range, or raise the error if it does not mean that records were deleted."""
         target = self._target
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._lose(position, target.end, "the partition no longer exists")
+            self._report_loss(position, target.end, "the partition no longer exists")
             return target.end
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             raise error
         positions = Positions(self._cluster, IsolationLevel.READ_UNCOMMITTED)
         log_start = positions.earliest([target.source])[target.source]
         if position < log_start:
-            position_after = min(log_start, target.end)
-            self._lose(position, position_after, f"the partition now starts at {log_start}")
-            return position_after
+            resume_offset = min(log_start, target.end)
+            self._report_loss(position, resume_offset, f"the partition now starts at {log_start}")
+            return resume_offset
         log_end = positions.latest([target.source])[target.source]
         if position > log_end:
-            self._lose(position, target.end, f"the partition now ends at {log_end}")
+            self._report_loss(position, target.end, f"the partition now ends at {log_end}")
             return target.end
-        return position  # it was a moment ago; ask again
+        return position  # the log has changed since the error: fetch again
 
-    def _lose(self, first: int, end: int, why: str) -> None:
-        report_loss(self._target, first, end, why, fail=self._settings.fail_on_data_loss)
+    def _report_loss(self, first: int, end: int, reason: str) -> None:
+        report_loss(self._target, first, end, reason, fail=self._settings.fail_on_data_loss)

@@ -1,8 +1,8 @@
-"""Which offsets a micro-batch of a stream begins and ends at. Knows nothing of Spark.
+"""Planning of a stream's micro-batches: the offsets at which each one starts and ends. Independent of Spark.
 
-An offset of the stream is what Spark's Kafka source writes, `{"topic": {"0": 23}}`, plus, under a name that no topic
-can have, where the micro-batch that ends there begins. A checkpoint therefore holds both ends of every range: a
-micro-batch that is run again reads the same records, also the very first one and those that begin a new partition.
+A stream offset has the format of Spark's Kafka source, `{"topic": {"0": 23}}`, plus the start offsets of the
+micro-batch under a key that is not a valid topic name. The checkpoint therefore holds both ends of every range, and a
+retried micro-batch reads the same records, even the first micro-batch of the stream or of a new partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FROM: Final = "#from"
 
 
 class MicroBatches:
-    """Decides, for one stream, where each micro-batch ends."""
+    """The planner of one stream's micro-batches."""
 
     def __init__(
         self, options: SourceOptions, positions: Positions, monotonic: Callable[[], float] = time.monotonic
@@ -42,7 +42,11 @@ class MicroBatches:
         self._latest: Offsets = {}
 
     def initial(self) -> OffsetsJson:
-        """Returns where a stream without a checkpoint begins. Raises OptionError, ClientError or KafkaError."""
+        """Return the offsets at which a stream without a checkpoint starts.
+
+        Raises:
+            OptionError, ClientError, KafkaError: The starting offsets are invalid or cannot be resolved.
+        """
         partitions = self._positions.partitions(self._options.subscription)
         return offsets_to_json(
             self._positions.resolve(
@@ -54,66 +58,66 @@ class MicroBatches:
         )
 
     def stop_at_latest(self) -> None:
-        """Has nothing read that comes after this moment."""
-        self._target = self._ask_latest()
+        """Set the current end offsets as the end of the stream (Trigger.AvailableNow)."""
+        self._target = self._fetch_latest()
 
     def advance(self, start: OffsetsJson, records_max: int | None, records_min: int | None = None) -> OffsetsJson:
-        """Returns where a micro-batch from `start` on ends: `start` itself if there is nothing to read, or too little.
+        """Return the end offset of the micro-batch that starts at `start`, or `start` if too few records are available.
 
-        Raises DataLoss when a partition is gone or has become shorter, if that is to fail.
+        Raises:
+            DataLossError: A partition was deleted or truncated, and the options do not allow skipping the records.
         """
         starts = reached(start)
-        ends = self._ask_latest() if self._target is None else self._target
+        ends = self._fetch_latest() if self._target is None else self._target
         self._latest = ends
-        begins = self._begins(starts, ends)
-        available = sum(max(0, ends[each] - begins[each]) for each in ends)
-        if self._target is None and records_min is not None and available < records_min and not self._is_due():
+        start_offsets = self._start_offsets(starts, ends)
+        available = sum(max(0, ends[each] - start_offsets[each]) for each in ends)
+        if self._target is None and records_min is not None and available < records_min and not self._is_overdue():
             return start
         if records_max is not None:
-            ends = limited(begins, ends, records_max)
+            ends = limited(start_offsets, ends, records_max)
         if ends == starts:
             return start
         self._advanced_at = self._monotonic()
-        return offsets_to_json(ends) | {FROM: offsets_to_json(begins)}
+        return offsets_to_json(ends) | {FROM: offsets_to_json(start_offsets)}
 
     def latest(self) -> OffsetsJson | None:
-        """Returns the ends of the partitions as last seen; None before that."""
+        """Return the end offsets that the brokers last reported, or None before the first request."""
         return offsets_to_json(self._latest) if self._latest else None
 
-    def _ask_latest(self) -> Offsets:
+    def _fetch_latest(self) -> Offsets:
         return self._positions.latest(self._positions.partitions(self._options.subscription))
 
-    def _is_due(self) -> bool:
+    def _is_overdue(self) -> bool:
         return self._monotonic() - self._advanced_at >= self._options.trigger_delay_s_max
 
-    def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """Returns where the next micro-batch begins, for every partition that there is now; new ones begin at their
-        first record."""
+    def _start_offsets(self, starts: Offsets, ends: Offsets) -> Offsets:
+        """Return the start offset of every current partition; new partitions start at their first record."""
         for partition in starts.keys() - ends.keys():
-            self._lose(partition, starts[partition], starts[partition] + 1, "the partition no longer exists")
+            self._report_loss(partition, starts[partition], starts[partition] + 1, "the partition no longer exists")
         for partition in starts.keys() & ends.keys():
             if ends[partition] < starts[partition]:
-                why = f"the partition now ends at {ends[partition]}"
-                self._lose(partition, ends[partition], starts[partition], why)
+                reason = f"the partition now ends at {ends[partition]}"
+                self._report_loss(partition, ends[partition], starts[partition], reason)
         earliest = self._positions.earliest(ends.keys() - starts.keys())
         for partition, offset in earliest.items():
             if offset > 0:
-                self._lose(partition, 0, offset, f"the partition is new here, and starts at {offset} already")
+                self._report_loss(partition, 0, offset, f"the new partition starts at {offset} already")
         return {partition: starts.get(partition, earliest.get(partition, 0)) for partition in ends}
 
-    def _lose(self, partition: TopicPartition, first: int, end: int, why: str) -> None:
+    def _report_loss(self, partition: TopicPartition, first: int, end: int, reason: str) -> None:
         fail = self._options.read.fail_on_data_loss
-        report_loss(OffsetRange(*partition, first, end), first, end, why, fail=fail)
+        report_loss(OffsetRange(*partition, first, end), first, end, reason, fail=fail)
 
 
 def reached(offset: OffsetsJson) -> Offsets:
-    """Returns how far a stream is at this offset."""
+    """Return the end offset of each partition in a stream offset."""
     return offsets_from_json({topic: partitions for topic, partitions in offset.items() if topic != FROM})
 
 
 def ranges_of(start: OffsetsJson, end: OffsetsJson) -> list[OffsetRange]:
-    """Returns what the micro-batch that ends at `end` reads: what is recorded there, whatever `start` is by now."""
+    """Return the offset ranges of a micro-batch, as recorded in its end offset (or else from `start`)."""
     recorded: Any = end.get(FROM)
     ends = reached(end)
-    begins = reached(start) if recorded is None else offsets_from_json(recorded)
-    return ranges_between(ends | begins, ends)
+    start_offsets = reached(start) if recorded is None else offsets_from_json(recorded)
+    return ranges_between(ends | start_offsets, ends)

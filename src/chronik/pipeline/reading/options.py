@@ -1,22 +1,22 @@
-"""The options of the source and the sink: those of Spark's own Kafka source under the same names, and a few of ours.
+"""Options of the source and the sink: those of Spark's Kafka source, with the same names, and some of Chronik's own.
 
-    bootstrap.servers              or kafka.bootstrap.servers: HOST:PORT, several with commas
-    subscribe | subscribePattern | assign                            which partitions are read: exactly one of them
-    startingOffsets, startingOffsetsByTimestamp, startingTimestamp   where reading begins; the last named here wins
-    endingOffsets, endingOffsetsByTimestamp, endingTimestamp         where it ends (batch queries only)
-    startingOffsetsByTimestampStrategy       what if no record is that young: error or latest
+    bootstrap.servers              or kafka.bootstrap.servers: HOST:PORT, several separated by commas
+    subscribe | subscribePattern | assign                            the partitions to read: set exactly one of them
+    startingOffsets, startingOffsetsByTimestamp, startingTimestamp   where reading starts; the last one listed wins
+    endingOffsets, endingOffsetsByTimestamp, endingTimestamp         where reading ends (batch queries only)
+    startingOffsetsByTimestampStrategy       if no record is at or after the timestamp: error or latest
     maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay      the size of a micro-batch
-    minPartitions, maxRecordsPerPartition    cut ranges so that more tasks read them
-    failOnDataLoss                 whether records that are gone fail the query (default) or are passed over
+    minPartitions, maxRecordsPerPartition    split ranges so that more tasks read them
+    failOnDataLoss                 true (default): deleted records fail the query; false: the query skips them
     includeHeaders                 whether there is a column `headers`
-    kafkaConsumer.pollTimeoutMs    how long a task waits for records that should be there
-    columns                        names of the columns that are wanted: the others are not even decoded
+    kafkaConsumer.pollTimeoutMs    how long a task waits for records that should be available
+    columns                        names of the columns to read; the others are not decoded
     isolationLevel                 or kafka.isolation.level: read_uncommitted (default, as in Kafka) or read_committed
-    groupId                        or kafka.group.id: where a stream commits how far it is, so that lag tools see it
-    kafka.security.protocol, kafka.sasl.…, kafka.ssl.…   how to get in: Kafka's client settings, certificates as PEM
-    transport, segmentDirs         fetch (default), or segments: read the brokers' data folders themselves
+    groupId                        or kafka.group.id: the group that a stream commits its offsets to, for lag monitoring
+    kafka.security.protocol, kafka.sasl.…, kafka.ssl.…   security: Kafka's client settings, certificates as PEM
+    transport, segmentDirs         fetch (default), or segments: read the brokers' data directories
 
-Names are matched whatever their case, as Spark does.
+Option names are case-insensitive, as in Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from chronik.pipeline.reading.ranges import Offsets, offsets_from_json
 COLUMN_NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 POLL_TIMEOUT_MS: Final = 120_000
-"""Spark's default, which is the time it gives a task to answer anything."""
+"""Default of kafkaConsumer.pollTimeoutMs: Spark's network timeout."""
 
 MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
 
@@ -48,20 +48,22 @@ _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 class IsolationLevel(IntEnum):
-    """The numbers are those of Kafka's protocol."""
+    """Kafka's isolation levels, with the numbers of the protocol."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class Transport(StrEnum):
+    """The way in which a task reads the bytes of a range: Fetch requests, or segment files."""
+
     FETCH = "fetch"
     SEGMENTS = "segments"
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """Exactly one of the three is set."""
+    """The topics, topic pattern or partitions that a query reads; exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -70,19 +72,19 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading begins or ends: one thing for all partitions, or something for each."""
+    """The start or end of a read: one position for all partitions, or one for each partition."""
 
     special: int | None = None
-    """EARLIEST or LATEST."""
+    """EARLIEST or LATEST, for all partitions."""
     offsets: tuple[tuple[TopicPartition, int], ...] | None = None
-    """By partition; EARLIEST and LATEST are allowed here too."""
+    """Offset of each partition; EARLIEST and LATEST are allowed."""
     timestamp_ms: int | None = None
     timestamps_ms: tuple[tuple[TopicPartition, int], ...] | None = None
 
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """What a task needs to read its range, wherever it runs."""
+    """The settings that a task needs to read an offset range."""
 
     bootstrap: Bootstrap
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -95,6 +97,8 @@ class ReadSettings:
 
 @dataclass(frozen=True)
 class SourceOptions:
+    """The parsed options of a query on the source."""
+
     read: ReadSettings
     subscription: Subscription
     starting: Bound
@@ -110,13 +114,13 @@ class SourceOptions:
 
 
 class Given:
-    """Options as they were given, each under its name in lower case."""
+    """Options as the user set them, with case-insensitive names and typed accessors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
 
     def text(self, *names: str) -> str | None:
-        """Returns the value of the first of these names that is given."""
+        """Return the value of the first of these options that is set, or None."""
         return next((self._options[name.lower()] for name in names if name.lower() in self._options), None)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -157,21 +161,29 @@ class Given:
 
 
 def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the columns that a query of these options has. Raises OptionError."""
+    """Return the columns that a query with these options reads.
+
+    Raises:
+        OptionError: The option `columns` names an unknown column or none.
+    """
     given = Given(options)
     named = given.text("columns")
     if named is None:
         return COLUMN_NAMES if given.flag("includeHeaders", False) else COLUMN_NAMES[:-1]
-    by_lower = {name.lower(): name for name in COLUMN_NAMES}
+    canonical_names = {name.lower(): name for name in COLUMN_NAMES}
     wanted = [part.strip() for part in named.split(",") if part.strip()]
-    unknown = [name for name in wanted if name.lower() not in by_lower]
+    unknown = [name for name in wanted if name.lower() not in canonical_names]
     if unknown or not wanted:
         raise OptionError(f"columns = {named!r}: expected some of {', '.join(COLUMN_NAMES)}")
-    return tuple(dict.fromkeys(by_lower[name.lower()] for name in wanted))
+    return tuple(dict.fromkeys(canonical_names[name.lower()] for name in wanted))
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Raises OptionError, which names the option and what is expected of it."""
+    """Parse the options of a batch or streaming query.
+
+    Raises:
+        OptionError: An option is invalid; the message names it and the expected value.
+    """
     given = Given(options)
     starting = _bound(given, "starting", "latest" if streaming else "earliest")
     if not streaming and LATEST in (starting.special, *(offset for _, offset in starting.offsets or ())):
@@ -193,11 +205,15 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
 
 
 def bootstrap_servers(options: Mapping[str, str]) -> Bootstrap:
-    """Returns them with what is to be shown to them. Raises OptionError when there are none."""
+    """Return the bootstrap servers with their security settings.
+
+    Raises:
+        OptionError: `bootstrap.servers` is missing, or a security option is invalid.
+    """
     given = {name.lower(): value for name, value in options.items()}
     servers = given.get("bootstrap.servers") or given.get("kafka.bootstrap.servers")
     if not servers:
-        raise OptionError("bootstrap.servers is missing: HOST:PORT of a broker, or several with commas")
+        raise OptionError("bootstrap.servers is missing: set it to HOST:PORT of a broker, or several with commas")
     settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
     try:
         security = parse_security(settings)
@@ -213,7 +229,7 @@ def _read_settings(given: Given, columns: tuple[str, ...]) -> ReadSettings:
     transport = Transport(given.choice("fetch", tuple(Transport), "transport"))
     dirs = tuple(part.strip() for part in (given.text("segmentDirs") or "").split(SEGMENT_DIRS_SEPARATOR) if part)
     if transport is Transport.SEGMENTS and not dirs:
-        raise OptionError("segmentDirs is missing: transport = segments reads the data folders named there")
+        raise OptionError("segmentDirs is missing: transport = segments reads the data directories named there")
     return ReadSettings(
         bootstrap=bootstrap_servers(given._options),
         isolation=IsolationLevel[level.upper()],
@@ -228,7 +244,7 @@ def _read_settings(given: Given, columns: tuple[str, ...]) -> ReadSettings:
 def _subscription(given: Given) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
     if sum(given.text(name) is not None for name in names) != 1:
-        raise OptionError("which topics? Give exactly one of subscribe, subscribePattern and assign")
+        raise OptionError("no topics to read: set exactly one of subscribe, subscribePattern and assign")
     if (listed := given.text("subscribe")) is not None:
         topics = tuple(part.strip() for part in listed.split(",") if part.strip())
         if not topics:
@@ -260,11 +276,11 @@ def _ending(given: Given, streaming: bool) -> Bound | None:
     if not streaming:
         bound = _bound(given, "ending", "latest")
         if EARLIEST in (bound.special, *(offset for _, offset in bound.offsets or ())):
-            raise OptionError("endingOffsets = earliest: the query would read nothing")
+            raise OptionError("endingOffsets = earliest: the query would read nothing; set a later end")
         return bound
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if given.text(name) is not None:
-            raise OptionError(f"{name} is for batch queries: a stream has no end")
+            raise OptionError(f"{name} is for batch queries only: a stream has no end")
     return None
 
 
@@ -289,7 +305,7 @@ def _by_partition(given: Given, name: str, minimum: int) -> tuple[tuple[TopicPar
             raise ValueError(f"expected JSON like {shape}")
         offsets: Offsets = offsets_from_json(found)
         if min(offsets.values(), default=minimum) < minimum:
-            raise ValueError(f"{min(offsets.values())} is below {minimum}")
+            raise ValueError(f"offset {min(offsets.values())} is below {minimum}")
     except ValueError as error:
         raise OptionError(f"{name}: {error}") from None
     return tuple(offsets.items())
@@ -301,5 +317,5 @@ def _duration_s(given: Given, name: str, default: float) -> float:
         return default
     match = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower())
     if match is None or (match[2] or "ms") not in _UNITS_S:
-        raise OptionError(f"{name} = {text!r}: expected something like 30s or 15m")
+        raise OptionError(f"{name} = {text!r}: expected a duration such as 30s or 15m")
     return int(match[1]) * _UNITS_S[match[2] or "ms"]

@@ -1,4 +1,4 @@
-"""What a transport hands to the decoder, and what to do about records that are gone."""
+"""Record chunks, the unit in which a transport passes batches to the decoder, and the report of lost records."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from chronik.protocol.batch import Bytes
 logger = logging.getLogger("chronik.pipeline")
 
 PORTION_BYTES: Final = 8 * MIB
-"""How much is read at a time: two of them, one being decoded and one on its way, are a small share of a task's memory,
-and each is long enough that asking for it costs nothing."""
+"""Bytes read at a time. A task holds two chunks in memory, one being decoded and one in flight, and each is large
+enough to make the cost of the request negligible."""
 
 
 class Portion(NamedTuple):
-    """Consecutive batches of one partition; the first and the last may reach beyond the range that is read."""
+    """Consecutive batches of one partition. The first and the last may extend beyond the range that is read."""
 
     buffer: Bytes
     batches: list[StoredBatch]
     start: int
-    """Records before this offset are not to be seen: they are in the first batch, but not in the partition any more, or
-    were in the portion before."""
+    """Offset of the first visible record. The first batch may hold earlier ones that are deleted or already read."""
     aborted: tuple[Aborted, ...] = ()
 
     @property
@@ -33,9 +32,9 @@ class Portion(NamedTuple):
         return self.batches[-1].last_offset + 1
 
 
-def report_loss(target: OffsetRange, first: int, end: int, why: str, *, fail: bool) -> None:
-    """Raises DataLoss if it is to `fail`, and warns otherwise."""
-    told = f"{target.source}: offsets {first} to {end - 1} cannot be read: {why}"
+def report_loss(target: OffsetRange, first: int, end: int, reason: str, *, fail: bool) -> None:
+    """Raise DataLossError for offsets that cannot be read if `fail` is set; otherwise log a warning."""
+    message = f"{target.source}: offsets {first} to {end - 1} cannot be read: {reason}"
     if fail:
-        raise DataLoss(f"{told} (failOnDataLoss = false reads on without them)")
-    logger.warning("%s", told)
+        raise DataLoss(f"{message}; set failOnDataLoss = false to skip them")
+    logger.warning("%s; skipping them", message)

@@ -1,6 +1,6 @@
-"""Stretches of partitions to read: planned once, explicit at both ends, so that reading one again gives the same rows.
+"""Offset ranges of partitions: explicit at both ends, so that a repeated read returns the same records.
 
-Pure. Offsets travel as Spark's Kafka source writes them, `{"topic": {"0": 23}}`.
+Pure functions. JSON offsets have the format of Spark's Kafka source, `{"topic": {"0": 23}}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OffsetsJson = dict[str, Any]
 
 
 class OffsetRange(NamedTuple):
-    """The records of a partition from `start` to before `end`; there may be fewer offsets than that in it."""
+    """The records of a partition from offset `start` (inclusive) to `end` (exclusive); offsets may have gaps."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Returns those that hold something, in the order of their partitions. `starts` has every partition of `ends`."""
+    """Return the non-empty ranges, ordered by partition. `starts` must contain every partition of `ends`."""
     return [
         OffsetRange(*partition, starts[partition], ends[partition])
         for partition in sorted(ends)
@@ -46,43 +46,43 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
 def split(
     ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
-    """Cuts them so that there are about `partitions_min`, and none is longer than `records_max`.
+    """Split ranges into about `partitions_min` parts, none of them larger than `records_max`.
 
-    Large ranges are cut first: each gets its share of the parts, but at least one.
+    Each range is split into a number of parts proportional to its size, and into at least one.
     """
     whole = list(ranges)
     total = sum(each.size for each in whole)
-    pieces: list[OffsetRange] = []
+    split_ranges: list[OffsetRange] = []
     for each in whole:
         parts = 1
         if partitions_min is not None and partitions_min > len(whole):
             parts = max(1, round(partitions_min * each.size / total))
         if records_max is not None:
             parts = max(parts, -(-each.size // records_max))
-        pieces += _cut(each, min(parts, each.size))
-    return pieces
+        split_ranges += _split_range(each, min(parts, each.size))
+    return split_ranges
 
 
-def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+def _split_range(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     bounds = [whole.start + whole.size * number // parts for number in range(parts + 1)]
     return [whole._replace(start=bounds[number], end=bounds[number + 1]) for number in range(parts)]
 
 
 def limited(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], records_max: int) -> Offsets:
-    """Returns ends that bring about `records_max` records, shared out by how much each partition has.
+    """Return end offsets that limit the total to about `records_max` records, in proportion to each partition's size.
 
-    Every partition that has something gets at least one record, as in Spark's own source: a limit below the number of
-    partitions is exceeded rather than letting one of them starve.
+    Every non-empty partition gets at least one record, as in Spark's Kafka source: a limit below the number of
+    partitions is exceeded so that no partition starves.
     """
     total = sum(max(0, ends[each] - starts[each]) for each in ends)
     if total <= records_max:
         return dict(ends)
-    reached: Offsets = {}
+    limited_ends: Offsets = {}
     for partition, end in ends.items():
         size = max(0, end - starts[partition])
-        share = max(min(size, 1), records_max * size // total)
-        reached[partition] = starts[partition] + share if size else end
-    return reached
+        record_count = max(min(size, 1), records_max * size // total)
+        limited_ends[partition] = starts[partition] + record_count if size else end
+    return limited_ends
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
@@ -93,13 +93,17 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
 
 
 def offsets_from_json(json: Mapping[str, Any]) -> Offsets:
-    """Raises ValueError unless it is topics of partitions of whole numbers."""
+    """Parse `{"topic": {"partition": offset}}`.
+
+    Raises:
+        ValueError: The value has another structure.
+    """
     offsets: Offsets = {}
     for topic, partitions in json.items():
         if not isinstance(partitions, Mapping):
             raise ValueError(f'topic {topic!r}: expected {{"partition": offset}}, not {partitions!r}')
         for index, offset in partitions.items():
             if not str(index).isdecimal() or isinstance(offset, bool) or not isinstance(offset, int):
-                raise ValueError(f"topic {topic!r}: {index!r}: {offset!r} is not a partition and its offset")
+                raise ValueError(f"topic {topic!r}: {index!r}: {offset!r} is not a partition with its offset")
             offsets[TopicPartition(topic, int(index))] = offset
     return offsets

@@ -1,4 +1,4 @@
-"""Reads one range as Arrow record batches, whatever way its bytes come: what every task of a source or job does."""
+"""Range reader: returns the records of one offset range as Arrow record batches, over either transport."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ logger = logging.getLogger("chronik.pipeline")
 
 
 def read_columns(target: OffsetRange, settings: ReadSettings, wanted: Wanted) -> Iterator[Columns]:
-    """Yields its records in order, each portion as columns, without aborted ones if only committed ones are read.
+    """Yield the records of a range in order, each chunk as columns; read_committed excludes aborted transactions.
 
-    Raises DataLoss, OptionError, CorruptRecords, ClientError or KafkaError.
+    Raises:
+        DataLossError: Records were deleted, and the settings do not allow skipping them.
+        OptionError, CorruptRecords, ClientError, KafkaError: The range cannot be read.
     """
     transport = segment_portions if settings.transport is Transport.SEGMENTS else fetched_portions
     with (
@@ -40,11 +42,10 @@ def read_columns(target: OffsetRange, settings: ReadSettings, wanted: Wanted) ->
 
 
 def read_past_gaps(target: OffsetRange, settings: ReadSettings, wanted: Wanted) -> Iterator[Columns]:
-    """Does as `read_columns` with settings that fail on data loss, but leaves out what retention has deleted since:
-    what is before the partition's start by now.
+    """Yield the records of a range like `read_columns`, skipping only those that retention has deleted.
 
-    Raises DataLoss for whatever else cannot be read, since it may still come. (Spark's `failOnDataLoss = false` passes
-    over that too. A table that did so would never take it in later: its next offset is past it.)
+    Other missing records raise DataLossError because they may still arrive. (`failOnDataLoss = false` would skip them
+    too, and a table that skipped them could never add them later: its next offset is beyond them.)
     """
     position = target.start
     while position < target.end:
@@ -58,9 +59,11 @@ def read_past_gaps(target: OffsetRange, settings: ReadSettings, wanted: Wanted) 
             log_start = _log_start(target, settings)
             if log_start <= position:
                 raise
-            there = min(log_start, target.end)
-            logger.warning("%s: offsets %d to %d are gone", target.source, position, there - 1)
-            position = there
+            resume_offset = min(log_start, target.end)
+            logger.warning(
+                "%s: records deleted by retention: skipping offsets=%d-%d", target.source, position, resume_offset - 1
+            )
+            position = resume_offset
 
 
 def _log_start(target: OffsetRange, settings: ReadSettings) -> int:
@@ -70,6 +73,6 @@ def _log_start(target: OffsetRange, settings: ReadSettings) -> int:
 
 
 def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Does as `read_columns`, with record batches of the columns that `settings` names."""
+    """Yield the records of a range as Arrow record batches with the columns of `settings`."""
     for columns in read_columns(target, settings, wanted_of(settings.columns)):
         yield record_batch(target.source, columns, settings.columns)

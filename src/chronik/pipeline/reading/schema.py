@@ -1,4 +1,4 @@
-"""The columns of the source, as Spark's own Kafka source has them, in Spark's words and in Arrow's."""
+"""Columns of the source, the same as those of Spark's Kafka source, as Spark and Arrow types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from chronik.client.records import TopicPartition
 from chronik.pipeline.records.columns import HEADERS_TYPE, Columns, Wanted
 
-# Spark compares types exactly, down to the unit and the zone of a timestamp.
+# Spark compares types exactly, including the unit and the time zone of a timestamp.
 ARROW_TYPES: Final = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -50,9 +50,9 @@ def wanted_of(names: Sequence[str]) -> Wanted:
 
 
 def record_batch(source: TopicPartition, columns: Columns, names: Sequence[str]) -> pa.RecordBatch:
-    """`columns` has at least what `wanted_of(names)` asks for."""
+    """Return records as an Arrow record batch; `columns` must contain the columns in `names`."""
     count = len(columns)
-    makers: dict[str, Callable[[], pa.Array | None]] = {
+    builders: dict[str, Callable[[], pa.Array | None]] = {
         "key": lambda: columns.key,
         "value": lambda: columns.value,
         "topic": lambda: pa.repeat(source.topic, count),
@@ -62,12 +62,12 @@ def record_batch(source: TopicPartition, columns: Columns, names: Sequence[str])
         "timestampType": lambda: columns.timestamp_type,
         "headers": lambda: columns.headers,
     }
-    return pa.RecordBatch.from_arrays([makers[name]() for name in names], schema=arrow_schema(names))
+    return pa.RecordBatch.from_arrays([builders[name]() for name in names], schema=arrow_schema(names))
 
 
 def _timestamps(milliseconds: pa.Int64Array) -> pa.TimestampArray:
-    """Null where microseconds do not reach, hundreds of thousands of years away: a record may hold any number."""
+    """Convert milliseconds to timestamps; values outside the range of microseconds become null."""
     values = milliseconds.to_numpy()
-    out_of_reach = (values > _MILLISECONDS_MAX) | (values < -_MILLISECONDS_MAX)
+    out_of_range = (values > _MILLISECONDS_MAX) | (values < -_MILLISECONDS_MAX)
     with np.errstate(over="ignore"):
-        return pa.array(values * 1000, mask=out_of_reach).cast(ARROW_TYPES["timestamp"])
+        return pa.array(values * 1000, mask=out_of_range).cast(ARROW_TYPES["timestamp"])

@@ -1,4 +1,4 @@
-"""Which files hold the batches of a partition, for whoever reads a broker's data folder beside it."""
+"""Segment files of a partition, listed while the broker may be renaming or deleting them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,42 @@ from typing import Final
 from chronik.log.files import names
 
 LISTINGS_MAX: Final = 20
-"""Listings until two in a row agree. Files are renamed every few seconds at most, and listing takes microseconds."""
+"""Maximum number of listings until two in a row agree. Files are renamed every few seconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
+    """A segment's log file and its base offset."""
+
     path: str
     base_offset: int
 
 
-def segments_of(folder: str) -> list[SegmentFile]:
-    """Returns them in order. A compacted segment that is about to take the place of others counts as if it had."""
-    present = _listed(folder)
+def segments_of(directory: str) -> list[SegmentFile]:
+    """Return the segment files of a partition directory in order, swap files in place of the segments they replace."""
+    present = _list_stable(directory)
     files = {base: names.offset_name(base, names.LOG) for base in names.offsets_of(present, names.LOG)}
     for name in present:
         swap = names.parse_swap_name(name)
         if swap is not None:
             first, end = swap
             files = {base: path for base, path in files.items() if not first <= base < end} | {first: name}
-    return [SegmentFile(f"{folder}/{name}", base) for base, name in sorted(files.items())]
+    return [SegmentFile(f"{directory}/{name}", base) for base, name in sorted(files.items())]
 
 
-def _listed(folder: str) -> set[str]:
-    """Lists until two in a row agree. A file that is renamed meanwhile may come under neither name; a listing that
-    begins after that has the new one: so two that agree have missed nothing. Raises OSError."""
-    before: set[str] | None = None
+def _list_stable(directory: str) -> set[str]:
+    """List the directory until two listings agree, because one listing may miss a file that is renamed concurrently.
+
+    Raises:
+        OSError: The directory cannot be read, or changes with every listing.
+    """
+    previous: set[str] | None = None
     for _ in range(LISTINGS_MAX):
         try:
-            present = {name for name in os.listdir(folder) if name.endswith((names.LOG, names.SWAP))}
+            present = {name for name in os.listdir(directory) if name.endswith((names.LOG, names.SWAP))}
         except FileNotFoundError:
             return set()
-        if present == before:
+        if present == previous:
             return present
-        before = present
-    raise OSError(f"{folder}: its files change names whenever they are listed")
+        previous = present
+    raise OSError(f"{directory}: cannot list segment files: file names changed in each of {LISTINGS_MAX} listings")

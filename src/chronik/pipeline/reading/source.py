@@ -1,4 +1,4 @@
-"""`spark.read.format("chronik")`: the rows of topics, planned on the driver and read by tasks."""
+"""Batch reader of the Spark source, `spark.read.format("chronik")`: plans ranges on the driver, reads them in tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chronik.pipeline.reading.reader import read_range
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """A range on its way to the task that reads it."""
+    """A Spark input partition that holds the offset range of one task."""
 
     def __init__(self, target: OffsetRange) -> None:
         super().__init__(target)
@@ -24,6 +24,8 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 
 class ChronikReader(DataSourceReader):  # type: ignore[misc]
+    """The batch reader of the Spark source."""
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
@@ -36,7 +38,11 @@ class ChronikReader(DataSourceReader):  # type: ignore[misc]
 
 
 def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """Returns the ranges of a batch query. Raises OptionError, ClientError or KafkaError."""
+    """Return the offset ranges of a batch query.
+
+    Raises:
+        OptionError, ClientError, KafkaError: The bounds are invalid or cannot be resolved.
+    """
     assert options.ending is not None, "a batch query has an end"
     positions = Positions(cluster, options.read.isolation)
     partitions = positions.partitions(options.subscription)
@@ -48,10 +54,10 @@ def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
 
 
 def input_partitions(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[InputPartition]:
-    """Cuts them as the options say, one for each task."""
-    pieces = split(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
-    # Without any, Spark would make up a partition of its own, and hand None to the task that reads it.
-    return [RangePartition(target) for target in pieces] or [InputPartition(None)]
+    """Split the ranges according to the options, and return one input partition for each task."""
+    parts = split(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
+    # Without input partitions, Spark would create one of its own and pass None to the task that reads it.
+    return [RangePartition(target) for target in parts] or [InputPartition(None)]
 
 
 def read_partition(partition: InputPartition, settings: ReadSettings) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("chronik")`: micro-batches, whose ends `micro_batches` decides."""
+"""Streaming reader of the Spark source, `spark.readStream.format("chronik")`."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ logger = logging.getLogger("chronik.pipeline")
 
 
 class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Lives on the driver as long as the query; only the options travel to the tasks."""
+    """The streaming reader of the Spark source. It stays on the driver; tasks receive only its options."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._cluster: Cluster | None = None
         self._batches: MicroBatches | None = None
-        self._told: dict[str, Any] | None = None
+        self._committed_offset: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_cluster": None, "_batches": None, "_told": None}
+        return {"_options": self._options, "_cluster": None, "_batches": None, "_committed_offset": None}
 
-    # Where micro-batches end
+    # Planning of micro-batches
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._plan().initial()
+        return self._planner().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.records_per_trigger_max is not None:
@@ -54,21 +54,21 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        # Spark asks when the micro-batch before is done. It confirms that with `commit` only when another one follows:
-        # the last one of a query that ends by itself would never be told.
-        self._tell_group(start)
-        # Spark hands one limit over, so the minimum beside a maximum is our own affair.
+        # Spark calls this when the previous micro-batch is done. It calls `commit` only when another one follows, so
+        # the last micro-batch of a query that ends by itself would never be committed to the group.
+        self._commit_to_group(start)
+        # Spark passes a single limit, so a minimum in addition to a maximum comes from the options.
         records_min = None if isinstance(limit, ReadAllAvailable) else self._options.records_per_trigger_min
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._plan().advance(start, records_max, records_min)
+        return self._planner().advance(start, records_max, records_min)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._plan().stop_at_latest()
+        self._planner().stop_at_latest()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._plan().latest()
+        return self._planner().latest()
 
-    # What they read
+    # Reading
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return input_partitions(ranges_of(start, end), self._options)
@@ -76,34 +76,41 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read)
 
-    # When one is done
+    # Progress
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._tell_group(end)
+        self._commit_to_group(end)
 
-    def _tell_group(self, offset: dict[str, Any]) -> None:
-        """Tells the group how far the stream is. The checkpoint is what counts: a failure here only makes lag tools
-        show old figures until the next time."""
+    def _commit_to_group(self, offset: dict[str, Any]) -> None:
+        """Commit the stream's offsets to the consumer group, for lag monitoring.
+
+        The stream itself relies on its checkpoint, so a failure only leaves the group's offsets stale until the next
+        commit.
+        """
         offsets = reached(offset)
-        if self._options.group is None or not offsets or offset == self._told:
+        if self._options.group is None or not offsets or offset == self._committed_offset:
             return
         try:
-            commit_offsets(self._connected(), self._options.group, offsets)
-            self._told = offset
+            commit_offsets(self._connect(), self._options.group, offsets)
+            self._committed_offset = offset
         except (ClientError, KafkaError) as error:
-            logger.warning("group %s is not told how far the stream is: %s", self._options.group, error)
+            logger.warning(
+                "group %s: offset commit failed: %s; lag tools show stale offsets until the next commit",
+                self._options.group,
+                error,
+            )
 
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
-    def _connected(self) -> Cluster:
+    def _connect(self) -> Cluster:
         if self._cluster is None:
             self._cluster = Cluster(self._options.read.bootstrap, client_id=CLIENT_ID)
         return self._cluster
 
-    def _plan(self) -> MicroBatches:
+    def _planner(self) -> MicroBatches:
         if self._batches is None:
-            self._batches = MicroBatches(self._options, Positions(self._connected(), self._options.read.isolation))
+            self._batches = MicroBatches(self._options, Positions(self._connect(), self._options.read.isolation))
         return self._batches

@@ -1,1 +1,1 @@
-"""Record batches to Arrow columns and back, thousands of records at once. Pure."""
+"""Vectorised conversion between Kafka record batches and Arrow columns. No I/O."""

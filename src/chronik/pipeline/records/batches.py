@@ -1,6 +1,6 @@
-"""What a stretch of the log holds: batches of magic 2, messages of magic 0 and 1, and which of them a reader may see.
+"""Iteration over the batches in a buffer (magic 0, 1 and 2), and the filter for what a consumer may read.
 
-Pure: works on bytes as they came from a fetch or a segment file. A batch cut off at the end is left out.
+The buffer comes from a Fetch response or a segment file. An incomplete batch at its end is ignored. No I/O.
 """
 
 from __future__ import annotations
@@ -20,28 +20,34 @@ _PREFIX_BYTES = MAGIC_POSITION + 1
 
 
 class StoredBatch(NamedTuple):
+    """The position of a record batch in a buffer, with its header."""
+
     position: int
     size: int
     last_offset: int
     header: BatchHeader | None
-    """None for a message of magic 0 or 1, which may be a wrapper of others."""
+    """None for a message of magic 0 or 1, which may wrap other messages."""
 
 
 class Aborted(NamedTuple):
-    """A transaction that was aborted: what this producer wrote from this offset on, up to its next abort marker."""
+    """An aborted transaction: a producer's records from `first_offset` to its next abort marker."""
 
     first_offset: int
     producer_id: int
 
 
 def stored_batches(buffer: Bytes) -> Iterator[StoredBatch]:
-    """Yields all whole batches, by structure alone. Raises CorruptRecords when there is something else."""
+    """Yield all complete batches of a buffer without verifying checksums.
+
+    Raises:
+        CorruptRecords: The buffer holds bytes that are not a batch.
+    """
     position, end = 0, len(buffer)
     while end - position >= _PREFIX_BYTES:
         offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, position)
         size = length + LENGTH_END
         if size < _PREFIX_BYTES:
-            raise CorruptRecords(f"a batch of {size} bytes at offset {offset}")
+            raise CorruptRecords(f"invalid batch size {size} at offset {offset}")
         if size > end - position:
             return
         if buffer[position + MAGIC_POSITION] < MAGIC:
@@ -55,30 +61,33 @@ def stored_batches(buffer: Bytes) -> Iterator[StoredBatch]:
 def visible_batches(
     buffer: Bytes, batches: Iterable[StoredBatch], aborted: Iterable[Aborted] = ()
 ) -> Iterator[StoredBatch]:
-    """Yields them without control batches, and without what the aborted transactions wrote.
+    """Yield the batches that a consumer may read: no control batches, and no records of aborted transactions.
 
-    `aborted` are all that begin before the last of the batches and end after the first, as a broker lists them.
-    Raises CorruptRecords for a control batch that cannot be read.
+    `aborted` must list all transactions that start before the last batch and end after the first one, as a Fetch
+    response does.
+
+    Raises:
+        CorruptRecords: A control batch cannot be decoded.
     """
-    waiting = [*aborted]
-    heapify(waiting)
-    doomed: set[int] = set()
+    pending_aborted = [*aborted]
+    heapify(pending_aborted)
+    aborted_producers: set[int] = set()
     for batch in batches:
         header = batch.header
         if header is None:
             yield batch
             continue
-        while waiting and waiting[0].first_offset <= batch.last_offset:
-            doomed.add(heappop(waiting).producer_id)
+        while pending_aborted and pending_aborted[0].first_offset <= batch.last_offset:
+            aborted_producers.add(heappop(pending_aborted).producer_id)
         if header.is_control:
-            if header.producer_id in doomed and is_abort(buffer, batch):
-                doomed.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in doomed):
+            if header.producer_id in aborted_producers and is_abort(buffer, batch):
+                aborted_producers.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted_producers):
             yield batch
 
 
 def is_abort(buffer: Bytes, batch: StoredBatch) -> bool:
-    """Says whether a control batch ends an aborted transaction. Compaction may have left no record in it."""
+    """Return whether a control batch is an abort marker; compaction may have removed its record."""
     for record in decode_batch(buffer, batch.position):
         marker = parse_marker(record)
         if marker is not None:

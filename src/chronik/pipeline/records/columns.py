@@ -1,4 +1,4 @@
-"""Records as Arrow columns, and the way there record by record: slow, complete, and the one that says what is wrong."""
+"""Records as Arrow columns, and their construction record by record: the slow path that reports what is corrupt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", 
 HEADERS_TYPE: Final = pa.list_(pa.field("element", HEADER_TYPE))  # Spark's own name of the field
 
 NO_TIMESTAMP_TYPE: Final = -1
-"""The type for messages of magic 0, which have no time. Kafka's Java client gives it the same number."""
+"""Timestamp type of messages of magic 0, which have no timestamp; the same number as in Kafka's Java client."""
 
 _APPEND_TIME_BIT: Final = 0x08
 _ATTRIBUTES_POSITION: Final = MAGIC_POSITION + 1
 
 
 class Wanted(NamedTuple):
-    """Which of the columns that cost something are asked for; the others come as None."""
+    """The optional columns to decode; the other ones are None in the result."""
 
     key: bool = True
     value: bool = True
@@ -31,25 +31,30 @@ class Wanted(NamedTuple):
 
 
 class Columns(NamedTuple):
+    """The Arrow columns of a sequence of records."""
+
     offset: pa.Int64Array
     timestamp_ms: pa.Int64Array
-    """As the record has it: any 64-bit number."""
+    """Timestamp as stored in the record: any 64-bit integer."""
     timestamp_type: pa.Int32Array
     key: pa.BinaryArray | None
     value: pa.BinaryArray | None
     headers: pa.ListArray | None
-    """Null for a record without headers."""
+    """Headers of each record; null for a record without headers."""
 
     def __len__(self) -> int:
         return len(self.offset)
 
 
 class TypedRecord(NamedTuple):
+    """A record with the timestamp type of its batch."""
+
     record: Record
     timestamp_type: int
 
 
 def columns_of(typed: Iterable[TypedRecord], wanted: Wanted) -> Columns:
+    """Convert records to Arrow columns, one record at a time."""
     rows = list(typed)
     records = [row.record for row in rows]
     return Columns(
@@ -62,15 +67,24 @@ def columns_of(typed: Iterable[TypedRecord], wanted: Wanted) -> Columns:
     )
 
 
-def records_of(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[TypedRecord]:
-    """Yields those of batches that are decompressed already. Raises CorruptRecords."""
+def iter_records_of_batches(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[TypedRecord]:
+    """Yield the records of decompressed batches.
+
+    Raises:
+        CorruptRecords: A record cannot be decoded.
+    """
     for header, body in opened:
         for record, _ in walk(header, bytes(body)):
             yield TypedRecord(record, header.timestamp_type)
 
 
 def messages_of(buffer: Bytes, message: StoredBatch) -> Iterator[TypedRecord]:
-    """Yields a message of magic 0 or 1 itself, or those that it wraps. Raises CorruptRecords, RecordsTooLarge."""
+    """Yield the message of magic 0 or 1, or the messages that it wraps.
+
+    Raises:
+        CorruptRecords: A message cannot be decoded.
+        RecordsTooLarge: The decompressed messages exceed the limit.
+    """
     data = memoryview(buffer)[message.position : message.position + message.size]
     if data[MAGIC_POSITION] == 0:
         timestamp_type = NO_TIMESTAMP_TYPE

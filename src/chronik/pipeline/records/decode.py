@@ -1,11 +1,11 @@
-"""Record batches to Arrow columns, a whole stretch of the log at once.
+"""Vectorised decoding of record batches into Arrow columns.
 
-The bodies of many batches are laid one after the other. Where each record starts comes from walking their lengths; from
-there on every field is read for all records together, and keys and values are gathered by Arrow itself: their bytes and
-the gaps between them are two alternating rows of one Arrow array over the bodies, of which only the first is taken.
+The bodies of many batches are concatenated. A scan of the record lengths finds where each record starts; then each
+field is read for all records at once. Keys and values are gathered by Arrow: their bytes and the gaps between them form
+the alternating elements of one binary array over the bodies, of which every other element is taken.
 
-What is checked is what `chronik.protocol.records` checks. Where something is amiss or merely unusual, that module reads
-the same batches record by record, and either it succeeds or it says what is wrong.
+The checks are those of `chronik.protocol.records`. When the vectorised decoder finds something invalid or unusual, that
+module decodes the same batches record by record, and either succeeds or raises the error.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from chronik.pipeline.records.columns import (
     TypedRecord,
     Wanted,
     columns_of,
+    iter_records_of_batches,
     messages_of,
-    records_of,
 )
 from chronik.pipeline.records.starts import record_starts
 from chronik.pipeline.records.varints import PADDING, ByteArray, IntArray, Unreadable, read_varints, read_varlongs
@@ -38,14 +38,14 @@ from chronik.protocol.records import RECORD_BYTES_MIN
 from chronik.protocol.varint import INT64_MAX
 
 DECODED_BYTES_MAX: Final = 16 * MIB
-"""Bodies that are decoded at once, unless one batch alone is larger: far from the 2 GiB that Arrow's 32-bit offsets
-reach, small enough for a task's memory, and from a few MiB on no faster with more."""
+"""Maximum bytes of bodies that are decoded at once, unless a single batch is larger. It is far below the 2 GiB that
+Arrow's 32-bit offsets can address, and larger values are not faster."""
 
 HEADERS_MAX: Final = 64
-"""Headers of one record that are read the vectorised way, one round for each. Most records have fewer than ten."""
+"""Maximum headers of a record in the vectorised decoder, which reads them in as many passes."""
 
 Body = bytes | memoryview
-Opened = tuple[BatchHeader, Body]
+DecompressedBatch = tuple[BatchHeader, Body]
 
 
 def decode(
@@ -55,43 +55,45 @@ def decode(
     end: int,
     wanted: Wanted = Wanted(),  # noqa: B008 (immutable)
 ) -> Iterator[Columns]:
-    """Yields the records of these batches from offset `start` to before `end`, in order.
+    """Yield the records of the batches from offset `start` (inclusive) to `end` (exclusive), in order.
 
-    Raises CorruptRecords for anything malformed, RecordsTooLarge for a batch that grows beyond every limit.
+    Raises:
+        CorruptRecords: A batch or record is malformed.
+        RecordsTooLarge: A decompressed batch exceeds the limit.
     """
-    opened: list[Opened] = []
-    opened_bytes = 0
+    decompressed: list[DecompressedBatch] = []
+    decompressed_bytes = 0
     for batch in batches:
         if batch.header is None:
-            yield from _decode_opened(opened, start, end, wanted)
-            opened, opened_bytes = [], 0
-            yield from _non_empty(columns_of(_between(messages_of(buffer, batch), start, end), wanted))
+            yield from _decode_group(decompressed, start, end, wanted)
+            decompressed, decompressed_bytes = [], 0
+            yield from _non_empty(columns_of(_in_range(messages_of(buffer, batch), start, end), wanted))
             continue
-        body = _open(buffer, batch.position, batch.header)
-        if opened and opened_bytes + len(body) > DECODED_BYTES_MAX:
-            yield from _decode_opened(opened, start, end, wanted)
-            opened, opened_bytes = [], 0
-        opened.append((batch.header, body))
-        opened_bytes += len(body)
-    yield from _decode_opened(opened, start, end, wanted)
+        body = _decompress_body(buffer, batch.position, batch.header)
+        if decompressed and decompressed_bytes + len(body) > DECODED_BYTES_MAX:
+            yield from _decode_group(decompressed, start, end, wanted)
+            decompressed, decompressed_bytes = [], 0
+        decompressed.append((batch.header, body))
+        decompressed_bytes += len(body)
+    yield from _decode_group(decompressed, start, end, wanted)
 
 
-def _open(buffer: Bytes, position: int, header: BatchHeader) -> Body:
+def _decompress_body(buffer: Bytes, position: int, header: BatchHeader) -> Body:
     if not verify_crc(buffer, position, header.size):
-        raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
+        raise CorruptRecords(f"batch at offset {header.base_offset}: checksum mismatch")
     body = memoryview(buffer)[position + HEADER_BYTES : position + header.size]
-    if header.codec == Codec.NONE or not body:  # compaction leaves batches without records, whatever their codec
+    if header.codec == Codec.NONE or not body:  # compaction leaves empty bodies, also with a codec
         return body
     return decompress(header.codec, body, DECOMPRESSED_BYTES_MAX)
 
 
-def _decode_opened(opened: Sequence[Opened], start: int, end: int, wanted: Wanted) -> Iterator[Columns]:
-    if not opened:
+def _decode_group(decompressed: Sequence[DecompressedBatch], start: int, end: int, wanted: Wanted) -> Iterator[Columns]:
+    if not decompressed:
         return
     try:
-        columns = _decode_together(opened, start, end, wanted)
+        columns = _decode_vectorised(decompressed, start, end, wanted)
     except Unreadable:
-        columns = columns_of(_between(records_of(opened), start, end), wanted)
+        columns = columns_of(_in_range(iter_records_of_batches(decompressed), start, end), wanted)
     yield from _non_empty(columns)
 
 
@@ -100,12 +102,12 @@ def _non_empty(columns: Columns) -> Iterator[Columns]:
         yield columns
 
 
-def _between(records: Iterable[TypedRecord], start: int, end: int) -> Iterator[TypedRecord]:
+def _in_range(records: Iterable[TypedRecord], start: int, end: int) -> Iterator[TypedRecord]:
     return (each for each in records if start <= each.record.offset < end)
 
 
-class _Batches(NamedTuple):
-    """The same field of all batches, and where each one's records are."""
+class _BatchArrays(NamedTuple):
+    """The header fields of all batches as arrays, with the range of each body."""
 
     base_offset: IntArray
     last_offset: IntArray
@@ -117,8 +119,8 @@ class _Batches(NamedTuple):
     body_end: IntArray
 
 
-class _Fields(NamedTuple):
-    """The same field of all records; fields that are bytes as position and length, which is -1 for null."""
+class _FieldArrays(NamedTuple):
+    """The fields of all records as arrays; byte fields have a position and a length, which is -1 for null."""
 
     offset: IntArray
     timestamp: IntArray
@@ -131,18 +133,18 @@ class _Fields(NamedTuple):
     headers_at: IntArray
     end: IntArray
 
-    def rows(self, chosen: slice) -> _Fields:
-        return _Fields(*(field[chosen] for field in self))
+    def rows(self, chosen: slice) -> _FieldArrays:
+        return _FieldArrays(*(field[chosen] for field in self))
 
 
-def _decode_together(opened: Sequence[Opened], start: int, end: int, wanted: Wanted) -> Columns:
-    joined = b"".join([*(body for _, body in opened), PADDING])
+def _decode_vectorised(decompressed: Sequence[DecompressedBatch], start: int, end: int, wanted: Wanted) -> Columns:
+    joined = b"".join([*(body for _, body in decompressed), PADDING])
     data = np.frombuffer(joined, np.uint8)
-    batches = _batches(opened)
-    bodies = [body for _, body in opened]
+    batches = _batch_arrays(decompressed)
+    bodies = [body for _, body in decompressed]
     starts = record_starts(data, batches.body_start, batches.body_end, batches.record_count, bodies)
     fields = _read_fields(data, starts, batches)
-    # Only reading all headers shows where the fields of a record end: that is checked whether they are wanted or not.
+    # Only the end of the headers shows whether a record's fields fill it, so headers are always read.
     headers = _read_headers(data, fields)
     first, last = np.searchsorted(fields.offset, (start, end))
     chosen = fields.rows(slice(first, last))
@@ -159,11 +161,11 @@ def _decode_together(opened: Sequence[Opened], start: int, end: int, wanted: Wan
     )
 
 
-def _batches(opened: Sequence[Opened]) -> _Batches:
-    headers = [header for header, _ in opened]
-    sizes = np.array([len(body) for _, body in opened], np.int64)
+def _batch_arrays(decompressed: Sequence[DecompressedBatch]) -> _BatchArrays:
+    headers = [header for header, _ in decompressed]
+    sizes = np.array([len(body) for _, body in decompressed], np.int64)
     ends = np.cumsum(sizes)
-    batches = _Batches(
+    batches = _BatchArrays(
         base_offset=np.array([header.base_offset for header in headers], np.int64),
         last_offset=np.array([min(header.last_offset, INT64_MAX) for header in headers], np.int64),
         base_timestamp=np.array([header.base_timestamp for header in headers], np.int64),
@@ -176,31 +178,31 @@ def _batches(opened: Sequence[Opened]) -> _Batches:
     plausible = (batches.record_count >= 0) & (batches.record_count * RECORD_BYTES_MIN <= sizes)
     in_order = (batches.base_offset >= 0) & (batches.last_offset >= batches.base_offset - 1)
     if not (plausible & in_order).all() or (batches.base_offset[1:] <= batches.last_offset[:-1]).any():
-        raise Unreadable("batches that cannot be")
+        raise Unreadable("invalid batch header")
     return batches
 
 
-def _read_fields(data: ByteArray, starts: IntArray, batches: _Batches) -> _Fields:
+def _read_fields(data: ByteArray, starts: IntArray, batches: _BatchArrays) -> _FieldArrays:
     lengths, at = read_varints(data, starts)
     ends = at + lengths
     _check_ends(starts, ends, batches)
-    timestamp_delta, at = read_varlongs(data, at + 1)  # after the attributes, of which none is defined
+    timestamp_delta, at = read_varlongs(data, at + 1)  # skip the attributes, which are unused
     offset_delta, at = read_varints(data, at)
     key_length, key_at = read_varints(data, at)
     value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
     header_count, headers_at = read_varints(data, value_at + np.maximum(value_length, 0))
     if int(min(key_length.min(initial=0), value_length.min(initial=0))) < -1 or (headers_at > ends).any():
-        raise Unreadable("a field that cannot be")
+        raise Unreadable("invalid field length")
     offsets = np.repeat(batches.base_offset, batches.record_count) + offset_delta
     if (np.diff(offsets) <= 0).any() or (offset_delta < 0).any():
-        raise Unreadable("offsets out of order")
+        raise Unreadable("offsets are not ascending")
     if (offsets > np.repeat(batches.last_offset, batches.record_count)).any():
-        raise Unreadable("an offset after the last one of its batch")
+        raise Unreadable("an offset is beyond the last offset of its batch")
     timestamps = np.repeat(batches.base_timestamp, batches.record_count) + timestamp_delta
     if batches.append_time.any():
         by_append = np.repeat(batches.append_time, batches.record_count)
         timestamps = np.where(by_append, np.repeat(batches.max_timestamp, batches.record_count), timestamps)
-    return _Fields(
+    return _FieldArrays(
         offset=offsets,
         timestamp=timestamps,
         timestamp_type=np.repeat(batches.append_time.astype(np.int64), batches.record_count),
@@ -214,57 +216,59 @@ def _read_fields(data: ByteArray, starts: IntArray, batches: _Batches) -> _Field
     )
 
 
-def _check_ends(starts: IntArray, ends: IntArray, batches: _Batches) -> None:
-    """Checks that every record ends where the next one starts, and the last one where its batch ends."""
+def _check_ends(starts: IntArray, ends: IntArray, batches: _BatchArrays) -> None:
+    """Check that every record ends where the next one starts, and the last one at the end of its batch."""
     filled = batches.record_count > 0
     if (batches.body_start[~filled] != batches.body_end[~filled]).any():
-        raise Unreadable("bytes in a batch without records")
+        raise Unreadable("a batch without records is not empty")
     expected = np.empty_like(ends)
     expected[:-1] = starts[1:]
     expected[np.cumsum(batches.record_count)[filled] - 1] = batches.body_end[filled]
     if (ends != expected).any():
-        raise Unreadable("records that do not fill their batch")
+        raise Unreadable("records do not fill their batch")
 
 
-class _Headers(NamedTuple):
+class _HeaderArrays(NamedTuple):
+    """The positions and lengths of all headers' names and values."""
+
     name_at: IntArray
     name_length: IntArray
     value_at: IntArray
     value_length: IntArray
 
 
-def _read_headers(data: ByteArray, fields: _Fields) -> _Headers:
-    """Reads the headers of all records, in order. Checks that the fields of every record end where the record does."""
+def _read_headers(data: ByteArray, fields: _FieldArrays) -> _HeaderArrays:
+    """Read the headers of all records in order, and check that the fields of each record end where the record does."""
     counts = fields.header_count
     most = int(counts.max(initial=0))
     if int(counts.min(initial=0)) < 0 or most > HEADERS_MAX:
-        raise Unreadable("more headers than are read together")
+        raise Unreadable("too many headers for the vectorised decoder")
     at = fields.headers_at.copy()
-    rounds: list[_Headers] = []
+    rounds: list[_HeaderArrays] = []
     for number in range(most):
         rows = np.flatnonzero(counts > number)
         name_length, name_at = read_varints(data, at[rows])
         value_length, value_at = read_varints(data, name_at + np.maximum(name_length, 0))
         if int(name_length.min()) < 0 or int(value_length.min()) < -1:
-            raise Unreadable("a header that cannot be")
+            raise Unreadable("invalid header length")
         at[rows] = value_at + np.maximum(value_length, 0)
-        rounds.append(_Headers(name_at, name_length, value_at, value_length))
+        rounds.append(_HeaderArrays(name_at, name_length, value_at, value_length))
     if (at != fields.end).any():
-        raise Unreadable("fields that do not fill their record")
+        raise Unreadable("fields do not fill their record")
     if len(rounds) < 2:
-        return rounds[0] if rounds else _Headers(*(np.empty(0, np.int64) for _ in range(4)))
-    together = _Headers(*(np.concatenate(column) for column in zip(*rounds, strict=True)))
-    order = np.argsort(together.name_at)
-    return _Headers(*(column[order] for column in together))
+        return rounds[0] if rounds else _HeaderArrays(*(np.empty(0, np.int64) for _ in range(4)))
+    merged = _HeaderArrays(*(np.concatenate(column) for column in zip(*rounds, strict=True)))
+    order = np.argsort(merged.name_at)
+    return _HeaderArrays(*(column[order] for column in merged))
 
 
-def _header_lists(source: pa.Buffer, headers: _Headers, counts: IntArray) -> pa.ListArray:
+def _header_lists(source: pa.Buffer, headers: _HeaderArrays, counts: IntArray) -> pa.ListArray:
     if not headers.name_at.size:
         return pa.nulls(len(counts), HEADERS_TYPE)
     try:
         names = _binary(source, headers.name_at, headers.name_length).cast(pa.string())
     except pa.ArrowInvalid:
-        raise Unreadable("a header's name that is not UTF-8") from None
+        raise Unreadable("a header name is not UTF-8") from None
     values = _binary(source, headers.value_at, headers.value_length)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
     bounds = np.zeros(len(counts) + 1, np.int32)
@@ -273,7 +277,7 @@ def _header_lists(source: pa.Buffer, headers: _Headers, counts: IntArray) -> pa.
 
 
 def _binary(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray:
-    """Makes one array of the pieces of `source` at these ascending positions; a length of -1 is a null."""
+    """Return the slices of `source` at these ascending positions as one binary array; a length of -1 means null."""
     count = len(at)
     if not count:
         return pa.array([], pa.binary())
@@ -290,5 +294,5 @@ def _binary(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray
         valid = np.ones(2 * count, np.bool_)
         valid[::2] = ~nulls
         validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    pieces_and_gaps = pa.BinaryArray.from_buffers(pa.binary(), 2 * count, [validity, pa.py_buffer(bounds), source])
-    return pieces_and_gaps.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    slices_and_gaps = pa.BinaryArray.from_buffers(pa.binary(), 2 * count, [validity, pa.py_buffer(bounds), source])
+    return slices_and_gaps.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))

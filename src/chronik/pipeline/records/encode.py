@@ -1,7 +1,7 @@
-"""Arrow columns to record batches: the way back from `decode`, without a loop over records.
+"""Vectorised encoding of Arrow columns into record batches, without a loop over records.
 
-A record is its numbers as varints with key and value between them. The varints of a column become a column of bytes,
-and Arrow joins all columns row by row: what stands in the joined column's buffer is the body of the batch.
+A record consists of varints with the key and the value between them. The varints of each column are encoded as a binary
+column; Arrow then joins all columns row by row, and the buffer of the joined column is the body of the batch.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def encode_columns(
     base_sequence: int,
     transactional: bool = False,
 ) -> bytes:
-    """Makes one batch of at least one record; `headers` are as `encode_headers` gives them."""
+    """Encode at least one record as a record batch; `headers` must be the result of `encode_headers`."""
     count = len(keys)
     base_timestamp = timestamps_ms[0]
-    with np.errstate(over="ignore"):  # differences of times from far outside wrap around, as they do in Java
+    with np.errstate(over="ignore"):  # out-of-range timestamp deltas wrap around, as in Java
         timestamp_deltas = timestamps_ms - base_timestamp
     header = BatchHeader(
         base_offset=0,
@@ -56,7 +56,7 @@ def encode_columns(
 
 
 def batch_slices(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.BinaryArray | None) -> Iterator[slice]:
-    """Yields consecutive rows that fit into one batch each."""
+    """Yield slices of consecutive rows that fit into one batch each."""
     sizes = np.maximum(_lengths(keys), 0) + np.maximum(_lengths(values), 0) + RECORD_OVERHEAD_BYTES
     if headers is not None:
         sizes += np.maximum(_lengths(headers), 0)
@@ -70,15 +70,16 @@ def batch_slices(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.Binar
 
 
 def encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
-    """Returns for every row the count of its headers and the headers themselves, as they stand in a record.
+    """Return the encoded headers of each row: their count, followed by the headers, as in a record.
 
-    Raises SchemaError for a header without a name.
+    Raises:
+        SchemaError: A header has no name.
     """
     counts = np.maximum(pc.list_value_length(headers).fill_null(0).to_numpy(), 0).astype(np.int64)
     pairs = headers.flatten()
     names, values = pc.struct_field(pairs, "key").cast(pa.binary()), pc.struct_field(pairs, "value")
     if names.null_count:
-        raise SchemaError("a header without a name")
+        raise SchemaError("column `headers`: a header has no name (its `key` is null)")
     encoded = _join(encode_varints(_lengths(names)), names, encode_varints(_lengths(values)), values.fill_null(b""))
     ends = np.cumsum(counts)
     bounds = np.concatenate([[0], np.cumsum(_lengths(encoded))])
@@ -93,7 +94,7 @@ def _body(
 ) -> bytes:
     count = len(keys)
     fields = _join(
-        _repeated(b"\x00", count),  # the attributes, of which none is defined
+        _repeated(b"\x00", count),  # the attributes, which are unused
         encode_varints(timestamp_deltas),
         encode_varints(np.arange(count, dtype=np.int64)),
         encode_varints(_lengths(keys)),
@@ -119,7 +120,7 @@ def _bounds(column: pa.BinaryArray) -> npt.NDArray[np.int32]:
 
 
 def _lengths(column: pa.BinaryArray) -> IntArray:
-    """Returns the length of each piece; -1 for a null."""
+    """Return the length of each value; -1 for null."""
     if not len(column):
         return np.empty(0, np.int64)
     lengths = np.diff(_bounds(column)).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Zigzag varints, many at once.
+"""Vectorised zigzag varints.
 
-Reading is forgiving about where it reads: positions after the data are read as its last byte, and the caller, who
-checks where the last field of every record ends, finds out.
+Reads beyond the end of the data return its last byte instead of failing. Callers detect this when they check where the
+last field of each record ends.
 """
 
 from __future__ import annotations
@@ -19,27 +19,35 @@ BYTES_MAX_32: Final = 5
 BYTES_MAX_64: Final = 10
 
 PADDING: Final = bytes(16)
-"""Stands after the data, so that a position there reads zeros and not a field that belongs to somebody else."""
+"""Zeros appended to the data, so that a read beyond its end does not return bytes of another buffer."""
 
 
-# Of the last byte only the bits that complete 32 or 64 may be set.
+# The last byte may only have the bits that complete 32 or 64 bits.
 _LAST_BYTE_MAX: Final = {BYTES_MAX_32: 0x0F, BYTES_MAX_64: 0x01}
 
-# The first byte of a varint to its value, where it is below 0x80 and so the only one.
+# Values of one-byte varints, indexed by their byte.
 _ONE_BYTE: Final = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x100)], np.int64)
 
 
 class Unreadable(Exception):
-    """Something that the vectorised way does not read; the way record by record says what it is."""
+    """Input that the vectorised decoder does not support; the record-by-record decoder then reports the error."""
 
 
 def read_varints(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
-    """Returns the 32-bit values at these positions, and the positions after them. Raises Unreadable."""
+    """Return the 32-bit values at the given positions, and the positions after them.
+
+    Raises:
+        VectorizedDecodeError: A varint is too long.
+    """
     return _read(data, at, BYTES_MAX_32)
 
 
 def read_varlongs(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
-    """Returns the 64-bit values at these positions, and the positions after them. Raises Unreadable."""
+    """Return the 64-bit values at the given positions, and the positions after them.
+
+    Raises:
+        VectorizedDecodeError: A varint is too long.
+    """
     return _read(data, at, BYTES_MAX_64)
 
 
@@ -47,16 +55,16 @@ def _read(data: ByteArray, at: IntArray, bytes_max: int) -> tuple[IntArray, IntA
     first = data.take(at, mode="clip")
     values = _ONE_BYTE.take(first)
     after = at + 1
-    longer = np.flatnonzero(first & 0x80)
-    if longer.size == at.size:  # then nothing has to be picked out and put back
-        return _read_longer(data, at, first, bytes_max)
-    if longer.size:
-        values[longer], after[longer] = _read_longer(data, at[longer], first[longer], bytes_max)
+    continued = np.flatnonzero(first & 0x80)
+    if continued.size == at.size:  # no need to select and merge
+        return _read_multi_byte(data, at, first, bytes_max)
+    if continued.size:
+        values[continued], after[continued] = _read_multi_byte(data, at[continued], first[continued], bytes_max)
     return values, after
 
 
-def _read_longer(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int) -> tuple[IntArray, IntArray]:
-    """Does as `_read`, where every value takes two bytes or more."""
+def _read_multi_byte(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int) -> tuple[IntArray, IntArray]:
+    """Read varints of two bytes or more."""
     raw = (first & 0x7F).astype(np.uint64)
     after = at + 2
     rest: Any = slice(None)
@@ -65,16 +73,17 @@ def _read_longer(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int
         if index == bytes_max - 1 and byte.max(initial=0) > _LAST_BYTE_MAX[bytes_max]:
             break
         raw[rest] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * index)
-        longer = np.flatnonzero(byte & 0x80)
-        if not longer.size:
+        continued = np.flatnonzero(byte & 0x80)
+        if not continued.size:
             signs = (raw & np.uint64(1)).view(np.int64)
             return (raw >> np.uint64(1)).view(np.int64) ^ -signs, after
-        rest = longer if isinstance(rest, slice) else rest[longer]
+        rest = continued if isinstance(rest, slice) else rest[continued]
         after[rest] += 1
-    raise Unreadable(f"a varint that does not fit into {bytes_max} bytes")
+    raise Unreadable(f"a varint exceeds {bytes_max} bytes")
 
 
 def encode_varints(values: IntArray) -> pa.BinaryArray:
+    """Encode each value as a zigzag varint."""
     raw = (values.astype(np.int64) << 1 ^ values.astype(np.int64) >> 63).view(np.uint64)
     septets = [raw]
     while septets[-1].max(initial=0) > 0x7F:

@@ -1,1 +1,1 @@
-"""A Spark that just works: the Java and the folders it runs on, sessions, a server that stays, tasks, and a doctor."""
+"""Spark set-up: Java and SPARK_HOME, sessions, a long-running Connect server, task execution and environment checks."""

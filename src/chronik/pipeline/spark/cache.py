@@ -1,4 +1,4 @@
-"""Small folders that are made once and used by every later run."""
+"""Cache directories that are created once and shared by all later runs."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from pathlib import Path
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Returns the user's cache for Chronik; under the temporary folder where there is no home to write to."""
-    home = environment.get("XDG_CACHE_HOME")
+    """Return the user's cache directory for Chronik, or one under the temporary directory without a writable home."""
+    cache_home = environment.get("XDG_CACHE_HOME")
     try:
-        folder = (Path(home) if home else Path.home() / ".cache") / "chronik"
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except (OSError, RuntimeError):  # RuntimeError: nobody knows where home is
+        directory = (Path(cache_home) if cache_home else Path.home() / ".cache") / "chronik"
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            return directory
+    except (OSError, RuntimeError):  # RuntimeError: the home directory is unknown
         pass
-    folder = Path(tempfile.gettempdir()) / f"chronik-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        # What lies there is run as us: never take it from somebody else.
-        raise PermissionError(f"{folder} belongs to somebody else; set XDG_CACHE_HOME")
-    return folder
+    directory = Path(tempfile.gettempdir()) / f"chronik-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        # Files in this directory are executed as the current user, so it must not belong to another one.
+        raise PermissionError(f"{directory} belongs to another user: set XDG_CACHE_HOME to a directory of your own")
+    return directory
 
 
-def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """Returns `folder`, made by `make` unless it is there. It appears as a whole, whoever else makes it meanwhile."""
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+def made_once(directory: Path, make: Callable[[Path], None]) -> Path:
+    """Return `directory`, created atomically by `make` if it does not exist; concurrent callers are safe."""
+    if directory.exists():
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
-        make(unfinished)
-        unfinished.chmod(0o755)
-        unfinished.rename(folder)
+        make(temporary)
+        temporary.chmod(0o755)
+        temporary.rename(directory)
     except OSError:
-        if not folder.exists():
+        if not directory.exists():
             raise
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
+        shutil.rmtree(temporary, ignore_errors=True)
+    return directory

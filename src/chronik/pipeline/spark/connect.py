@@ -1,7 +1,7 @@
-"""A Spark Connect server that stays: one cold start for many commands. Started once, found again, stopped on request.
+"""A long-running Spark Connect server, which saves the cold start of each command.
 
-It listens on the loopback address alone, and only to those who hold its token: whoever may send it a query may run code
-as the user who started it.
+The server listens only on the loopback address and requires a token, because a client that may send queries can run
+code as the user that started the server.
 """
 
 from __future__ import annotations
@@ -25,82 +25,89 @@ from chronik.errors import ChronikError
 from chronik.pipeline.spark.cache import cache_folder
 from chronik.pipeline.spark.doctor import installed_version
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
-from chronik.pipeline.spark.runtime import environment, settings
+from chronik.pipeline.spark.runtime import default_settings, environment
 
 WARM_DAEMON = "chronik.pipeline.query.warm_daemon"
-"""Spark runs it by this name, in a process of its own."""
+"""Module of the Python worker daemon, which Spark runs in its own process."""
 
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 START_SECONDS_MAX = 120.0
-"""It takes about five on a quiet machine."""
+"""Maximum time for the server to start; usually it takes about five seconds."""
 
 STOP_SECONDS_MAX = 20.0
-"""Then it is killed: a server holds nothing that is not elsewhere."""
+"""Time until the server is killed. It holds no state that would be lost."""
 
 POLL_SECONDS = 0.1
 LOG_BYTES_SHOWN = 2000
 
 
 class ServerFailed(ChronikError):
-    """The Spark Connect server did not come up; the message has the end of its log."""
+    """A Spark Connect server that did not start. The message ends with the tail of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """A running Spark Connect server, as recorded in server.json."""
+
     pid: int
     started: str
-    """Its start, which tells this process from a later one with the same number."""
+    """Start time of the process, which distinguishes it from a later one with the same pid."""
     port: int
     token: str
     master: str
     log: str
     made_by: str = ""
-    """What runs in it: a server outlives the installation that it was started from."""
+    """Python and package versions of the server, which may outlive the installation that started it."""
 
     @property
     def url(self) -> str:
-        """What `runtime.session` takes as its master: the address itself, since a name may be somebody else's too."""
+        """The master URL of the server, with its numeric address, since a host name may resolve to several."""
         return f"sc://{LOOPBACK}:{self.port}/;token={self.token}"
 
     @property
     def alive(self) -> bool:
-        return _started(self.pid) == self.started
+        return _start_time(self.pid) == self.started
 
 
-def ensure_server(master: str | None = None, folder: Path | None = None) -> Server:
-    """Returns one as wanted: the server that runs, or a new one. Raises ServerFailed, JavaMissing, PySparkMissing."""
-    folder = folder or _default_folder()
-    with _locked(folder):
-        found = fitting_server(master, folder)
+def ensure_server(master: str | None = None, directory: Path | None = None) -> Server:
+    """Return the running server if it matches, or else replace it by a new one.
+
+    Raises:
+        ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
+    """
+    directory = directory or _default_directory()
+    with _locked(directory):
+        found = fitting_server(master, directory)
         if found is not None:
             return found
-        unfit = _recorded(folder)
-        if unfit is not None:
-            _end(unfit)
-        return _start(master or LOCAL_MASTER, folder)
+        outdated = _read_record(directory)
+        if outdated is not None:
+            _terminate(outdated)
+        return _start(master or LOCAL_MASTER, directory)
 
 
-def fitting_server(master: str | None = None, folder: Path | None = None) -> Server | None:
-    """Returns the server that runs, if it is of this installation and of this master; None stands for any."""
-    found = running_server(folder)
-    fits = found is not None and master in (None, found.master) and found.made_by == _installation()
-    return found if fits else None
+def fitting_server(master: str | None = None, directory: Path | None = None) -> Server | None:
+    """Return the running server if it has this installation and this master (None matches any), or else None."""
+    found = running_server(directory)
+    is_match = found is not None and master in (None, found.master) and found.made_by == _installation()
+    return found if is_match else None
 
 
-def running_server(folder: Path | None = None) -> Server | None:
-    found = _recorded(folder or _default_folder())
-    return found if found is not None and _answers(found.port) else None
+def running_server(directory: Path | None = None) -> Server | None:
+    """Return the server that is running and accepts connections, or None."""
+    found = _read_record(directory or _default_directory())
+    return found if found is not None and _accepts_connections(found.port) else None
 
 
-def stop_server(folder: Path | None = None) -> bool:
-    """Says whether there was one to stop."""
-    folder = folder or _default_folder()
-    with _locked(folder):
-        found = _recorded(folder)
+def stop_server(directory: Path | None = None) -> bool:
+    """Stop the recorded server, and return whether one was running."""
+    directory = directory or _default_directory()
+    with _locked(directory):
+        found = _read_record(directory)
         if found is not None:
-            _end(found)
-        _record_of(folder).unlink(missing_ok=True)
+            _terminate(found)
+        _record_path(directory).unlink(missing_ok=True)
         return found is not None
 
 
@@ -108,36 +115,36 @@ def _installation() -> str:
     return f"{sys.executable}, chronik {chronik.__version__}, pyspark {installed_version('pyspark')}"
 
 
-def _default_folder() -> Path:
+def _default_directory() -> Path:
     return cache_folder() / "connect"
 
 
-def _record_of(folder: Path) -> Path:
-    return folder / "server.json"
+def _record_path(directory: Path) -> Path:
+    return directory / "server.json"
 
 
-def _recorded(folder: Path) -> Server | None:
-    """Returns the server that was started from here, if that very process still runs."""
+def _read_record(directory: Path) -> Server | None:
+    """Return the recorded server if its process is still running, or None."""
     try:
-        server = Server(**json.loads(_record_of(folder).read_text(encoding="utf-8")))
+        server = Server(**json.loads(_record_path(directory).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
     return server if server.alive else None
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "lock").open("w") as lock:
+def _locked(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _start(master: str, folder: Path) -> Server:
+def _start(master: str, directory: Path) -> Server:
     token = secrets.token_urlsafe(32)
     port = _free_port()
     variables = os.environ | environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
-    conf = settings(master) | {
+    conf = default_settings(master) | {
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
     }
@@ -145,38 +152,38 @@ def _start(master: str, folder: Path) -> Server:
         conf["spark.python.daemon.module"] = WARM_DAEMON
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     submit = str(Path(variables["SPARK_HOME"]) / "bin" / "spark-submit")
-    log = folder / "server.log"
-    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, folder, log)
-    server = Server(pid, _started(pid) or "", port, token, master, str(log), _installation())
+    log = directory / "server.log"
+    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, directory, log)
+    server = Server(pid, _start_time(pid) or "", port, token, master, str(log), _installation())
     try:
-        _wait(lambda: not server.alive or _answers(port), START_SECONDS_MAX)
-        if not server.alive or not _answers(port):
+        _wait(lambda: not server.alive or _accepts_connections(port), START_SECONDS_MAX)
+        if not server.alive or not _accepts_connections(port):
             end = log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").strip()
-            raise ServerFailed(f"the Spark Connect server did not start ({log}): {end}")
-        _write(_record_of(folder), json.dumps(asdict(server)))
+            raise ServerFailed(f"the Spark Connect server did not start; end of its log {log}: {end}")
+        _write(_record_path(directory), json.dumps(asdict(server)))
     except BaseException:
-        _end(server)
+        _terminate(server)
         raise
     return server
 
 
-def _spawn(command: list[str], variables: dict[str, str], folder: Path, log: Path) -> int:
-    """Starts a process that outlives this one, in a session of its own: Ctrl-C ends the command and not the server."""
-    within = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
-    to_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), to_log, (os.POSIX_SPAWN_DUP2, 1, 2)]
-    return os.posix_spawn(within[0], within, variables, file_actions=files, setsid=True)
+def _spawn(command: list[str], variables: dict[str, str], directory: Path, log: Path) -> int:
+    """Start a process in its own session, so that Ctrl-C stops the command and not the server, and return its pid."""
+    shell_command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
+    log_output = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log_output, (os.POSIX_SPAWN_DUP2, 1, 2)]
+    return os.posix_spawn(shell_command[0], shell_command, variables, file_actions=files, setsid=True)
 
 
 def _write(path: Path, text: str) -> None:
-    unfinished = path.with_suffix(".new")
-    unfinished.unlink(missing_ok=True)
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
-    unfinished.rename(path)
+    temporary.rename(path)
 
 
-def _end(server: Server) -> None:
+def _terminate(server: Server) -> None:
     for number, seconds in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, STOP_SECONDS_MAX)):
         if not server.alive:
             return
@@ -191,33 +198,33 @@ def _wait(done: Callable[[], bool], seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _answers(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5.0):
         return True
     return False
 
 
 def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((LOOPBACK, 0))
-        return int(free.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
-def _started(pid: int) -> str | None:
-    """Returns when a process started, as the system writes it; None when there is none, or only its remains."""
+def _start_time(pid: int) -> str | None:
+    """Return the start time of a process as the system reports it, or None if it has ended."""
     try:
         ended, _ = os.waitpid(pid, os.WNOHANG)
         if ended:
             return None
-        ours = True  # its remains are ours to clear away, once its last thread is gone
+        is_child = True  # a zombie child disappears when its last thread has ended
     except ChildProcessError:
-        ours = False
+        is_child = False
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return None if words[0] == "Z" and not ours else words[19]
+        return None if words[0] == "Z" and not is_child else words[19]
     except OSError:
         pass
     if Path("/proc/self/stat").exists():
         return None
-    said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return said.stdout.strip() or None
+    result = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None

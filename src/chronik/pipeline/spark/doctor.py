@@ -1,6 +1,6 @@
-"""What is wrong with a set-up, in plain words, and what to do about it. Looks, and changes nothing.
+"""Checks of the Spark environment: each one reports a problem and its remedy, and changes nothing.
 
-Each check stands alone and takes what it looks at, so that it can be shown a machine that is not this one.
+Every check takes the environment that it examines as an argument, so that tests can pass another one.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ INSTALL = install_hint("spark")
 
 
 class State(StrEnum):
+    """The outcome of an environment check."""
+
     GOOD = "good"
     DOUBTFUL = "doubtful"
-    """It may work; whoever uses it should know."""
+    """It may work, but the user should know about it."""
     WRONG = "wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """The result of one environment check, with a message and a remedy."""
+
     what: str
     state: State
     says: str
@@ -56,6 +60,7 @@ class Finding:
 
 
 def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -70,7 +75,7 @@ def examine(
     environment: Mapping[str, str] = os.environ,
     installed: InstalledVersion = installed_version,
 ) -> Iterator[Finding]:
-    """Yields one finding after the other, as they are made; of broker and table root only when they are given."""
+    """Run the checks and yield each result; brokers and the table root are checked only if given."""
     master = chosen_master(master, environment) or LOCAL_MASTER
     yield check_pyspark(installed)
     yield check_pandas(installed)
@@ -94,9 +99,9 @@ def check_java(environment: Mapping[str, str]) -> Finding:
     except JavaMissing as error:
         says, _, do = str(error).rpartition(": ")
         return Finding("java", State.WRONG, says, do)
-    says = f"Java {java.version} by {java.found_by} ({java.home})"
+    says = f"Java {java.version} from {java.found_by} ({java.home})"
     if environment.get("JAVA_HOME") and java.found_by != "JAVA_HOME":
-        return Finding("java", State.DOUBTFUL, f"{says}; JAVA_HOME is not one to use", "mend or unset JAVA_HOME")
+        return Finding("java", State.DOUBTFUL, f"{says}; JAVA_HOME is not usable", "correct or unset JAVA_HOME")
     return Finding("java", State.GOOD, says)
 
 
@@ -105,46 +110,46 @@ def check_pyspark(installed: InstalledVersion) -> Finding:
     if found is None:
         return Finding("pyspark", State.WRONG, "pyspark is not installed", INSTALL)
     if _version(found) < PYSPARK_MIN:
-        says = f"pyspark {found} is too old: data sources in Python are whole from {_text(PYSPARK_MIN)} on"
+        says = f"pyspark {found} is too old: Python data sources require {_text(PYSPARK_MIN)} or newer"
         return Finding("pyspark", State.WRONG, says, INSTALL)
     if _version(found) >= PYSPARK_BELOW:
-        return Finding("pyspark", State.DOUBTFUL, f"pyspark {found} is newer than those tried", INSTALL)
+        return Finding("pyspark", State.DOUBTFUL, f"pyspark {found} is newer than the tested versions", INSTALL)
     return Finding("pyspark", State.GOOD, f"pyspark {found}")
 
 
 def check_pandas(installed: InstalledVersion) -> Finding:
     finding = check_package("pandas", installed, (2, 2))
     if finding.state is State.GOOD and _version(installed("pandas") or "") >= PANDAS_BELOW:
-        says = f"{finding.says} is one that pyspark does not work with"
+        says = f"{finding.says} is not supported by pyspark"
         return Finding("pandas", State.WRONG, says, "pip install 'pandas<3'")
     return finding
 
 
-def check_package(name: str, installed: InstalledVersion, least: Version, below: Version | None = None) -> Finding:
+def check_package(name: str, installed: InstalledVersion, minimum: Version, below: Version | None = None) -> Finding:
     found = installed(name)
     if found is None:
         return Finding(name, State.WRONG, f"{name} is not installed", INSTALL)
-    if _version(found) < least:
-        return Finding(name, State.WRONG, f"{name} {found} is older than {_text(least)}", INSTALL)
+    if _version(found) < minimum:
+        return Finding(name, State.WRONG, f"{name} {found} is older than {_text(minimum)}", INSTALL)
     if below is not None and _version(found) >= below:
-        return Finding(name, State.DOUBTFUL, f"{name} {found} is newer than those tried", INSTALL)
+        return Finding(name, State.DOUBTFUL, f"{name} {found} is newer than the tested versions", INSTALL)
     return Finding(name, State.GOOD, f"{name} {found}")
 
 
 def check_worker_python(master: str, environment: Mapping[str, str]) -> Finding:
-    """Spark ends a query when its workers run another Python than the driver."""
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    """Check that workers run the same Python version as the driver; Spark fails queries otherwise."""
+    driver_version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     chosen = environment.get("PYSPARK_PYTHON")
     if is_local(master) or not chosen:
-        return Finding("python", State.GOOD, f"Python {ours}, in workers too ({sys.executable})")
-    theirs = _python_version(chosen, environment)
-    if theirs is None:
-        says = f"PYSPARK_PYTHON={chosen} does not run here; every machine of {master} must have it, as Python {ours}"
+        return Finding("python", State.GOOD, f"Python {driver_version}, in workers too ({sys.executable})")
+    worker_version = _python_version(chosen, environment)
+    if worker_version is None:
+        says = f"PYSPARK_PYTHON={chosen} cannot be run here; each worker of {master} needs it (Python {driver_version})"
         return Finding("python", State.DOUBTFUL, says)
-    if theirs != ours:
-        says = f"workers would run Python {theirs} (PYSPARK_PYTHON={chosen}), this is Python {ours}"
-        return Finding("python", State.WRONG, says, f"unset PYSPARK_PYTHON, or set it to a Python {ours}")
-    return Finding("python", State.GOOD, f"Python {ours}, in workers {chosen}")
+    if worker_version != driver_version:
+        says = f"workers would run Python {worker_version} (PYSPARK_PYTHON={chosen}), the driver runs {driver_version}"
+        return Finding("python", State.WRONG, says, f"unset PYSPARK_PYTHON, or set it to a Python {driver_version}")
+    return Finding("python", State.GOOD, f"Python {driver_version}, in workers {chosen}")
 
 
 def _python_version(program: str, environment: Mapping[str, str]) -> str | None:
@@ -153,17 +158,17 @@ def _python_version(program: str, environment: Mapping[str, str]) -> str | None:
         return None
     command = [found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=PYTHON_SECONDS_MAX, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=PYTHON_SECONDS_MAX, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return said.stdout.strip()
+    return result.stdout.strip()
 
 
 def check_bash(environment: Mapping[str, str]) -> Finding:
     path = os.pathsep.join([environment.get("PATH", ""), os.defpath])
     if shutil.which("bash", path=path) is None:
-        return Finding("bash", State.WRONG, "there is no bash, which Spark starts with", "install bash")
-    return Finding("bash", State.GOOD, "bash is there")
+        return Finding("bash", State.WRONG, "bash is not installed; Spark's scripts require it", "install bash")
+    return Finding("bash", State.GOOD, "bash is installed")
 
 
 def check_broker(bootstrap: Bootstrap) -> Finding:
@@ -171,34 +176,36 @@ def check_broker(bootstrap: Bootstrap) -> Finding:
         with Cluster(bootstrap, client_id="chronik-doctor", timeout_s=BROKER_SECONDS_MAX) as cluster:
             brokers = len(cluster.metadata([]).brokers)
     except (ClientError, KafkaError, OSError) as error:
-        return Finding("broker", State.WRONG, str(error), "start one (chronik start), or give its --bootstrap-server")
-    return Finding("broker", State.GOOD, f"{counted(brokers, 'broker')} behind {bootstrap}")
+        return Finding("broker", State.WRONG, str(error), "start a broker (chronik start), or set --bootstrap-server")
+    return Finding("broker", State.GOOD, f"{counted(brokers, 'broker')} reachable through {bootstrap}")
 
 
 def check_table_root(root: str) -> Finding:
-    """A folder must be writable, or its nearest parent that is there; of an object store only a commit can tell."""
+    """Check that the table root, or its nearest existing parent, is writable; object stores cannot be checked."""
     if "://" in root and not root.startswith("file://"):
-        return Finding("table root", State.DOUBTFUL, f"{root} is not on this machine: only a commit can tell")
-    folder = Path(root.removeprefix("file://")).absolute()
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        return Finding("table root", State.DOUBTFUL, f"{root} is remote: only a commit shows whether it is writable")
+    directory = Path(root.removeprefix("file://")).absolute()
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        says = f"{there} cannot be written to: {error.strerror or error}"
-        return Finding("table root", State.WRONG, says, "choose another --table-root, or have its permissions changed")
-    return Finding("table root", State.GOOD, f"{folder} can be {'written to' if there == folder else 'made'}")
+        says = f"{existing} is not writable: {error.strerror or error}"
+        return Finding("table root", State.WRONG, says, "choose another --table-root, or change its permissions")
+    return Finding(
+        "table root", State.GOOD, f"{directory} {'is writable' if existing == directory else 'can be created'}"
+    )
 
 
 class NotInstalled(ChronikError):
-    """What the pipeline is made of is missing; the message says what to install."""
+    """Python packages of the pipeline that are not installed. The message names them and the install command."""
 
 
 def require(*packages: str) -> None:
-    """To be called by commands before they import what may not be there. Raises NotInstalled."""
+    """Raise PackagesMissingError unless the packages are installed; commands call this before they import them."""
     missing = [package for package in packages if installed_version(package) is None]
     if missing:
-        raise NotInstalled(f"{', '.join(missing)} not installed: {INSTALL} (chronik pipeline doctor says more)")
+        raise NotInstalled(f"{', '.join(missing)} not installed: {INSTALL}; chronik pipeline doctor shows details")
 
 
 def _version(text: str) -> Version:

@@ -1,7 +1,7 @@
-"""A SPARK_HOME of ours around the pyspark package: quiet, and with Python files that are compiled already.
+"""A SPARK_HOME around the pyspark package that logs only errors and uses compiled Python files.
 
-Workers import pyspark from `python/lib/pyspark.zip`, which Python compiles anew in every process. Here that name is a
-link to where the package is installed, compiled files included, which takes a quarter off a cold job.
+Workers import pyspark from `python/lib/pyspark.zip`, which Python compiles again in every process. Here that name is a
+link to the installed package with its compiled files, which makes a cold job a quarter faster.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from chronik.wording import install_hint
 
 LINKED = ("bin", "jars", "sbin")
 
-LOGGING = """# Errors alone: what Spark warns of at every start is no news to who queries a topic.
+LOGGING = """# Errors only: the warnings that Spark logs at every start do not concern users who query a topic.
 rootLogger.level = ${env:CHRONIK_SPARK_LOG:-error}
 rootLogger.appenderRef.stderr.ref = stderr
-# The level of this one is what a Python driver sets the root to; where they are equal, Spark says nothing of it.
+# A Python driver sets the root logger to the level of this logger. Spark logs nothing about it if they are equal.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = ${env:CHRONIK_SPARK_LOG:-error}
 appender.stderr.type = Console
@@ -31,32 +31,37 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class PySparkMissing(ChronikError):
-    """PySpark is not installed, or not as the package that brings Spark along."""
+    """PySpark is not installed, or only as pyspark-client, which does not contain Spark."""
 
 
 def pyspark_folder() -> Path:
-    """Finds the package, without importing it. Raises PySparkMissing."""
+    """Return the directory of the pyspark package, without importing it.
+
+    Raises:
+        PySparkNotFoundError: PySpark is not installed with Spark's jars.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise PySparkMissing(f"PySpark is not installed: {install_hint('spark')}")
-    folder = Path(spec.origin).parent
-    if not (folder / "jars").is_dir():
-        raise PySparkMissing(f"{folder} has no jars (pyspark-client?): {install_hint('spark')}, or set SPARK_HOME")
-    return folder
+    directory = Path(spec.origin).parent
+    if not (directory / "jars").is_dir():
+        raise PySparkMissing(f"{directory} has no jars (pyspark-client?): {install_hint('spark')}, or set SPARK_HOME")
+    return directory
 
 
 def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
+    """Return a SPARK_HOME for the pyspark package, created in the cache if necessary."""
     key = hashlib.sha256(f"{pyspark}\n{LOGGING}".encode()).hexdigest()[:12]
 
-    def make(folder: Path) -> None:
+    def make(directory: Path) -> None:
         for name in LINKED:
-            (folder / name).symlink_to(pyspark / name)
-        libraries = folder / "python" / "lib"
+            (directory / name).symlink_to(pyspark / name)
+        libraries = directory / "python" / "lib"
         libraries.mkdir(parents=True)
         (libraries / "pyspark.zip").symlink_to(pyspark.parent)
         for archive in (pyspark / "python" / "lib").glob("py4j-*.zip"):
             (libraries / archive.name).symlink_to(archive)
-        (folder / "conf").mkdir()
-        (folder / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
+        (directory / "conf").mkdir()
+        (directory / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
 
     return made_once((cache or cache_folder()) / f"spark-{key}", make)

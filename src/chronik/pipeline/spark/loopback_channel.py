@@ -1,7 +1,7 @@
-"""A way to a Spark Connect server of this machine, by its address.
+"""A gRPC channel to a Spark Connect server on the loopback address.
 
-PySpark sends a token without TLS to the name `localhost` alone. A name may be several addresses: gRPC tries ::1 first,
-and whoever listens there would be given the token of a server on 127.0.0.1.
+PySpark sends a token without TLS only to the host name `localhost`. That name may have several addresses: gRPC tries
+::1 first, so another process listening there would receive the token of the server on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from chronik.pipeline.spark.masters import LOOPBACK
 
 
 class LoopbackChannelBuilder(DefaultChannelBuilder):  # type: ignore[misc]
-    """For `sc://127.0.0.1:PORT/…`."""
+    """A channel builder for `sc://127.0.0.1:PORT/…` URLs."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url.replace(f"//{LOOPBACK}:", "//localhost:", 1))

@@ -1,4 +1,4 @@
-"""Where Spark runs, by the name of its master: in this process, on a cluster, or behind a Connect server."""
+"""Spark master URLs: local mode, a cluster, or a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ LOOPBACK = "127.0.0.1"
 
 
 def chosen_master(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Returns the one that the caller names, or else the user's own; None when nobody has named one."""
+    """Return the given master, or else CHRONIK_SPARK_MASTER, or None if neither is set."""
     return given or environment.get("CHRONIK_SPARK_MASTER") or None
 
 
 def is_local(master: str) -> bool:
+    """Return whether the master runs Spark in this process (local mode)."""
     return master == "local" or master.startswith("local[")
 
 
 def is_connect(master: str) -> bool:
-    """Says whether it is a Spark Connect server: nothing of Spark runs here then, not even Java."""
+    """Return whether the master is a Spark Connect server, which needs neither Spark nor Java in this process."""
     return master.startswith("sc://")

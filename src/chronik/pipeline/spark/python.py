@@ -1,4 +1,4 @@
-"""The Python that a Spark on this machine starts its workers with: this one, behind a launcher."""
+"""The Python launcher for Spark's workers on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from chronik.pipeline.spark.cache import cache_folder, made_once
 
 LAUNCHER = """#!/bin/sh
-# Spark starts its Python workers with this file. {start} says why.
+# Spark starts its Python workers with this file; {start} explains why.
 if [ "$1" = -m ] && [ -n "$PYTHON_WORKER_FACTORY_PORT$PYTHON_WORKER_FACTORY_SOCK_PATH" ]; then
     exec {python} {start} "$@"
 fi
@@ -27,10 +27,10 @@ def worker_python(cache: Path | None = None) -> str:
     text = LAUNCHER.format(python=shlex.quote(sys.executable), start=shlex.quote(str(start)))
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def make(folder: Path) -> None:
-        launcher = folder / "python"
+    def make(directory: Path) -> None:
+        launcher = directory / "python"
         launcher.write_text(text, encoding="utf-8")
         launcher.chmod(0o755)
 
     launcher = made_once((cache or cache_folder()) / f"python-{key}", make) / "python"
-    return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # a cache mounted with noexec
+    return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # the cache may be mounted with noexec

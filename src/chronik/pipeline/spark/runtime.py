@@ -1,4 +1,4 @@
-"""A Spark session that just works: the right Java, the right Python, local unless told otherwise, and quiet."""
+"""Spark sessions with the right Java and Python, in local mode by default and without log noise."""
 
 from __future__ import annotations
 
@@ -16,63 +16,65 @@ from chronik.pipeline.spark.python import worker_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-APPLICATION = "chronik"
+APPLICATION_NAME = "chronik"
 
-COMMON = {
+COMMON_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
-    # Tables are partitioned by the day in UTC: a session in another zone would cut days elsewhere.
+    # Tables are partitioned by the UTC date: another session time zone would compute other dates.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A worker that is forked on a busy machine may take more than the 15 s that Spark gives it to authenticate.
+    # On a busy machine, a forked worker may need more than Spark's default of 15 s to authenticate.
     "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
 def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the variables that Spark is to be started with; what the user has set for a cluster stays.
+    """Return the environment variables to start Spark with; variables that the user set for a cluster are kept.
 
-    Raises JavaMissing, PySparkMissing.
+    Raises:
+        JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
     """
     variables = {"JAVA_HOME": str(spark_java_home(find_java(given)))}
     if not given.get("SPARK_HOME"):
         variables["SPARK_HOME"] = str(private_spark_home(pyspark_folder()))
-    # Without it workers run whatever `python3` is on PATH. On this machine only ours is right; a cluster's own may be
-    # elsewhere, and only the user knows. The launcher is on this machine alone.
+    # By default workers run the `python3` on PATH. In local mode they must run this Python; on a cluster only the user
+    # knows its path. The launcher exists only on this machine.
     launcher = worker_python()
     if is_local(master):
         variables["PYSPARK_PYTHON"] = variables["PYSPARK_DRIVER_PYTHON"] = launcher
     else:
-        if given.get("PYSPARK_PYTHON") in (None, "", launcher):  # the launcher: of an earlier, local session
+        if given.get("PYSPARK_PYTHON") in (None, "", launcher):  # the launcher: set by an earlier local session
             variables["PYSPARK_PYTHON"] = sys.executable
         variables["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Spark's own scripts are for bash, and call some twenty small programs.
+    # Spark's scripts require bash and some twenty other programs.
     path = given.get("PATH", os.defpath)
     variables["PATH"] = path if shutil.which("bash", path=path) else os.pathsep.join([path, os.defpath])
     return variables
 
 
-def settings(master: str = LOCAL_MASTER) -> dict[str, str]:
-    """Returns what a session starts with, unless the caller says otherwise."""
+def default_settings(master: str = LOCAL_MASTER) -> dict[str, str]:
+    """Return the default configuration of a session."""
     if not is_local(master):
-        return dict(COMMON)
+        return dict(COMMON_SETTINGS)
     cores = os.cpu_count() or 1
-    return COMMON | {
+    return COMMON_SETTINGS | {
         "spark.ui.enabled": "false",
-        # A machine whose own name does not resolve is still a machine to run on.
+        # The machine's own host name may not resolve.
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        # 200 tasks, the default, cost two cores more than the rows do.
+        # With Spark's default of 200, scheduling the tasks would cost more than processing the rows.
         "spark.sql.shuffle.partitions": str(2 * cores),
     }
 
 
 def session(master: str | None = None, **conf: str) -> SparkSession:
-    """Makes a session: in this process, on a cluster with `spark://…`, through a Connect server with `sc://…`.
+    """Return a Spark session: in this process, on a cluster (`spark://…`), or on a Connect server (`sc://…`).
 
         spark = session()
         spark = session("spark://head:7077", **{"spark.executor.memory": "4g"})
 
-    Raises JavaMissing, PySparkMissing.
+    Raises:
+        JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
     """
     if master is not None and is_connect(master):
         return _remote_session(master, conf)
@@ -80,8 +82,8 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
     os.environ.update(environment(master))
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName(APPLICATION)
-    for name, value in (settings(master) | conf).items():
+    builder = SparkSession.builder.master(master).appName(APPLICATION_NAME)
+    for name, value in (default_settings(master) | conf).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -90,13 +92,13 @@ def _remote_session(url: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(url)
-    # With a session that is there already PySpark knows what to do, and dials nobody.
+    # PySpark reuses an active session without opening a channel.
     if url.startswith(f"sc://{LOOPBACK}:") and SparkSession.getActiveSession() is None:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
 
         from chronik.pipeline.spark.loopback_channel import LoopbackChannelBuilder
 
-        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # functions and types are Connect's from here on
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # select Connect's functions and types
         builder = RemoteSession.builder.channelBuilder(LoopbackChannelBuilder(url))
     for name, value in conf.items():
         builder = builder.config(name, value)

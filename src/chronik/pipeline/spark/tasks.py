@@ -1,6 +1,6 @@
-"""Runs functions over items in Spark's tasks: one task for each item, and small results back to the driver.
+"""Execution of a function over items in Spark tasks: one task per item, with small results returned to the driver.
 
-What tasks read and write never crosses the JVM. Works in local mode, on a cluster and through Spark Connect alike.
+The data that tasks read and write does not pass through the JVM. Works in local mode, on a cluster and over Connect.
 """
 
 from __future__ import annotations
@@ -21,34 +21,41 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PARALLELISM_PROBE_ROWS = 10_000
-"""More than any cluster has cores."""
+"""More rows than any cluster has cores."""
 
-OUTCOMES = pa.schema([pa.field("item", pa.int64()), pa.field("result", pa.binary()), pa.field("error", pa.string())])
-SPARK_OUTCOMES = "item BIGINT, result BINARY, error STRING"
+OUTCOME_SCHEMA = pa.schema(
+    [pa.field("item", pa.int64()), pa.field("result", pa.binary()), pa.field("error", pa.string())]
+)
+SPARK_OUTCOME_SCHEMA = "item BIGINT, result BINARY, error STRING"
 
 _EXCEPTION_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 
 
 class TaskFailed(ChronikError):
-    """A task did not succeed, on any of Spark's attempts; the message says why."""
+    """A task that failed in all of Spark's attempts. The message gives the reason."""
 
 
 class SparkGone(ChronikError):
-    """The Spark that ran the jobs has ended, or is out of reach."""
+    """A Spark application that has ended or cannot be reached."""
 
 
 class Tasks(Protocol):
-    """Returns results in the order of the items. Functions and items must be picklable. Raises TaskFailed."""
+    """A function that runs tasks and returns their results in the order of the items.
+
+    Functions and items must be picklable. Raises TaskFailedError.
+    """
 
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]: ...
 
 
 def in_this_process(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Runs them without Spark: for little work, and for tests."""
+    """Run the tasks in this process, without Spark: for small amounts of work and for tests."""
     return [function(item) for item in items]
 
 
 def on_spark(spark: SparkSession) -> Tasks:
+    """Return a task runner that uses the session."""
+
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         return _run(spark, function, items)
 
@@ -56,9 +63,9 @@ def on_spark(spark: SparkSession) -> Tasks:
 
 
 class SparkOnDemand:
-    """Tasks on a session that is made when there is something to do, and ended at the end.
+    """A task runner that starts a Spark session for its first task, and stops it on exit.
 
-    with SparkOnDemand("spark://head:7077") as tasks:
+    with LazySparkTaskRunner("spark://head:7077") as tasks:
         compact_tables("tables", tasks=tasks)
     """
 
@@ -75,7 +82,11 @@ class SparkOnDemand:
             self._spark = None
 
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Raises JavaMissing, PySparkMissing, TaskFailed."""
+        """Run the tasks, and start a session if there is none.
+
+        Raises:
+            JavaNotFoundError, PySparkNotFoundError, TaskFailedError: Spark cannot be started, or a task failed.
+        """
         if not items:
             return []
         if self._spark is None:
@@ -86,23 +97,27 @@ class SparkOnDemand:
 
 
 class SparkJobs:
-    """Tasks on a session for a job that goes on: tells a task that fails from a Spark that is gone."""
+    """A task runner for long-running jobs, which distinguishes a failed task from an unavailable Spark."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._parallelism: int | None = None
 
     def parallelism(self) -> int:
-        """Returns how many tasks run at the same time. Raises SparkGone."""
+        """Return the number of tasks that run concurrently.
+
+        Raises:
+            SparkUnavailableError: Spark does not respond.
+        """
         try:
             context = _context(self._spark)
             if context is not None:
-                return max(1, int(context.defaultParallelism))  # grows as executors turn up
+                return max(1, int(context.defaultParallelism))  # grows as executors register
             if self._parallelism is None:
                 self._parallelism = self._probed_parallelism()
             return self._parallelism
-        except Exception as error:  # whatever Spark, Py4J and gRPC say when nobody answers
-            raise SparkGone(f"Spark does not answer: {str(error).splitlines()[0]}") from error
+        except Exception as error:  # Spark, Py4J and gRPC raise various errors when Spark does not respond
+            raise SparkGone(f"Spark does not respond: {str(error).splitlines()[0]}") from error
 
     def _probed_parallelism(self) -> int:
         from pyspark.sql.functions import spark_partition_id
@@ -111,17 +126,22 @@ class SparkJobs:
         return max(1, int(parts.count()))
 
     def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Returns results in the order of the items. Raises TaskFailed when Spark gave up on one of them, SparkGone."""
+        """Return the results of all tasks in the order of the items.
+
+        Raises:
+            TaskFailedError: A task failed in all of Spark's attempts.
+            SparkUnavailableError: Spark does not respond.
+        """
         try:
             return _run(self._spark, function, items)
         except (TaskFailed, OSError) as error:
             self._parallelism = None
-            self.parallelism()  # is anybody there?
+            self.parallelism()  # raises if Spark does not respond
             raise TaskFailed(str(error)) from error
 
 
 def _context(spark: SparkSession) -> Any:
-    """Returns None over Spark Connect, where there is no such thing."""
+    """Return the Spark context, or None over Spark Connect."""
     from pyspark.errors import PySparkException
 
     try:
@@ -136,15 +156,15 @@ def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequenc
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    given = [pickle.dumps(item) for item in items]
+    pickled_items = [pickle.dumps(item) for item in items]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield _outcome(function, number, given[number])
+            for item_index in batch.column(0).to_pylist():
+                yield _run_item(function, item_index, pickled_items[item_index])
 
-    # As many partitions as numbers: each has exactly one.
-    frame = spark.range(0, len(items), 1, len(items)).mapInArrow(work, SPARK_OUTCOMES)
+    # With as many partitions as items, each partition has exactly one item.
+    frame = spark.range(0, len(items), 1, len(items)).mapInArrow(work, SPARK_OUTCOME_SCHEMA)
     try:
         rows = frame.collect()
     except (PySparkException, Py4JError) as error:
@@ -153,21 +173,23 @@ def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequenc
     if failed:
         raise TaskFailed(failed[0])
     results: dict[int, Any] = {row["item"]: pickle.loads(row["result"]) for row in rows}
-    return [results[number] for number in range(len(items))]
+    return [results[item_index] for item_index in range(len(items))]
 
 
-def _outcome(function: Callable[[Any], Any], number: int, item: bytes) -> pa.RecordBatch:
-    """An error of ours would come again at each of Spark's attempts; any other may pass, and is Spark's to retry."""
+def _run_item(function: Callable[[Any], Any], item_index: int, item: bytes) -> pa.RecordBatch:
+    """Run one item and return its result; ChronikErrors are returned because a retry would fail again."""
     result, error = None, None
     try:
         result = pickle.dumps(function(pickle.loads(item)))
     except ChronikError as failure:
         error = str(failure)
-    return pa.RecordBatch.from_pydict({"item": [number], "result": [result], "error": [error]}, schema=OUTCOMES)
+    return pa.RecordBatch.from_pydict(
+        {"item": [item_index], "result": [result], "error": [error]}, schema=OUTCOME_SCHEMA
+    )
 
 
 def _reason(text: str) -> str:
-    """Returns what went wrong, without the traces of Python and the JVM around it."""
+    """Return the last exception line of a Python or JVM stack trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if _EXCEPTION_LINE.match(line)]
-    return (told or lines or ["a task failed"])[-1 if told else 0]
+    exception_lines = [line for line in lines if _EXCEPTION_LINE.match(line)]
+    return (exception_lines or lines or ["a task failed"])[-1 if exception_lines else 0]

@@ -1,6 +1,7 @@
-"""Topics as tables, without Spark and without a jar.
+"""Tables of topics, independent of Spark and the JVM.
 
-`topic_table` says what a table can do, `opening` gives them, `delta` is what they are made of: it commits files along
-with the topic's offsets in the table's own transaction log. `layout` says which columns a table holds, `values` what
-becomes of decoded values, `spans` what may be committed. On executors `parquet` writes files, and `files` reads them.
+`topic_table` defines the interface of a table, and `catalog` opens tables. `delta` implements them: it commits data
+files together with the topic's offsets in the transaction log. `layout` defines the columns, `values` converts decoded
+values, and `commit_plan` decides what may be committed. Executors write files with `parquet` and read them with
+`table_files`.
 """

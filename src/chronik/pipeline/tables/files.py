@@ -1,4 +1,4 @@
-"""A table as tasks see it: where it is, what its columns are, and files of one version to read, a little at a time."""
+"""Serialisable descriptions of a table and its data files, with which tasks read one version in small batches."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, Partitione
 from chronik.pipeline.tables.storage import Storage
 
 ROWS_PER_BATCH = 16_384
-"""With records of a kilobyte, 16 MiB at a time."""
+"""Rows per batch: about 16 MiB with records of one kilobyte."""
 
 ANY_NUMBER = (0, 2**63 - 1)
+"""Range of a column without statistics."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that the table's present version names."""
+    """A data file of the table's current version."""
 
     path: str
-    """Relative to the table."""
+    """Path relative to the table."""
     size_bytes: int
     values: tuple[Any, ...]
-    """The values of the partition columns."""
+    """Values of the table's partition columns."""
     partitions: tuple[int, int] = ANY_NUMBER
-    """The lowest and the highest partition of the topic that it has records of."""
+    """Lowest and highest partition of the topic with records in the file."""
     offsets: tuple[int, int] = ANY_NUMBER
-    """… and the offsets, over all those partitions."""
+    """Lowest and highest offset in the file, over all partitions."""
 
     def may_hold(self, partition: int, start: int, end: int) -> bool:
-        """Says whether it can have records of [start, end)."""
-        lowest, highest = self.partitions
-        return lowest <= partition <= highest and self.offsets[0] < end and self.offsets[1] >= start
+        """Return whether the file can contain records of the partition in [start, end)."""
+        first_partition, last_partition = self.partitions
+        return first_partition <= partition <= last_partition and self.offsets[0] < end and self.offsets[1] >= start
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenTable:
-    """Small enough to be sent to a task, and the same there, whoever adds columns meanwhile."""
+    """A serialisable description of a table for tasks, unaffected by columns that are added later."""
 
     uri: str
     schema: pa.Schema
@@ -53,7 +54,7 @@ class FrozenTable:
 
     @property
     def inside(self) -> pa.Schema:
-        """What the files themselves hold: all but the columns that the table is partitioned by."""
+        """The schema of the data files: all columns except the partition columns."""
         return pa.schema([field for field in self.schema if field.name not in self.partition_by])
 
     def with_files(self, *files: LiveFile) -> TableFiles:
@@ -65,17 +66,17 @@ class FrozenTable:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles(FrozenTable):
-    """Some files of one version of a table."""
+    """A description of a table with some data files of one version."""
 
     files: tuple[LiveFile, ...] = ()
 
     def that_may_hold(self, partition: int, start: int, end: int) -> TableFiles:
-        """Returns those that can have records of [start, end)."""
+        """Return the table with only the files that can contain records of the range."""
         return self.with_files(*(file for file in self.files if file.may_hold(partition, start, end)))
 
 
 def dataset_of(table: TableFiles) -> Any:
-    """Files from before a column was added have it too, all null."""
+    """Return an Arrow dataset of the files; files written before a column was added have nulls in it."""
     storage = table.storage
     paths = [storage.full_path(file.path) for file in table.files]
     return ds.dataset(paths, schema=table.inside, format="parquet", filesystem=storage.filesystem)
@@ -84,7 +85,7 @@ def dataset_of(table: TableFiles) -> Any:
 def scan(
     table: TableFiles, columns: Sequence[str] | None = None, where: Any = None, batch_rows: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
-    """Yields rows as they stand in the files; row groups that cannot hold what is looked for are not read."""
+    """Yield rows without the partition columns; row groups excluded by their statistics are not read."""
     if not table.files:
         return
     yield from dataset_of(table).to_batches(
@@ -97,12 +98,12 @@ def scan(
 
 
 def whole_rows(table: TableFiles, batch_rows: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-    """Does as `scan`, with the columns that the table is partitioned by. All files are of one such partition."""
-    constants = dict(zip(table.partition_by, table.files[0].values, strict=True))
+    """Yield rows with the partition columns; all files must have the same partition values."""
+    partition_values = dict(zip(table.partition_by, table.files[0].values, strict=True))
     for batch in scan(table, batch_rows=batch_rows):
         arrays = [
-            pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
-            if field.name in constants
+            pa.repeat(pa.scalar(partition_values[field.name], field.type), batch.num_rows)
+            if field.name in partition_values
             else batch.column(field.name)
             for field in table.schema
         ]

@@ -1,8 +1,8 @@
-"""Files that are written and not committed yet: how long that may last.
+"""Age limits for data files that are written but not committed yet.
 
-To a vacuum they look like orphans of a task that was killed, and between its listing and its deletions a commit could
-name one. So what no version names is taken only when it is far older than anything that may be committed. The time
-between the two is for clocks that differ, and for a driver that is held up between its last look and its commit.
+To a vacuum, such files look like orphans of a killed task, and a commit could add one between the vacuum's listing and
+its deletions. A vacuum therefore deletes only files that are much older than any file that may still be committed. The
+margin covers clock differences, and a driver that is delayed between its last check and its commit.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from chronik.pipeline.tables.spans import WrittenFile
 from chronik.pipeline.tables.storage import Storage
 
 COMMIT_HOURS_MAX = 12
-"""An older file is not committed, but written again. Tasks write for minutes."""
+"""Age at which a file is no longer committed but written again. Tasks write for minutes."""
 
 ORPHAN_HOURS_MIN = 24
-"""A younger file is not taken for an orphan."""
+"""Age below which a file does not count as an orphan."""
 
 
 def lost_files(storage: Storage, files: Sequence[WrittenFile]) -> list[str]:
-    """Returns paths of those that are gone, or that a vacuum may be about to take: not to be committed."""
+    """Return the paths of written files that must not be committed: deleted, or old enough for a vacuum to delete."""
     modified_s = storage.modified_s([file.path for file in files])
-    oldest_s = time.time() - COMMIT_HOURS_MAX * 3600
-    return [file.path for file in files if modified_s.get(file.path, -math.inf) < oldest_s]
+    oldest_commit_s = time.time() - COMMIT_HOURS_MAX * 3600
+    return [file.path for file in files if modified_s.get(file.path, -math.inf) < oldest_commit_s]

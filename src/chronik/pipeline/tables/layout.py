@@ -1,4 +1,4 @@
-"""The columns of our tables. Our own names start with `_`, so that people may use `date` and `hour` for theirs."""
+"""Columns of the tables. System columns start with `_`, so that fields of records may be named `date` or `hour`."""
 
 from __future__ import annotations
 
@@ -22,35 +22,39 @@ DATE, HOUR = "_date", "_hour"
 RESERVED = frozenset(
     {
         PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS, VALUE_CRC32C, RESCUED, ERROR, DATE, HOUR,
-        "_metadata",  # Spark's, on every file
-        "_change_type", "_commit_version", "_commit_timestamp",  # Delta's, in change feeds
+        "_metadata",  # reserved by Spark for every file
+        "_change_type", "_commit_version", "_commit_timestamp",  # reserved by Delta's change data feed
     }
 )  # fmt: skip
-"""Names that a field of a value cannot have."""
+"""Reserved names, which fields of a value cannot have as columns."""
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
-DECODING_RULES = 1
-"""Raised whenever another record becomes a dead letter, or a field another column's value, than before: two drivers
-that differ in that must not land into one table at once."""
+DECODING_RULES_VERSION = 1
+"""Version of the decoding rules. It is incremented when other records become dead-letter records or fields are decoded
+differently, because two drivers with different rules must not land into the same table."""
 
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR
 MS_OF_YEAR_10000 = 253_402_300_800_000
-"""Timestamps of records are any 64-bit number. Delta, Spark and Python agree on what a date is only between 1970 and
-9999."""
+"""First timestamp beyond year 9999. Records have any 64-bit timestamp, but Delta, Spark and Python agree on dates only
+from 1970 to 9999."""
 
 
 class Kind(StrEnum):
+    """The kind of rows in a table: raw, decoded, or dead-letter records."""
+
     RAW = "raw"
     """Key, value and headers as bytes."""
     DECODED = "decoded"
-    """The fields of the value as columns, added as they turn up; what has no column is JSON text in `_rescued`."""
+    """Fields of the value as columns, added as they occur; values without a column are JSON in `_rescued`."""
     DEAD_LETTERS = "dead_letters"
-    """As raw, with the reason why it could not be decoded."""
+    """Like RAW, with the error that occurred during decoding."""
 
 
 class Partitioning(StrEnum):
+    """The time granularity by which a table is partitioned."""
+
     DATE = "date"
     HOUR = "hour"
     NONE = "none"
@@ -61,7 +65,7 @@ class Partitioning(StrEnum):
 
 
 def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
-    """Returns the columns that a new table starts with."""
+    """Return the schema of a new table."""
     fields = [
         pa.field(PARTITION, pa.int32()),
         pa.field(OFFSET, pa.int64()),
@@ -83,16 +87,18 @@ def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.
 
 
 def own_columns(partition: int, records: Columns, names: Container[str] | None = None) -> dict[str, pa.Array]:
-    """Makes every column of ours that follows from a record itself, `_value` and `_hour` included: a table takes those
-    that its schema has. With `names` only those; the records were decoded with what these need."""
+    """Return the system columns of records, including `_value` and `_hour`; with `names`, only these columns.
+
+    The records must have been decoded with the columns that `names` require.
+    """
     timestamps_ms = records.timestamp_ms
     valid = pc.and_(pc.greater_equal(timestamps_ms, 0), pc.less(timestamps_ms, MS_OF_YEAR_10000))
     ms = pc.if_else(valid, timestamps_ms, pa.scalar(None, pa.int64()))
-    makers: dict[str, Callable[[], pa.Array]] = {
+    builders: dict[str, Callable[[], pa.Array]] = {
         PARTITION: lambda: pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
         OFFSET: lambda: records.offset,
         TIMESTAMP: lambda: pc.multiply(ms, 1000).cast(TIMESTAMP_TYPE),
-        # Only what `_timestamp` cannot say (-1 is Kafka's "none"): together they give back the record's own.
+        # Only timestamps that `_timestamp` cannot represent (such as -1, Kafka's "none"), so that none are lost.
         TIMESTAMP_MS: lambda: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
         KEY: lambda: records.key,
         HEADERS: lambda: records.headers,
@@ -101,11 +107,11 @@ def own_columns(partition: int, records: Columns, names: Container[str] | None =
         HOUR: lambda: _hour_of_day(ms),
         VALUE: lambda: records.value,
     }
-    return {name: make() for name, make in makers.items() if names is None or name in names}
+    return {name: make() for name, make in builders.items() if names is None or name in names}
 
 
 def timestamps_ms_of(table: pa.Table) -> pa.ChunkedArray:
-    """Returns the timestamps as the records had them, from `_timestamp` and `_timestamp_ms`."""
+    """Return the records' original timestamps, from `_timestamp` and `_timestamp_ms`."""
     ms = pc.divide(table[TIMESTAMP].cast(pa.int64()), 1000)
     return pc.coalesce(table[TIMESTAMP_MS], ms)
 
@@ -116,12 +122,12 @@ def _hour_of_day(ms: pa.Array) -> pa.Array:
 
 
 def value_crcs(values: pa.Array) -> pa.Array:
-    """Returns the CRC-32C of each value, null where there is none: an audit compares rows and log by it."""
+    """Return the CRC-32C of each value, or null for null; an audit compares rows and the log by it."""
     if len(values) == 0:
         return pa.array([], pa.int64())
     large = pa.types.is_large_binary(values.type)
-    _, ends_buffer, data = values.buffers()
-    ends = np.frombuffer(ends_buffer, np.int64 if large else np.int32)
+    _, offsets_buffer, data = values.buffers()
+    ends = np.frombuffer(offsets_buffer, np.int64 if large else np.int32)
     ends = ends[values.offset : values.offset + len(values) + 1].tolist()
     view = memoryview(data) if data is not None else memoryview(b"")
     crc = crc32c.crc32c
@@ -130,7 +136,7 @@ def value_crcs(values: pa.Array) -> pa.Array:
 
 
 def batch_of(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Makes a batch in the table's order. A column that is not given is null: the schema grew since it was decoded."""
+    """Return a record batch in the schema's column order; missing columns, added since the decoding, are null."""
     rows = len(columns[OFFSET])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,4 +1,4 @@
-"""Records by their positions: which of them are in a table, among some others, or left over. Pure."""
+"""Sets of offsets by partition, to select and compare rows of a table. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chronik.pipeline.tables.files import TableFiles
 from chronik.pipeline.tables.layout import OFFSET, PARTITION
 
 OffsetSets = dict[int, npt.NDArray[np.int64]]
-"""Ascending offsets, by partition of the topic."""
+"""Ascending offsets by partition."""
 
 
 def offsets_in(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
-    """Returns those of all rows; an offset that comes twice is there once."""
+    """Return the distinct offsets of all rows."""
     found: dict[int, list[npt.NDArray[np.int64]]] = {}
     for batch in batches:
         partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
@@ -25,30 +25,32 @@ def offsets_in(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
     return {partition: np.unique(np.concatenate(parts)) for partition, parts in found.items()}
 
 
-def joined(several: Sequence[OffsetSets]) -> OffsetSets:
-    partitions = sorted({partition for each in several for partition in each})
+def joined(all_sets: Sequence[OffsetSets]) -> OffsetSets:
+    """Return the union of several offset sets."""
+    partitions = sorted({partition for each in all_sets for partition in each})
     return {
-        partition: np.unique(np.concatenate([each[partition] for each in several if partition in each]))
+        partition: np.unique(np.concatenate([each[partition] for each in all_sets if partition in each]))
         for partition in partitions
     }
 
 
 def without(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
-    """Leaves out partitions of which nothing is left."""
+    """Return the offsets of `sets` that are not in `others`, without empty partitions."""
     empty = np.empty(0, np.int64)
-    left = {
+    remaining = {
         partition: np.setdiff1d(offsets, others.get(partition, empty), assume_unique=True)
         for partition, offsets in sets.items()
     }
-    return {partition: offsets for partition, offsets in left.items() if len(offsets)}
+    return {partition: offsets for partition, offsets in remaining.items() if len(offsets)}
 
 
 def count_of(sets: OffsetSets) -> int:
+    """Return the number of offsets in the sets."""
     return sum(map(len, sets.values()))
 
 
 def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
-    """Says for each row whether it is one of these."""
+    """Return a mask of the rows whose offsets are in the sets."""
     partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
     found = np.zeros(batch.num_rows, np.bool_)
     for partition in np.unique(partitions):
@@ -60,7 +62,7 @@ def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
 
 
 def files_with_any(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
-    """Returns each file by itself whose statistics do not rule out that it holds one of these."""
+    """Return, one by one, the files whose statistics allow that they contain one of the offsets."""
     return [
         table.with_files(file)
         for file in table.files

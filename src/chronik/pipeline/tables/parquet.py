@@ -1,4 +1,4 @@
-"""Arrow batches into Parquet files, one set per partition of the table, with the statistics that a commit needs."""
+"""Parquet writer for tables: one set of files per table partition, with the statistics that a Delta commit needs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from chronik.pipeline.tables.spans import WrittenFile
 from chronik.pipeline.tables.storage import Storage
 
 FILE_BYTES_TARGET = 128 * MIB
-"""A file beyond it is closed: so there are few enough to list, and small enough for several tasks to share a day."""
+"""Size at which a file is closed. It keeps the number of files low and lets several tasks share a day."""
 
 BUFFERED_BYTES_MAX = 64 * MIB
-"""Rows that wait to be a row group, over all open files: the memory of a task, whatever its records' timestamps."""
+"""Maximum bytes of rows buffered for row groups, over all open files. It bounds the memory of a task."""
 
 OPEN_FILES_MAX = 64
-"""Days that are written at once. With records of more days, the file that waits longest is closed, which gives
-small files for compaction to join instead of a task that runs out of memory or descriptors."""
+"""Maximum number of table partitions (days) written concurrently. Beyond it, the least recently used file is closed:
+compaction can merge small files, but a task must not run out of memory or file descriptors."""
 
 CODEC = "zstd"
-"""JSON events take half of what they take with snappy, for a little more time."""
+"""Default compression. JSON events take half the space of snappy, for slightly more time."""
 
 CODEC_LEVELS = {"zstd": 1}
 
 STATS_COLUMNS_MAX = 32
-"""Delta's own default (`delta.dataSkippingNumIndexedCols`)."""
+"""Maximum number of columns with statistics: Delta's default (`delta.dataSkippingNumIndexedCols`)."""
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
@@ -43,20 +43,22 @@ Values = tuple[str | None, ...]
 
 @dataclass(slots=True)
 class _OpenFile:
+    """A Parquet file that is being written, with its buffered rows."""
+
     path: str
     values: Values
     stream: Any
     writer: Any
     metadata: list[Any]
     rows: int = 0
-    waiting: list[Any] = field(default_factory=list)
-    waiting_bytes: int = 0
+    buffered: list[Any] = field(default_factory=list)
+    buffered_bytes: int = 0
 
 
 class PartitionedWriter:
-    """Writes batches of one schema under a table. Nothing of it is in the table until a commit names the files.
+    """A writer of batches as data files of a table. The files belong to the table only after a commit adds them.
 
-    with PartitionedWriter(storage, schema, ("_date",)) as writer:
+    with PartitionedParquetWriter(storage, schema, ("_date",)) as writer:
         writer.write(batch)
     writer.files
     """
@@ -74,15 +76,15 @@ class PartitionedWriter:
     ) -> None:
         self._storage = storage
         self._partition_by = partition_by
-        self._inside = pa.schema([each for each in schema if each.name not in partition_by])
+        self._file_schema = pa.schema([each for each in schema if each.name not in partition_by])
         self._codec = codec
-        self._stats_columns = stats_columns(self._inside)
+        self._stats_columns = stats_columns(self._file_schema)
         self._file_bytes = file_bytes
         self._buffered_bytes_max = buffered_bytes_max
         self._open_files_max = open_files_max
         self._buffered_bytes = 0
         self._open: dict[Values, _OpenFile] = {}
-        """In the order in which they were last written to."""
+        """Open files by partition values, least recently written first."""
         self._files: list[WrittenFile] = []
 
     @property
@@ -92,31 +94,32 @@ class PartitionedWriter:
     def __enter__(self) -> PartitionedWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
+        if exception_type is None:
             self.close()
         else:
             self.abandon()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for values, part in _parted(pa.Table.from_batches([batch]), self._partition_by):
+        """Append a batch, and write row groups when too many bytes are buffered."""
+        for values, part in _split_by_partition(pa.Table.from_batches([batch]), self._partition_by):
             file = self._file_for(values)
-            file.waiting.append(part.select(self._inside.names))
+            file.buffered.append(part.select(self._file_schema.names))
             size = max(1, part.nbytes)
-            file.waiting_bytes += size
+            file.buffered_bytes += size
             self._buffered_bytes += size
         while self._buffered_bytes > self._buffered_bytes_max:
-            self._write_row_group(max(self._open.values(), key=lambda each: each.waiting_bytes))
+            self._write_row_group(max(self._open.values(), key=lambda each: each.buffered_bytes))
 
     def close(self) -> None:
-        """Makes `files` whole and durable."""
+        """Close all files and make them durable; `files` is complete afterwards."""
         for file in list(self._open.values()):
             self._finish(file)
 
     def abandon(self) -> None:
-        """Takes back what can be: a commit will never name these files. What stays is an orphan for vacuum."""
+        """Delete all written files as far as possible; a vacuum removes the rest."""
         for file in self._open.values():
-            file.waiting.clear()
+            file.buffered.clear()
             file.writer.close()
             file.stream.close()
             self._storage.remove(file.path)
@@ -135,45 +138,47 @@ class PartitionedWriter:
         return file
 
     def _create(self, values: Values) -> _OpenFile:
-        folders = [f"{name}={NULL_FOLDER if value is None else value}/" for name, value in self._named(values)]
-        path = f"{''.join(folders)}part-{uuid.uuid4()}.{self._codec}.parquet"
+        directories = [
+            f"{name}={NULL_FOLDER if value is None else value}/" for name, value in self._named_values(values)
+        ]
+        path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
         metadata: list[Any] = []
-        counted = [name for name in (PARTITION, OFFSET) if name in self._inside.names]
-        never_twice = {VALUE, VALUE_CRC32C, *counted}
+        ascending_columns = [name for name in (PARTITION, OFFSET) if name in self._file_schema.names]
+        unique_columns = {VALUE, VALUE_CRC32C, *ascending_columns}
         writer = pq.ParquetWriter(
             stream,
-            self._inside,
+            self._file_schema,
             compression=self._codec,
             compression_level=CODEC_LEVELS.get(self._codec),
-            # A dictionary of what hardly ever comes twice is built for nothing.
-            use_dictionary=[name for name in self._inside.names if name not in never_twice],
-            # Numbers that rise by one: as differences they take next to nothing.
-            column_encoding=dict.fromkeys(counted, "DELTA_BINARY_PACKED"),
+            # A dictionary does not pay off for values that rarely repeat.
+            use_dictionary=[name for name in self._file_schema.names if name not in unique_columns],
+            # Delta encoding makes ascending numbers almost free.
+            column_encoding=dict.fromkeys(ascending_columns, "DELTA_BINARY_PACKED"),
             write_statistics=self._stats_columns,
             store_schema=False,
             metadata_collector=metadata,
         )
         return _OpenFile(path, values, stream, writer, metadata)
 
-    def _named(self, values: Values) -> list[tuple[str, str | None]]:
+    def _named_values(self, values: Values) -> list[tuple[str, str | None]]:
         return list(zip(self._partition_by, values, strict=True))
 
     def _write_row_group(self, file: _OpenFile) -> None:
-        rows = pa.concat_tables(file.waiting)
-        file.waiting.clear()
-        self._buffered_bytes -= file.waiting_bytes
-        file.waiting_bytes = 0
+        rows = pa.concat_tables(file.buffered)
+        file.buffered.clear()
+        self._buffered_bytes -= file.buffered_bytes
+        file.buffered_bytes = 0
         file.rows += rows.num_rows
         file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         if file.stream.tell() >= self._file_bytes:
             self._finish(file)
 
     def _finish(self, file: _OpenFile) -> None:
-        if file.waiting:
+        if file.buffered:
             self._write_row_group(file)
         if self._open.get(file.values) is not file:
-            return  # that row group has filled it
+            return  # the row group has filled the file, which is closed already
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
@@ -184,15 +189,15 @@ class PartitionedWriter:
                 path=file.path,
                 size_bytes=size,
                 rows=file.rows,
-                partition_values=dict(self._named(file.values)),
+                partition_values=dict(self._named_values(file.values)),
                 stats=stats_json(file.metadata[0], self._stats_columns),
                 modified_ms=int(time.time() * 1000),
             )
         )
 
 
-def _parted(table: pa.Table, partition_by: tuple[str, ...]) -> list[tuple[Values, pa.Table]]:
-    """Returns the rows by their partition, their order kept within each."""
+def _split_by_partition(table: pa.Table, partition_by: tuple[str, ...]) -> list[tuple[Values, pa.Table]]:
+    """Return the rows of each table partition, in their original order."""
     if not partition_by or table.num_rows == 0:
         return [((), table)] if table.num_rows else []
     keys = table.select(partition_by).group_by(list(partition_by)).aggregate([])
@@ -200,7 +205,7 @@ def _parted(table: pa.Table, partition_by: tuple[str, ...]) -> list[tuple[Values
         return [(_values(keys, 0), table)]
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in partition_by])
     sorted_rows = table.take(order)
-    starts = _starts_of_runs(sorted_rows.select(partition_by))
+    starts = _run_starts(sorted_rows.select(partition_by))
     ends = [*starts[1:], sorted_rows.num_rows]
     return [
         (_values(sorted_rows.select(partition_by), start), sorted_rows.slice(start, end - start))
@@ -208,7 +213,7 @@ def _parted(table: pa.Table, partition_by: tuple[str, ...]) -> list[tuple[Values
     ]
 
 
-def _starts_of_runs(keys: pa.Table) -> list[int]:
+def _run_starts(keys: pa.Table) -> list[int]:
     codes = [pc.dictionary_encode(keys[name].combine_chunks(), null_encoding="encode") for name in keys.column_names]
     changes = None
     for code in codes:
@@ -226,19 +231,23 @@ def _values(keys: pa.Table, row: int) -> Values:
 
 
 def stats_columns(schema: pa.Schema) -> list[str]:
-    """Returns only whole numbers, dates and times. A float's minimum says nothing of NaNs, which Spark sorts above
-    everything, so a reader would skip rows that it should find; texts and bytes cost more than they save."""
-    return [field.name for field in schema if _is_counted(field)][:STATS_COLUMNS_MAX]
+    """Return the columns with statistics: integers, dates and timestamps.
+
+    Floats are excluded because their minimum ignores NaN, which Spark sorts above all numbers, so readers would skip
+    matching rows. Statistics of strings and bytes cost more than they save.
+    """
+    return [field.name for field in schema if _has_stats(field)][:STATS_COLUMNS_MAX]
 
 
-def _is_counted(field: pa.Field) -> bool:
-    kind, is_a = field.type, pa.types
-    return field.name != VALUE_CRC32C and bool(is_a.is_integer(kind) or is_a.is_date(kind) or is_a.is_timestamp(kind))
+def _has_stats(field: pa.Field) -> bool:
+    data_type, types = field.type, pa.types
+    return field.name != VALUE_CRC32C and bool(
+        types.is_integer(data_type) or types.is_date(data_type) or types.is_timestamp(data_type)
+    )
 
 
 def stats_json(metadata: Any, columns: list[str]) -> str:
-    """Makes them as Delta keeps them, from what the Parquet writer knows of its row groups: readers skip files that
-    cannot hold what they look for."""
+    """Return Delta statistics as JSON, from the Parquet metadata; readers skip files by them."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Some rows of a table, for whoever wants to see what is in it: of the files with the newest offsets, and few."""
+"""Sample rows of a table, read from the files with the newest offsets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from chronik.pipeline.tables.topic_table import TableDiffers
 
 ROWS_MAX = 20
 FILES_READ_MAX = 5
-"""Files with a row each would otherwise be opened by the dozen."""
+"""Maximum number of files to read, since each may have only one row."""
 
 
 def sample_told(root: str, topic: str, rows: int, storage_options: Mapping[str, str] | None = None) -> bytes:
-    """Returns rows of the topic's table under a root, or why there are none, as a driver answers it. Never raises what
-    a table can be the reason of."""
+    """Return sample rows of a topic's table as JSON, or the error that prevented it; table errors are not raised."""
     uri = table_uri(root, topic)
     try:
         table = open_table(uri, storage_options)
-        if table.spec.topic != topic:  # also for a name that leads out of the root
+        if table.spec.topic != topic:  # also rejects names with path components
             raise TableDiffers(f"{uri} is not the table of topic {topic}")
         files = table.files()
         return rows_told(files.schema.names, newest_rows(files, min(max(1, rows), ROWS_MAX)))
@@ -35,7 +34,7 @@ def sample_told(root: str, topic: str, rows: int, storage_options: Mapping[str, 
 
 
 def newest_rows(table: TableFiles, count: int) -> list[dict[str, Any]]:
-    """Reads from the start of the newest files, one after the other, until there are enough."""
+    """Read up to `count` rows from the start of the newest files."""
     found: list[dict[str, Any]] = []
     newest = sorted(table.files, key=lambda file: file.offsets[1], reverse=True)
     for file in newest[:FILES_READ_MAX]:

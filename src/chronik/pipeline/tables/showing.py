@@ -1,4 +1,4 @@
-"""Columns and rows of a table, as people are shown them: in words, and never too many of them."""
+"""Size-limited text and JSON representations of a table's columns and rows, for display."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chronik.pipeline.journal.reporting import Column
 from chronik.shown import shortened
 
 NAME_CHARACTERS_MAX, TYPE_CHARACTERS_MAX = 256, 1000
-"""Names are those of fields in people's records, and types have names in them."""
+"""Limits of column names and types, which come from fields of user records."""
 
 SQL_NAMES = {
     pa.bool_(): "boolean",
@@ -36,6 +36,7 @@ SQL_NAMES = {
 
 
 def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of a table with their SQL types."""
     return tuple(
         Column(shortened(field.name, NAME_CHARACTERS_MAX), shortened(sql_name(field.type), TYPE_CHARACTERS_MAX))
         for field in schema
@@ -43,7 +44,7 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
 
 
 def sql_name(kind: pa.DataType) -> str:
-    """Returns what Spark's SQL calls it, which is where people write it."""
+    """Return the name of a type in Spark SQL."""
     is_a: Any = pa.types
     if is_a.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
@@ -60,39 +61,40 @@ def sql_name(kind: pa.DataType) -> str:
 
 
 class Rows(msgspec.Struct, omit_defaults=True):
-    """What a driver answers who was asked for rows. Fields are only ever added, with defaults."""
+    """Sample rows of a table as a driver reports them (JSON). New fields need defaults."""
 
     columns: list[str] = []
     rows: list[list[str | None]] = []
     columns_left_out: int = 0
     error: str | None = None
-    """Why there are none."""
+    """Why there are no rows."""
 
 
 CELL_CHARACTERS_MAX = 256
 SIZES = tuple((columns, characters) for columns in (100, 20, 4, 1) for characters in (CELL_CHARACTERS_MAX, 64, 16))
-"""Columns, and characters of a cell: what is too long is shown by the next, narrower."""
+"""Limits of columns and of characters per cell, tried in order until the rows fit."""
 
 
 def rows_told(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns them as JSON of at most SAMPLE_BYTES_MAX, with as many columns, and as much of each, as have room."""
-    told = b""
+    """Return rows as JSON of at most SAMPLE_BYTES_MAX bytes, with as many columns and characters as fit."""
+    encoded = b""
     for columns_max, characters_max in SIZES:
-        shown = names[:columns_max]
-        cells = [[cell(row[name], characters_max) for name in shown] for row in rows]
-        headings = [cut(name, NAME_CHARACTERS_MAX) for name in shown]
-        told = msgspec.json.encode(Rows(headings, cells, len(names) - len(shown)))
-        if len(told) <= SAMPLE_BYTES_MAX:
+        shown_names = names[:columns_max]
+        cells = [[cell(row[name], characters_max) for name in shown_names] for row in rows]
+        headings = [cut(name, NAME_CHARACTERS_MAX) for name in shown_names]
+        encoded = msgspec.json.encode(Rows(headings, cells, len(names) - len(shown_names)))
+        if len(encoded) <= SAMPLE_BYTES_MAX:
             break
-    return told
+    return encoded
 
 
-def refusal_told(why: str) -> bytes:
-    return msgspec.json.encode(Rows(error=cut(why, 1000)))
+def refusal_told(reason: str) -> bytes:
+    """Return an error in place of sample rows, as JSON."""
+    return msgspec.json.encode(Rows(error=cut(reason, 1000)))
 
 
 def cell(value: Any, characters_max: int = CELL_CHARACTERS_MAX) -> str | None:
-    """Returns a value as text. Bytes that are text are shown as such: keys and values of raw topics mostly are."""
+    """Return a value as text; bytes are shown as UTF-8 if valid, as most keys and values of raw topics are."""
     if value is None or isinstance(value, str):
         text = value
     elif isinstance(value, bytes):
@@ -107,15 +109,16 @@ def cell(value: Any, characters_max: int = CELL_CHARACTERS_MAX) -> str | None:
 
 
 def cut(text: str, characters_max: int) -> str:
+    """Return the text, shortened with an ellipsis if it is too long."""
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
 def _text_of(value: bytes, characters_max: int) -> str:
-    """Looks at no more of it than is shown: it may have megabytes."""
+    """Decode bytes as UTF-8 or else as hex, without reading more of them than is shown."""
     head = value[: 4 * (characters_max + 1)]
     try:
         return head.decode()
     except UnicodeDecodeError as error:
-        if error.end == len(head) < len(value) and error.start > len(head) - 4:  # cut within a character
+        if error.end == len(head) < len(value) and error.start > len(head) - 4:  # truncated within a character
             return head[: error.start].decode()
     return f"0x{head.hex()}"

@@ -1,7 +1,8 @@
-"""What a table may take in: each offset of a partition once, in order, and nothing twice. Pure.
+"""Plan of a commit: each offset of a partition is committed once and in order. Pure functions.
 
-The table's own next offsets are the truth. What was written is either all new (it starts exactly where the table ends),
-or all there already (a replay, a second driver, an answer that got lost), or it is refused and must be planned again.
+The table's next offsets are authoritative. Written ranges are either entirely new (they start where the table ends) or
+already committed (after a retry, by a second driver, or because a response was lost). Any others are rejected and must
+be planned again.
 """
 
 from __future__ import annotations
@@ -13,32 +14,34 @@ from chronik.errors import ChronikError, invariant
 
 
 class CommitRefused(ChronikError):
-    """What was written does not continue the table: plan again from its next offsets."""
+    """Written ranges that do not continue the table. They must be planned again from its next offsets."""
 
 
 class SpansOverlap(CommitRefused):
-    """Some of these records are in the table already, and others of the same files are not."""
+    """Written ranges of which only a part is committed already."""
 
 
 class SpansLeaveGap(CommitRefused):
-    """Records between the table's next offset and these would be missing from it for ever."""
+    """Written ranges that start after the table's next offset, so that records in between would never land."""
 
 
 class FilesGone(CommitRefused):
-    """A vacuum has taken what was written for orphans, before its commit, or may at any moment: write it again."""
+    """Written files that a vacuum has deleted as orphans, or may delete before the commit. Write them again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets [start, end) of a partition. It may hold fewer records than offsets, even none: compaction, aborted
-    transactions and retention leave gaps, which belong to the span around them."""
+    """Offsets of a partition from `start` (inclusive) to `end` (exclusive).
+
+    It may contain fewer records than offsets, or none: compaction, aborted transactions and retention leave gaps.
+    """
 
     partition: int
     start: int
     end: int
 
     def __post_init__(self) -> None:
-        invariant(self.partition >= 0 and 0 <= self.start < self.end, f"not a span of offsets: {self!r}")
+        invariant(self.partition >= 0 and 0 <= self.start < self.end, f"invalid offset range: {self!r}")
 
     def __str__(self) -> str:
         return f"partition {self.partition} [{self.start}, {self.end})"
@@ -46,27 +49,27 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A Parquet file under the table that no commit names yet."""
+    """A Parquet data file of a table that is not committed yet."""
 
     path: str
-    """Relative to the table."""
+    """Path relative to the table."""
     size_bytes: int
     rows: int
     partition_values: Mapping[str, str | None]
     stats: str
-    """JSON text, as Delta's add action takes it."""
+    """Statistics as JSON, as in Delta's add action."""
     modified_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What one task wrote. Its files hold exactly the records of its spans, so they are taken in or left out as one."""
+    """The output of one task: files with exactly the records of its ranges, to be committed all or none."""
 
     spans: tuple[Span, ...]
     files: tuple[WrittenFile, ...] = ()
 
     def __post_init__(self) -> None:
-        invariant(bool(self.spans), "what landed must say which offsets it covers")
+        invariant(bool(self.spans), "a task's output must cover at least one offset range")
 
     @property
     def rows(self) -> int:
@@ -75,26 +78,33 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """A plan of a commit: which task outputs are new, and the next offsets after it."""
+
     fresh: tuple[Landed, ...]
     present: tuple[Landed, ...]
-    """Its records are in the table by an earlier commit."""
+    """Outputs whose records an earlier commit has already added."""
     moved: dict[int, int]
-    """The next offset of every partition that moves when `fresh` is committed."""
+    """Next offsets of all partitions that advance with this commit."""
 
 
 def choose(landed: Iterable[Landed], next_offsets: Mapping[int, int], *, gaps: bool = False) -> Choice:
-    """Chooses what of `landed` is to be committed to a table that is at `next_offsets`. `gaps`: for a table that takes
-    only some of a topic's records, and so is not told of every span. Raises CommitRefused."""
+    """Return which task outputs to commit to a table with these next offsets.
+
+    `allow_gaps` allows gaps between ranges, for a table that receives only some of a topic's records.
+
+    Raises:
+        CommitRejectedError: An output overlaps the table or leaves a gap.
+    """
     fresh: list[Landed] = []
     present: list[Landed] = []
     for each in landed:
-        # A partition without a next offset has never landed: it may start anywhere. (0 is an offset, not "none".)
-        known = [span.end <= next_offsets.get(span.partition, -1) for span in each.spans]
-        (present if all(known) else fresh).append(each)
-    return Choice(tuple(fresh), tuple(present), _moved(fresh, next_offsets, gaps))
+        # A partition without a next offset has no rows yet and may start anywhere; 0 is a valid next offset.
+        is_committed = [span.end <= next_offsets.get(span.partition, -1) for span in each.spans]
+        (present if all(is_committed) else fresh).append(each)
+    return Choice(tuple(fresh), tuple(present), _advance_offsets(fresh, next_offsets, gaps))
 
 
-def _moved(fresh: Iterable[Landed], next_offsets: Mapping[int, int], gaps: bool) -> dict[int, int]:
+def _advance_offsets(fresh: Iterable[Landed], next_offsets: Mapping[int, int], gaps: bool) -> dict[int, int]:
     moved: dict[int, int] = {}
     spans = sorted((span for each in fresh for span in each.spans), key=lambda span: (span.partition, span.start))
     for span in spans:
@@ -108,10 +118,10 @@ def _moved(fresh: Iterable[Landed], next_offsets: Mapping[int, int], gaps: bool)
 
 
 def still_to_land(spans: Iterable[Span], next_offsets: Mapping[int, int]) -> list[Span]:
-    """Returns spans without what the table has: a replay planned so writes nothing twice, however it was cut before."""
-    rest = []
+    """Return the ranges without the offsets that the table already has, so that a retry writes nothing twice."""
+    remaining = []
     for span in spans:
         start = max(span.start, next_offsets.get(span.partition, span.start))
         if start < span.end:
-            rest.append(Span(span.partition, start, span.end))
-    return rest
+            remaining.append(Span(span.partition, start, span.end))
+    return remaining

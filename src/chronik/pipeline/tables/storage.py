@@ -1,4 +1,4 @@
-"""Where a table's files lie: a folder, or an object store by the same URI and options that delta-rs takes."""
+"""Storage of a table's files: a local directory, or an object store with delta-rs's URIs and options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyarrow import fs
 from chronik.errors import ConfigError
 
 DEAD_LETTERS_SUFFIX = "~dead_letters"
-"""No topic's name has a `~`, so the dead letters of one topic are never the table of another."""
+"""Suffix of dead-letter tables. Topic names cannot contain `~`, so it never clashes with another topic's table."""
 
 ENCODED_CHARACTER = re.compile("%[0-9A-Fa-f]{2}")
 
@@ -30,12 +30,12 @@ def dead_letters_uri(root: str, topic: str) -> str:
 
 
 def absolute_root(root: str) -> str:
-    """Makes it absolute: tasks, and a Connect server, run elsewhere, where a relative path means something else."""
+    """Return an absolute root: tasks and Connect servers may have other working directories."""
     return os.path.abspath(root) if "://" not in root else root
 
 
 def local_folder(uri: str) -> Path | None:
-    """Returns None for an object store."""
+    """Return the directory of a local table, or None for an object store."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -43,24 +43,28 @@ def local_folder(uri: str) -> Path | None:
 
 
 def check_place(uri: str) -> None:
-    """Raises ConfigError for a place that delta-rs would take for another: it decodes the names of folders twice."""
-    folder = local_folder(uri)
-    if folder is None:
+    """Check that delta-rs, which decodes directory names twice, resolves the URI to the same directory.
+
+    Raises:
+        ConfigError: The directory name contains a percent-encoded character, or the URL is ambiguous.
+    """
+    directory = local_folder(uri)
+    if directory is None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
-        raise ConfigError(f"{uri}: in the URL of a folder, write %3F for ? and %23 for #")
-    encoded = ENCODED_CHARACTER.search(os.path.realpath(folder))
+        raise ConfigError(f"{uri}: write %3F for ? and %23 for # in a file URL")
+    encoded = ENCODED_CHARACTER.search(os.path.realpath(directory))
     if encoded is not None:
-        told = f"{encoded[0]} in the name of a folder stands for {unquote(encoded[0])!r} to readers of Delta tables"
-        raise ConfigError(f"{folder}: {told}: choose another")
+        problem = f"Delta readers decode {encoded[0]} in a directory name as {unquote(encoded[0])!r}"
+        raise ConfigError(f"{directory}: {problem}: choose another name")
 
 
 class Storage:
-    """Files under one table."""
+    """The files of one table."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
-        self._folder = local_folder(uri)
-        if self._folder is not None:
+        self._directory = local_folder(uri)
+        if self._directory is not None:
             self.filesystem: Any = fs.LocalFileSystem()
         else:
             from deltalake.fs import DeltaStorageHandler
@@ -68,55 +72,56 @@ class Storage:
             self.filesystem = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
 
     def full_path(self, path: str) -> str:
-        """Returns the path as `filesystem` takes it."""
-        return path if self._folder is None else str(self._folder / path)
+        """Return the path in the form that `filesystem` expects."""
+        return path if self._directory is None else str(self._directory / path)
 
     def create(self, path: str) -> Any:
-        """Opens a file to write to, which has `write`, `tell` and `close`."""
-        if self._folder is None:
+        """Create a file for writing, and return an object with `write`, `tell` and `close`."""
+        if self._directory is None:
             return self.filesystem.open_output_stream(path)
-        make_folder(self._folder / Path(path).parent)
+        make_folder(self._directory / Path(path).parent)
         return self.filesystem.open_output_stream(self.full_path(path))
 
     def make_durable(self, path: str) -> None:
-        """Called after `close`: a commit must not name a file that a power cut can take. (Object stores see to it.)"""
-        if self._folder is not None:
-            sync(self._folder / path)
-            sync((self._folder / path).parent)
+        """Sync a closed local file, because a commit must not add a file that a power failure can lose."""
+        if self._directory is not None:
+            sync(self._directory / path)
+            sync((self._directory / path).parent)
 
     def modified_s(self, paths: Sequence[str]) -> dict[str, float]:
-        """Returns when each of these files was written, without those that are not there."""
+        """Return the modification time of each file that exists, in seconds since the epoch."""
         found = self.filesystem.get_file_info([self.full_path(path) for path in paths])
         return {
-            path: math.inf if info.mtime is None else info.mtime.timestamp()  # nobody knows: then it is not old
+            path: math.inf if info.mtime is None else info.mtime.timestamp()  # unknown counts as new
             for path, info in zip(paths, found, strict=True)
             if info.type is fs.FileType.File
         }
 
     def remove(self, path: str) -> None:
-        """Does nothing when it is not there."""
-        if self._folder is None:
+        """Delete a file if it exists."""
+        if self._directory is None:
             with suppress(FileNotFoundError):
                 self.filesystem.delete_file(path)
         else:
-            (self._folder / path).unlink(missing_ok=True)
+            (self._directory / path).unlink(missing_ok=True)
 
     def discard(self, paths: Iterable[str]) -> None:
-        """Takes back files that no version of the table names. What cannot be removed is left for vacuum."""
+        """Delete files that are not part of any table version; a vacuum removes those that cannot be deleted now."""
         for path in paths:
             with suppress(OSError):
                 self.remove(path)
 
 
-def make_folder(folder: Path) -> None:
-    """Makes it with those above it, each of them durable."""
-    if not folder.exists():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync(folder.parent)
+def make_folder(directory: Path) -> None:
+    """Create a directory and its parents, each of them durably."""
+    if not directory.exists():
+        make_folder(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync(directory.parent)
 
 
 def sync(path: Path) -> None:
+    """Call fsync on a file or directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

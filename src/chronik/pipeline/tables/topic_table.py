@@ -1,7 +1,7 @@
-"""What the pipeline needs of a table format. Whoever uses a table has a `TopicTable`, and gets it from `opening`.
+"""Interface of a topic's table, independent of the table format; `catalog` returns implementations.
 
-Delta is the one format there is (the room `delta`). Another one has to keep a topic's offsets in the commits of its
-rows: in Iceberg they would be properties of a snapshot.
+Delta is the only format (package `delta`). Another format would have to store a topic's offsets in the commits of its
+rows; in Iceberg, as snapshot properties.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ from chronik.pipeline.tables.values.growth import Evolved
 
 
 class TableError(ChronikError):
-    """A table cannot be used as it is; the message says why."""
+    """A table that cannot be used. The message gives the reason."""
 
 
 class TableMissing(TableError):
-    """There is no table at this place."""
+    """There is no table at the given URI."""
 
 
 class TableDiffers(TableError):
-    """There is a table, but of another topic or of another kind."""
+    """An existing table that has another topic or another kind."""
 
 
 class TableTorn(TableError):
-    """A power cut has taken the content of an entry of its log: without it rows would be missing in silence."""
+    """A truncated entry of a table's transaction log, left by a power failure. Rows would silently be missing."""
 
 
 class CommitFailed(TableError):
-    """A commit did not go through within its attempts. What it held may be written again: nothing is lost."""
+    """A commit that did not succeed within its attempts. It is safe to write the rows again."""
 
 
 class Superseded(TableError):
-    """Another has committed this number of a numbered sequence: read the table again before deciding what to append."""
+    """A sequence number that another writer has committed. Read the table again before you append."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """What a table is for; written into it when it is created, compared when it is opened."""
+    """The identity of a table: stored in it at creation, and compared when it is opened."""
 
     topic: str
     topic_id: str
-    """As `format_id` gives it. A topic that is deleted and created again starts at offset 0 again: it gets a table of
-    its own, or offsets would stand for two records."""
+    """Topic id, from `format_id`. A topic that is deleted and created again starts at offset 0 and needs another table,
+    since its offsets would otherwise be ambiguous."""
     kind: Kind = Kind.RAW
     partitioning: Partitioning = Partitioning.DATE
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of a table: these files hold the records below these offsets, and no other."""
+    """One version of a table: its files contain exactly the records below its next offsets."""
 
     version: int
     spec: TableSpec
     next_offsets: dict[int, int]
-    """By partition; those that never landed are not in it."""
+    """Next offset by partition, without partitions that have no rows yet."""
     file_uris: tuple[str, ...]
     frozen: FrozenTable
 
@@ -82,19 +82,24 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
+    """The result of a commit."""
+
     version: int
-    """The table's version, at this commit or after it."""
+    """Version of the table with or after this commit."""
     next_offsets: dict[int, int]
-    """Next offsets of the partitions that landed."""
+    """Next offsets of the committed partitions."""
     rows: int
-    """Rows that this call added: 0 when everything was there already."""
+    """Rows that this call added; 0 if all were committed already."""
     present: tuple[Landed, ...]
-    """What was left out, because its records were there."""
+    """Outputs that were skipped because their records were committed already."""
 
 
 class TopicTable(Protocol):
-    """One table, one user's view of it. Any number of them, anywhere, may work on the same table at the same time; each
-    thread has its own. Every method looks at the table afresh, and raises TableMissing when it is gone."""
+    """A topic's table, as used by one thread.
+
+    Any number of processes may use the same table concurrently. Every method reads the table's current version, and
+    raises TableMissingError if the table was deleted.
+    """
 
     @property
     def uri(self) -> str: ...
@@ -104,43 +109,65 @@ class TopicTable(Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """Raises TableDiffers when the table is not of a topic, as everything does that concerns offsets."""
+        """The table's identity. Like all methods that use offsets, it raises TableMismatchError without a topic."""
 
-    # What it holds
+    # Reading
 
     def snapshot(self) -> Snapshot: ...
 
     def next_offsets(self) -> dict[int, int]:
-        """Returns them as in a snapshot, without listing the files."""
+        """Return the next offset of each partition, without listing the files."""
 
     def frozen(self) -> FrozenTable:
-        """Returns where it is and which columns it has by now: what a task needs to write to it."""
+        """Return the table's location and current schema: what a task needs to write files."""
 
     def files(self) -> TableFiles:
-        """Returns all files of the present version. Raises TableDiffers when they do not hold just their rows."""
+        """Return all files of the current version.
 
-    # What is added
+        Raises:
+            TableMismatchError: The files do not contain exactly their rows (deletion vectors, column mapping).
+        """
+
+    # Appending
 
     def commit(self, landed: Sequence[Landed]) -> Committed:
-        """Commits all files and next offsets, or none. Raises CommitRefused, CommitFailed."""
+        """Commit all files and next offsets atomically.
+
+        Raises:
+            CommitRejectedError: The outputs do not continue the table.
+            TableCommitError: The commit did not succeed within its attempts.
+        """
 
     def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
-        """Appends beside the offsets, as number `number` of a sequence that counts from 0. Raises Superseded when that
-        number is taken, CommitRefused, CommitFailed."""
+        """Append files independently of the offsets, as element `number` (from 0) of a sequence.
+
+        Raises:
+            SequenceConflictError: This number is already committed.
+            CommitRejectedError, TableCommitError: The files are lost, or the commit failed.
+        """
 
     def next_number(self, sequence: str) -> int:
-        """Returns what `append_numbered` expects next."""
+        """Return the number that `append_in_sequence` expects next."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
-        """Adds those that can be added; the answer's schema is the one to decode against. Raises CommitFailed."""
+        """Add the columns that can be added, and return the new schema to decode against.
 
-    # How it is kept tidy
+        Raises:
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+
+    # Maintenance
 
     def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
-        """Says whether the table has the new files instead of the old ones. It has not when another took an old one
-        away, or a vacuum took a new one for an orphan (then all new ones are gone); when the answer got lost it may
-        have: look again. `rows_change`: for readers that follow the table's changes. Raises CommitFailed."""
+        """Replace files atomically, and return whether the table now has the new files.
+
+        It returns False if another commit removed an old file or a vacuum deleted a new one; the new files are then
+        deleted. After an unknown outcome they may be part of the table. `data_change` is Delta's dataChange flag.
+
+        Raises:
+            TableCommitError: The commit did not succeed within its attempts.
+        """
 
     def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
-        """Removes files that no version of these hours names any more, and those that none ever did if `orphans` are
-        meant too. Returns their paths."""
+        """Delete files that no version of the last `hours` contains, with `orphans` also uncommitted ones, and return
+        their paths."""

@@ -1,1 +1,1 @@
-"""Looks after tables: joins files, removes unused ones, tries dead letters again, puts rows back into topics."""
+"""Maintenance of tables: compaction, vacuum, retry of dead-letter records, and replay of rows into topics."""

@@ -1,8 +1,8 @@
-"""Keeps tables tidy: joins small files in tasks, and removes files that nothing needs any more.
+"""Compaction of tables: tasks merge small files, and unused files are vacuumed.
 
-Rows and offsets stay as they are, also beside a landing: a table takes new files only in the place of all the old ones.
-Not so delta-rs's own `optimize.compact`: it overlooks that another compaction has removed the same files in between,
-and then both keep their copy of every row.
+Rows and offsets do not change, also while a landing runs: a table accepts new files only as a replacement for all of
+the old ones. Delta-rs's own `optimize.compact` is not used, because it misses that a concurrent compaction has removed
+the same files, and both then keep a copy of every row.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, table_uri
 from chronik.pipeline.tables.topic_table import TableMissing, TopicTable
 from chronik.pipeline.upkeep.vacuum import KEEP_HOURS, check_keep_hours, vacuum
 
-JOINS_AT_ONCE = 32
-"""Files that are written before the first of them is committed: enough for the tasks of a small cluster, and what a
-driver that is killed leaves to be done again."""
+MERGES_PER_ROUND = 32
+"""Merged files that are written before the first of them is committed: enough for the tasks of a small cluster, and
+the most work that is lost if the driver is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Files of one partition of a table that are to be one. Small: it is joined in a task."""
+    """Files of one table partition that a task merges into one file."""
 
     table: TableFiles
     file_bytes: int
@@ -42,6 +42,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
+    """The number and size of files before and after a compaction."""
+
     files_removed: int = 0
     files_added: int = 0
     bytes_before: int = 0
@@ -58,24 +60,28 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """What was done to one table."""
+    """The result of compacting one table."""
 
     name: str
-    """The topic's, or that of its dead letters."""
+    """Name of the table: the topic, or its dead-letter table."""
     compacted: Compacted
     vacuumed: int = 0
-    """Files that were removed."""
+    """Number of files that the vacuum deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vacuuming:
+    """The settings of a vacuum after a compaction."""
+
     keep_hours: int = KEEP_HOURS
     pipeline_stopped: bool = False
-    """The caller knows that no pipeline writes to these tables."""
+    """Whether the caller guarantees that no pipeline writes to the tables."""
 
 
 @dataclass(slots=True)
 class _Table:
+    """A table that is being compacted, with its statistics so far."""
+
     name: str
     table: TopicTable
     done: Compacted = field(default_factory=Compacted)
@@ -92,18 +98,20 @@ def compact_tables(
     progress: Callable[[int, int], None] = lambda done_bytes, all_bytes: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Tidied]:
-    """Compacts tables of these topics and their dead letters, or all under the root, by name.
+    """Compact the tables of these topics with their dead-letter tables, or all tables under the root.
 
-        compact_tables("tables", tasks=on_spark(spark), vacuuming=Vacuuming())
+        compact_tables("tables", tasks=spark_task_runner(spark), vacuum_options=VacuumOptions())
 
-    Raises TableMissing, TableDiffers, CommitFailed, VacuumRefused, TaskFailed.
+    Raises:
+        TableMissingError, TableMismatchError, TableCommitError, VacuumRejectedError, TaskFailedError: A table does not
+            exist, cannot be used or changed, or a task failed.
     """
     if vacuuming is not None:
         check_keep_hours(vacuuming.keep_hours, vacuuming.pipeline_stopped)
     tables = _tables(table_root, topics, storage_options)
     joins = [(table, join) for table in tables for join in plan_joins(table.table, file_bytes=file_bytes, since=since)]
-    _join_all(joins, tasks, progress)
-    return [Tidied(table.name, table.done, _vacuumed(table.table, vacuuming)) for table in tables]
+    _merge_all(joins, tasks, progress)
+    return [Tidied(table.name, table.done, _vacuum_table(table.table, vacuuming)) for table in tables]
 
 
 def _tables(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[_Table]:
@@ -111,24 +119,24 @@ def _tables(root: str, topics: Sequence[str] | None, storage_options: Mapping[st
     if topics is not None:
         missing = [topic for topic in topics if topic not in names]
         if missing:
-            raise TableMissing(f"there is no table of {', '.join(missing)} under {root}")
-        wanted = {name for topic in topics for name in (topic, topic + DEAD_LETTERS_SUFFIX)}
-        names = [name for name in names if name in wanted]
+            raise TableMissing(f"no table of {', '.join(missing)} under {root}")
+        selected = {name for topic in topics for name in (topic, topic + DEAD_LETTERS_SUFFIX)}
+        names = [name for name in names if name in selected]
     return [_Table(name, open_table(table_uri(root, name), storage_options)) for name in names]
 
 
-def _join_all(joins: list[tuple[_Table, Join]], tasks: Tasks, progress: Callable[[int, int], None]) -> None:
+def _merge_all(joins: list[tuple[_Table, Join]], tasks: Tasks, progress: Callable[[int, int], None]) -> None:
     all_bytes, done_bytes = sum(join.size_bytes for _, join in joins), 0
-    for first in range(0, len(joins), JOINS_AT_ONCE):
-        some = joins[first : first + JOINS_AT_ONCE]
-        written = tasks(join_files, [join for _, join in some])
-        for (table, join), files in zip(some, written, strict=True):
+    for first in range(0, len(joins), MERGES_PER_ROUND):
+        round_joins = joins[first : first + MERGES_PER_ROUND]
+        written = tasks(join_files, [join for _, join in round_joins])
+        for (table, join), files in zip(round_joins, written, strict=True):
             table.done += commit_join(table.table, join, files)
             done_bytes += join.size_bytes
             progress(done_bytes, all_bytes)
 
 
-def _vacuumed(table: TopicTable, vacuuming: Vacuuming | None) -> int:
+def _vacuum_table(table: TopicTable, vacuuming: Vacuuming | None) -> int:
     if vacuuming is None:
         return 0
     return len(vacuum(table, keep_hours=vacuuming.keep_hours, pipeline_stopped=vacuuming.pipeline_stopped))
@@ -138,15 +146,21 @@ def _vacuumed(table: TopicTable, vacuuming: Vacuuming | None) -> int:
 
 
 def plan_joins(table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None) -> list[Join]:
-    """Plans those of the days from `since` on, or of all. Raises TableMissing, TableDiffers."""
-    now = table.files()
-    files = [file for file in now.files if since is None or _is_since(file, now.partition_by, since)]
-    return [Join(now.with_files(*group), file_bytes) for group in groups_to_join(files, file_bytes)]
+    """Return the merges for the days from `since` on, or for all days.
+
+    Raises:
+        TableMissingError, TableMismatchError: The table does not exist or cannot be used.
+    """
+    current = table.files()
+    files = [file for file in current.files if since is None or _is_on_or_after(file, current.partition_by, since)]
+    return [Join(current.with_files(*group), file_bytes) for group in groups_to_join(files, file_bytes)]
 
 
 def groups_to_join(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[LiveFile]]:
-    """Groups small files of one partition, about as large together as a file should be; those that are nearly so stay.
-    Neighbours in the topic are joined, in order: so whoever looks for some offsets finds them in few row groups."""
+    """Group small files of the same partition up to about the target size; files near that size are left alone.
+
+    Files with adjacent offsets are merged in order, so that a range of offsets is in few row groups.
+    """
     groups: dict[tuple[Any, ...], list[LiveFile]] = {}
     for file in sorted(files, key=lambda file: (file.partitions[0], file.offsets[0], file.path)):
         if file.size_bytes >= file_bytes * 3 // 4:
@@ -158,15 +172,15 @@ def groups_to_join(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[
     yield from (group for group in groups.values() if len(group) > 1)
 
 
-def _is_since(file: LiveFile, columns: tuple[str, ...], since: date) -> bool:
+def _is_on_or_after(file: LiveFile, columns: tuple[str, ...], since: date) -> bool:
     day = dict(zip(columns, file.values, strict=True)).get(DATE)
     return day is None or day >= since
 
 
 def join_files(join: Join) -> tuple[WrittenFile, ...]:
-    """Writes the rows of all these files anew. They are in the table after `commit_join`."""
+    """Write the rows of all files to a new file, which `commit_merge` adds to the table."""
     table = join.table
-    # A group may come out a little larger than a file should be; two files of it would be there to join again.
+    # A group may be slightly larger than the target; two files would have to be merged again.
     with table.writer(file_bytes=4 * join.file_bytes) as writer:
         for batch in whole_rows(table):
             writer.write(batch)
@@ -176,7 +190,11 @@ def join_files(join: Join) -> tuple[WrittenFile, ...]:
 
 
 def commit_join(table: TopicTable, join: Join, written: Sequence[WrittenFile]) -> Compacted:
-    """Commits nothing when another has taken one of the old files away. Raises CommitFailed."""
+    """Replace the old files by the merged ones, or commit nothing if one of them was replaced concurrently.
+
+    Raises:
+        TableCommitError: The commit did not succeed within its attempts.
+    """
     if not table.replace(join.table.files, written, rows_change=False):
         return Compacted()
     size_after = sum(file.size_bytes for file in written)

@@ -1,4 +1,4 @@
-"""Tasks of a retry of dead letters, on executors: what decodes by now, what is in the table already, and the files."""
+"""Tasks that retry dead-letter records on executors: find decodable records, and write and rewrite files."""
 
 from __future__ import annotations
 
@@ -29,68 +29,75 @@ from chronik.pipeline.tables.values.growth import plan_columns
 from chronik.pipeline.tables.values.inference import infer_fields
 from chronik.pipeline.tables.values.json_rows import ROWS_AT_ONCE, DecodedRows, decode_rows
 
-POSITION = [PARTITION, OFFSET]
-RECORD = [*POSITION, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE]
+POSITION_COLUMNS = [PARTITION, OFFSET]
+RECORD_COLUMNS = [*POSITION_COLUMNS, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE]
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
+    """The result of decoding a file of dead-letter records again."""
+
     decodable: OffsetSets
     failing: int
     waiting: int
-    """Letters that are not below the table's next offset."""
+    """Records at or after the table's next offset, which were not tried."""
     wanted: tuple[pa.Field, ...]
-    """Columns that the table should have."""
+    """Columns to add to the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
+    """A file of dead-letter records that was rewritten without some of its rows."""
+
     file: LiveFile
     removed: int
-    """Rows that were removed. Without any, the file stays as it is."""
+    """Number of removed rows. If it is 0, the file is unchanged."""
     written: tuple[WrittenFile, ...] = ()
 
 
-def look(table: FrozenTable, next_offsets: Mapping[int, int], letters: TableFiles) -> Looked:
-    """Finds letters that decode by today's rules. Only those below the next offsets of the table that they are to go to
-    are tried: landing is done with them, whatever its rules will be."""
+def scan_dead_letters(table: FrozenTable, next_offsets: Mapping[int, int], letters: TableFiles) -> Looked:
+    """Find the dead-letter records that decode with the current rules.
+
+    Only records below the table's next offsets are tried: landing does not process them again.
+    """
     found: list[pa.RecordBatch] = []
     tried = waiting = 0
     fields: tuple[pa.Field, ...] = ()
     schema = table.schema
-    for batch in _letters(letters):
-        below = _are_below(batch, next_offsets)
+    for batch in _record_batches(letters):
+        below = _below_next_offsets(batch, next_offsets)
         waiting += int((~below).sum())
         tried += int(below.sum())
-        for decoded in _decoded(batch.filter(pa.array(below)), schema):
-            found.append(_position(decoded))
+        for decoded in _decode_batch(batch.filter(pa.array(below)), schema):
+            found.append(_offset_columns(decoded))
             fields += plan_columns(schema, infer_fields(decoded.rescued)).added
     decodable = offsets_in(found)
     return Looked(decodable, tried - count_of(decodable), waiting, fields)
 
 
 def offsets_of(letters: TableFiles) -> OffsetSets:
-    return offsets_in(scan(letters, POSITION))
+    """Return the offsets of all dead-letter records in the files."""
+    return offsets_in(scan(letters, POSITION_COLUMNS))
 
 
 def present(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
-    """Returns those of these that the table has."""
-    return offsets_in(batch.filter(pa.array(are_among(batch, wanted))) for batch in scan(table, POSITION))
+    """Return the wanted offsets that the table already has."""
+    return offsets_in(batch.filter(pa.array(are_among(batch, wanted))) for batch in scan(table, POSITION_COLUMNS))
 
 
-def write_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
-    """Writes rows of the chosen letters as files of the table, which are in it after a commit."""
+def write_decoded_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
+    """Write the chosen dead-letter records as rows to new files, which a commit adds to the table."""
     with table.writer() as writer:
-        for batch in _letters(letters):
-            for decoded in _decoded(batch.filter(pa.array(are_among(batch, chosen))), table.schema):
+        for batch in _record_batches(letters):
+            for decoded in _decode_batch(batch.filter(pa.array(are_among(batch, chosen))), table.schema):
                 writer.write(batch_of(decoded.rows, table.schema))
     return writer.files
 
 
-def rewritten_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
-    """Writes one file of dead letters anew, without these."""
+def rewrite_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
+    """Rewrite a file of dead-letter records without the settled ones."""
     (file,) = letters.files
-    removed = sum(int(are_among(batch, settled).sum()) for batch in scan(letters, POSITION))
+    removed = sum(int(are_among(batch, settled).sum()) for batch in scan(letters, POSITION_COLUMNS))
     if not removed:
         return Rewritten(file, 0)
     with letters.writer() as writer:
@@ -101,32 +108,32 @@ def rewritten_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
     return Rewritten(file, removed, writer.files)
 
 
-def _letters(letters: TableFiles) -> Iterator[pa.RecordBatch]:
-    for batch in scan(letters, RECORD):
+def _record_batches(letters: TableFiles) -> Iterator[pa.RecordBatch]:
+    for batch in scan(letters, RECORD_COLUMNS):
         for first in range(0, batch.num_rows, ROWS_AT_ONCE):
             yield batch.slice(first, ROWS_AT_ONCE)
 
 
-def _are_below(batch: pa.RecordBatch, next_offsets: Mapping[int, int]) -> npt.NDArray[np.bool_]:
+def _below_next_offsets(batch: pa.RecordBatch, next_offsets: Mapping[int, int]) -> npt.NDArray[np.bool_]:
     partitions, offsets = batch.column(PARTITION).to_pylist(), batch.column(OFFSET).to_pylist()
     pairs = zip(partitions, offsets, strict=True)
     below = [offset < next_offsets.get(partition, 0) for partition, offset in pairs]
     return np.array(below, np.bool_)
 
 
-def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> Iterable[DecodedRows]:
+def _decode_batch(batch: pa.RecordBatch, schema: pa.Schema) -> Iterable[DecodedRows]:
     if not batch.num_rows:
         return ()
-    return (decode_rows(_own(batch, schema), schema),)
+    return (decode_rows(_system_columns(batch, schema), schema),)
 
 
-def _own(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
-    """Returns the columns that landing would have made of these records."""
+def _system_columns(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
+    """Return the system columns that landing would have created for these records."""
     timestamps_ms = timestamps_ms_of(pa.Table.from_batches([batch])).combine_chunks()
     records = Columns(
         offset=batch.column(OFFSET),
         timestamp_ms=timestamps_ms,
-        timestamp_type=pa.nulls(batch.num_rows, pa.int32()),  # which tables do not keep
+        timestamp_type=pa.nulls(batch.num_rows, pa.int32()),  # not stored in tables
         key=batch.column(KEY),
         value=batch.column(VALUE),
         headers=batch.column(HEADERS),
@@ -134,5 +141,5 @@ def _own(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
     return own_columns(0, records, [*schema.names, VALUE]) | {PARTITION: batch.column(PARTITION)}
 
 
-def _position(decoded: DecodedRows) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([decoded.rows[name] for name in POSITION], names=POSITION)
+def _offset_columns(decoded: DecodedRows) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([decoded.rows[name] for name in POSITION_COLUMNS], names=POSITION_COLUMNS)

@@ -1,15 +1,15 @@
-"""Dead letters: which there are, and another try by today's rules (`chronik pipeline dlq list|retry`).
+"""Dead-letter records: list them, and decode them again with the current rules (`chronik pipeline dlq list|retry`).
 
-A record is in its table or among the dead letters, never in both, but for a moment: a retry first appends the rows to
-the table, and then takes the letters away. What makes that exactly once, whoever else retries and wherever one is
-killed, is that the table itself is asked which letters it has:
+A record is in its table or in the dead-letter table, and only for a moment in both: a retry first appends the rows to
+the table, and then removes the dead-letter records. This is exactly once, even with concurrent or killed retries,
+because the table itself shows which records it has:
 
-1. The retries of a table are numbered. A retry reads the next number, then looks for its letters in the table, and can
-   append what is not there only as that number: if another retry came between, it looks again.
-2. Only letters below the table's next offset are tried. Landing is done with those; the others belong to a round that
-   has not ended, and that may yet decode them itself.
-3. The table of dead letters counts along when letters were taken away. When it is behind, a retry was interrupted (or
-   is at it): what the table has by now is not listed, and the next retry takes it away first.
+1. The retries of a table are numbered. A retry reads the next number, searches the table for its records, and appends
+   the missing ones under that number. If another retry has taken the number, it starts over.
+2. Only records below the table's next offset are tried. Others belong to a landing round that is not committed yet and
+   may still decode them.
+3. The dead-letter table counts the retries whose records are removed. If its count is behind, a retry was interrupted
+   (or is running): records that the table has are not listed, and the next retry removes them first.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ from chronik.pipeline.tables.topic_table import Superseded, TableDiffers, TableM
 from chronik.pipeline.upkeep.dead_letter_tasks import (
     Looked,
     Rewritten,
-    look,
     offsets_of,
     present,
-    rewritten_without,
-    write_rows,
+    rewrite_without,
+    scan_dead_letters,
+    write_decoded_rows,
 )
 
 RETRIES = "retries"
+"""Name of the sequence that numbers the retries."""
 
 VALUE_BYTES_SHOWN = 200
 
 FILES_PER_ROUND = 64
-"""Files of dead letters. Each round is a commit, and holds the positions of its letters in memory."""
+"""Files of dead-letter records per round. Each round is a commit, and keeps the offsets of its records in memory."""
 
 
 # list
@@ -63,23 +64,27 @@ FILES_PER_ROUND = 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeadLetter:
+    """A record that could not be decoded, with its position and error."""
+
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
     error: str
     value: bytes
-    """Its beginning."""
+    """Beginning of the value."""
     value_bytes: int
-    """The size of all of it."""
+    """Size of the whole value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
+    """The first dead-letter records, and their total number."""
+
     letters: list[DeadLetter]
-    """The first of them, by topic, partition and offset."""
+    """The first records, by topic, partition and offset."""
     count: int
-    """How many there are in all."""
+    """Total number of dead-letter records."""
 
 
 def list_letters(
@@ -89,19 +94,25 @@ def list_letters(
     limit: int = 100,
     storage_options: Mapping[str, str] | None = None,
 ) -> Listing:
-    """Lists letters that are still to be decoded. Needs no Spark. Raises TableMissing for a topic without a table."""
+    """List records that are still to be decoded, without Spark.
+
+    Raises:
+        TableMissingError: A topic has no table.
+    """
     count = 0
     kept: list[DeadLetter] = []
     for topic in _topics(table_root, topics, storage_options):
-        pair = _Pair(table_root, topic, in_this_process, storage_options)
-        found = _Counted(pair.open_letters())
-        # (Of nothing, `nsmallest` would not even look at the letters.)
+        pair = _TablePair(table_root, topic, in_this_process, storage_options)
+        found = _CountingIterator(pair.open_letters())
+        # With n = 0, `nsmallest` would not iterate, and the records would not be counted.
         kept = heapq.nsmallest(limit, (*kept, *heapq.nsmallest(max(1, limit), found)))
         count += found.count
     return Listing(kept, count)
 
 
-class _Counted:
+class _CountingIterator:
+    """An iterator that counts its elements."""
+
     def __init__(self, letters: Iterator[DeadLetter]) -> None:
         self._letters = letters
         self.count = 0
@@ -117,13 +128,15 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
+    """The result of a retry for one topic."""
+
     topic: str
     decoded: int
-    """Rows that this retry has appended to the table."""
+    """Rows that the retry appended to the table."""
     failing: int
-    """Letters that stay."""
+    """Records that still cannot be decoded."""
     waiting: int = 0
-    """Letters of a batch that has not landed as a whole: not tried."""
+    """Records of a landing round that is not committed yet, which were not tried."""
 
 
 def retry(
@@ -135,15 +148,17 @@ def retry(
     progress: Callable[[int, int], None] = lambda done_files, all_files: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Retried]:
-    """Decodes dead letters again; those that now decode go to their table, exactly once, the others stay.
+    """Decode dead-letter records again, and append those that now decode to their table, exactly once.
 
-        retry("tables", ["orders"], tasks=on_spark(spark))
+        retry_dead_letters("tables", ["orders"], tasks=spark_task_runner(spark))
 
-    Raises TableMissing, TableDiffers, CommitFailed, TaskFailed.
+    Raises:
+        TableMissingError, TableMismatchError, TableCommitError, TaskFailedError: A table does not exist, cannot be used
+            or changed, or a task failed.
     """
     done = []
     for topic in _topics(table_root, topics, storage_options):
-        pair = _Pair(table_root, topic, tasks, storage_options)
+        pair = _TablePair(table_root, topic, tasks, storage_options)
         done.append(pair.retry(files_per_round, progress))
     return done
 
@@ -158,61 +173,71 @@ def _topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[st
     return [topic for topic in dict.fromkeys(topics) if topic in found]
 
 
-class _Pair:
-    """A table and its dead letters."""
+class _TablePair:
+    """A topic's table and its dead-letter table."""
 
     def __init__(self, root: str, topic: str, tasks: Tasks, storage_options: Mapping[str, str] | None) -> None:
         self._topic = topic
         self._tasks = tasks
-        self._dead = open_table(dead_letters_uri(root, topic), storage_options)
-        self._table = self._open_table(table_uri(root, topic), self._dead.spec.topic_id, storage_options)
+        self._dead_letter_table = open_table(dead_letters_uri(root, topic), storage_options)
+        self._table = self._open_table(table_uri(root, topic), self._dead_letter_table.spec.topic_id, storage_options)
 
     def _open_table(self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
-        """Returns None when nothing has landed yet but dead letters. Raises TableDiffers."""
+        """Open the topic's table; None if only dead-letter records have landed so far.
+
+        Raises:
+            TableMismatchError: The table is raw, or belongs to another topic.
+        """
         try:
             table = open_table(uri, storage_options)
         except TableMissing:
             return None
         if table.spec.kind is not Kind.DECODED:
-            raise TableDiffers(f"{uri} takes any bytes: it has no dead letters")
+            raise TableDiffers(f"{uri} is a raw table, which has no dead-letter records")
         if table.spec.topic_id != topic_id:
-            raise TableDiffers(f"{self._dead.uri} has letters of another topic than {uri}, which only has its name")
+            raise TableDiffers(
+                f"{self._dead_letter_table.uri} and {uri} have the same topic name, but different topics"
+            )
         return table
 
-    # What is open
+    # Listing
 
     def open_letters(self) -> Iterator[DeadLetter]:
-        letters = self._dead.files()
-        done = {} if self._table is None or self._behind() is None else self._in_table(self._offsets(letters))
+        letters = self._dead_letter_table.files()
+        done = (
+            {}
+            if self._table is None or self._interrupted_retries() is None
+            else self._find_in_table(self._offsets(letters))
+        )
         for batch in scan(letters, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, ERROR, VALUE]):
-            yield from _letters_of(self._topic, batch.filter(pa.array(~are_among(batch, done))))
+            yield from _to_dead_letters(self._topic, batch.filter(pa.array(~are_among(batch, done))))
 
-    def _behind(self) -> range | None:
-        """Returns the retries whose letters may still be there."""
+    def _interrupted_retries(self) -> range | None:
+        """Return the numbers of retries whose records may not be removed yet, or None."""
         assert self._table is not None
-        # In this order: a retry that goes on meanwhile may look interrupted, never the other way round.
-        settled = self._dead.next_number(RETRIES)
+        # In this order, a running retry may look interrupted, but an interrupted one never looks complete.
+        settled = self._dead_letter_table.next_number(RETRIES)
         appended = self._table.next_number(RETRIES)
         return range(settled, appended) if settled < appended else None
 
     def _offsets(self, letters: TableFiles) -> OffsetSets:
         return joined(self._tasks(offsets_of, [letters.with_files(file) for file in letters.files]))
 
-    def _in_table(self, wanted: OffsetSets) -> OffsetSets:
+    def _find_in_table(self, wanted: OffsetSets) -> OffsetSets:
         assert self._table is not None
         return joined(self._tasks(partial(present, wanted), files_with_any(self._table.files(), wanted)))
 
-    # Another try
+    # Retry
 
     def retry(self, files_per_round: int, progress: Callable[[int, int], None]) -> Retried:
         if self._table is None:
-            return Retried(self._topic, 0, 0, count_of(self._offsets(self._dead.files())))
+            return Retried(self._topic, 0, 0, count_of(self._offsets(self._dead_letter_table.files())))
         self._finish_interrupted()
-        letters = self._dead.files()
+        letters = self._dead_letter_table.files()
         decoded = failing = waiting = 0
         for first in range(0, len(letters.files), files_per_round):
             some = letters.files[first : first + files_per_round]
-            rows, looked = self._retry_some(self._table, [letters.with_files(file) for file in some])
+            rows, looked = self._retry_files(self._table, [letters.with_files(file) for file in some])
             decoded += rows
             failing += sum(each.failing for each in looked)
             waiting += sum(each.waiting for each in looked)
@@ -220,41 +245,41 @@ class _Pair:
         return Retried(self._topic, decoded, failing, waiting)
 
     def _finish_interrupted(self) -> None:
-        behind = self._behind()
-        if behind is not None:
-            self._take_away(self._in_table(self._offsets(self._dead.files())))
-            for number in behind:
-                self._count_along(number)
+        interrupted = self._interrupted_retries()
+        if interrupted is not None:
+            self._remove_settled(self._find_in_table(self._offsets(self._dead_letter_table.files())))
+            for number in interrupted:
+                self._record_settled(number)
 
-    def _retry_some(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[Looked]]:
-        """Returns how many rows were appended, and what was found."""
+    def _retry_files(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[Looked]]:
+        """Retry the records of these files, and return the number of appended rows and the scan results."""
         while True:
             number = table.next_number(RETRIES)
             snapshot = table.snapshot()
-            looked = self._tasks(partial(look, snapshot.frozen, snapshot.next_offsets), letters)
+            looked = self._tasks(partial(scan_dead_letters, snapshot.frozen, snapshot.next_offsets), letters)
             decodable = joined([each.decodable for each in looked])
             if not decodable:
                 return 0, looked
             wanted = [field for each in looked for field in each.wanted]
             if wanted:
                 table.add_columns(wanted)
-            fresh = without(decodable, self._in_table(decodable))
-            written = self._tasks(partial(write_rows, table.frozen(), fresh), letters) if fresh else []
+            missing = without(decodable, self._find_in_table(decodable))
+            written = self._tasks(partial(write_decoded_rows, table.frozen(), missing), letters) if missing else []
             files = [file for each in written for file in each]
             if not self._append(table, files, number):
                 continue
-            self._take_away(decodable)
+            self._remove_settled(decodable)
             self._settle(number)
             return sum(file.rows for file in files), looked
 
     def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
-        """Says whether the table has these files, as this number; otherwise they are gone."""
+        """Append the files under this retry number and return whether they are committed; otherwise delete them."""
         try:
             table.append_numbered(files, RETRIES, number)
         except Superseded:
             live = {file.path for file in table.files().files}
             if any(file.path in live for file in files):
-                return True  # it was us, and the answer got lost
+                return True  # this retry committed them, and the response was lost
         except FilesGone:
             pass
         else:
@@ -262,32 +287,32 @@ class _Pair:
         table.storage.discard(file.path for file in files)
         return False
 
-    def _take_away(self, settled: OffsetSets) -> None:
-        """Removes them from the dead letters, wherever they are by now."""
+    def _remove_settled(self, settled: OffsetSets) -> None:
+        """Remove settled records from the dead-letter table, in whichever files they are now."""
         while settled:
-            some = files_with_any(self._dead.files(), settled)
-            rewritten = [each for each in self._tasks(partial(rewritten_without, settled), some) if each.removed]
-            if not rewritten or self._replaced(rewritten):
+            some = files_with_any(self._dead_letter_table.files(), settled)
+            rewritten = [each for each in self._tasks(partial(rewrite_without, settled), some) if each.removed]
+            if not rewritten or self._replace_files(rewritten):
                 return
 
-    def _replaced(self, rewritten: Sequence[Rewritten]) -> bool:
-        """Says whether they are; not if another (a compaction, a second retry) has replaced one of the files."""
+    def _replace_files(self, rewritten: Sequence[Rewritten]) -> bool:
+        """Replace the rewritten files; False if a concurrent compaction or retry has replaced one of them."""
         written = [file for each in rewritten for file in each.written]
-        return self._dead.replace([each.file for each in rewritten], written, rows_change=True)
+        return self._dead_letter_table.replace([each.file for each in rewritten], written, rows_change=True)
 
     def _settle(self, number: int) -> None:
-        """Notes that the letters of this retry are gone, and finishes an earlier one whose letters may not be."""
-        if self._dead.next_number(RETRIES) == number:
-            self._count_along(number)
+        """Record that this retry's records are removed, and finish earlier retries that were interrupted."""
+        if self._dead_letter_table.next_number(RETRIES) == number:
+            self._record_settled(number)
         else:
             self._finish_interrupted()
 
-    def _count_along(self, number: int) -> None:
-        with suppress(Superseded):  # another has said so
-            self._dead.append_numbered((), RETRIES, number)
+    def _record_settled(self, number: int) -> None:
+        with suppress(Superseded):  # another retry has recorded it
+            self._dead_letter_table.append_numbered((), RETRIES, number)
 
 
-def _letters_of(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetter]:
+def _to_dead_letters(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetter]:
     rows = pa.Table.from_batches([batch])
     values = rows[VALUE]
     columns = (

@@ -1,10 +1,10 @@
-"""A table back into a topic: `chronik pipeline replay`.
+"""Replay of a table's rows into a topic (`chronik pipeline replay`).
 
-Records are written at least once, in the order of their offsets within each partition: what is retried after a failure
-may be there twice. Values, keys, headers and timestamps come back as `tables.values.rebuilding` says.
+Records are written at least once, in offset order within each partition; a retry after a failure may write duplicates.
+`tables.values.record_rebuild` describes how records are reconstructed.
 
-The driver goes by rounds, each of which ends at known offsets. A replay that fails says what is left to do, in the
-words that a second one takes.
+The driver works in rounds, each of which ends at known offsets. The error of a failed replay contains the remaining
+ranges, as the options for another replay.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 from chronik.wording import counted
 
 OFFSETS_PER_ROUND = 1_000_000
-"""Offsets of each partition. A driver that is killed cannot say anything about its last round."""
+"""Offsets of each partition per round. A killed driver cannot report the progress of its last round."""
 
 FILES_PER_TASK = 16
-"""Files that one task searches for a moment."""
+"""Files that one task searches for a timestamp."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ReplayRefused(ChronikError):
-    """What is asked for cannot be replayed, and nothing was."""
+    """A replay that is not possible. No records were written."""
 
 
 class ReplayFailed(ChronikError):
-    """Some of it is in the topic; the message says what is not."""
+    """A replay that wrote only some of the records. The message lists the remaining ranges."""
 
     def __init__(self, message: str, rest: Rest) -> None:
         super().__init__(message, rest)
@@ -66,22 +66,23 @@ class ReplayFailed(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a replay begins, or ends (that offset itself is left out). At most one of these; none: all there is."""
+    """The start (inclusive) or end (exclusive) of a replay. At most one field is set; none stands for all records."""
 
     offset: int | None = None
-    """The same in every partition."""
+    """Offset in every partition."""
     offsets: Mapping[int, int] | None = None
-    """Offsets by partition: others are not replayed."""
+    """Offset of each partition; other partitions are not replayed."""
     time: datetime | None = None
-    """The first record of each partition that is not older, as consumers rewind to a moment."""
+    """Timestamp: the first record of each partition at or after it."""
 
 
 EVERYTHING = Bound()
+"""A bound that includes all records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is still to be written: [start, end) by partition."""
+    """The ranges that are still to be replayed, by partition, with an exclusive end."""
 
     ranges: Mapping[int, tuple[int, int]]
 
@@ -90,7 +91,7 @@ class Rest:
         return sum(end - start for start, end in self.ranges.values())
 
     def __str__(self) -> str:
-        """Shows it as the command's options."""
+        """Return the ranges as options of the command."""
         starts = ",".join(f"{partition}:{start}" for partition, (start, _) in sorted(self.ranges.items()))
         ends = ",".join(f"{partition}:{end}" for partition, (_, end) in sorted(self.ranges.items()))
         return f"--from-offset {starts} --to-offset {ends}"
@@ -98,11 +99,13 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
+    """The result of a replay."""
+
     records: int
     partitions_kept: bool
-    """Each record is in the partition that it was in."""
+    """Whether each record is in its original partition."""
     names_replaced: int = 0
-    """Records with a header whose name was not UTF-8: it has U+FFFD in the place of what was not."""
+    """Records with a header name that was not UTF-8; U+FFFD replaces the invalid bytes."""
 
 
 def replay(
@@ -121,64 +124,72 @@ def replay(
     progress: Callable[[int, Rest], None] = lambda records, rest: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Replayed:
-    """Writes what the table of a topic holds to another one.
+    """Write the rows of a topic's table to another topic.
 
-        replay("orders", "orders-again", bootstrap="127.0.0.1:9092", table_root="tables", tasks=on_spark(spark),
-               start=Bound(time=datetime(2024, 5, 1, tzinfo=UTC)))
+        replay("orders", "orders-again", bootstrap="127.0.0.1:9092", table_root="tables",
+               tasks=spark_task_runner(spark), start=ReplayBound(time=datetime(2024, 5, 1, tzinfo=UTC)))
 
-    Records go to the partition that they were in, if the target has it; otherwise, or with `by_key`, where the keys
-    say. `create`: makes the target if it is not there, with as many partitions. `progress` is called after each round.
+    Records keep their partition if the target has it; otherwise, or with `by_key`, the key determines it. `create`
+    creates the target with as many partitions if it does not exist. `progress` is called after each round.
 
-    Raises ReplayRefused, ReplayFailed, TableMissing, TableDiffers, ClientError, KafkaError.
+    Raises:
+        ReplayRejectedError: The replay is not possible, and nothing was written.
+        ReplayFailedError: Some records were written; the error has the remaining ranges.
+        TableMissingError, TableMismatchError, ClientError, KafkaError: The table or the topic cannot be used.
     """
     source = open_table(table_uri(table_root, topic), storage_options)
     next_offsets = source.next_offsets()
     table = source.files()
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         count = _target_partitions(cluster, to_topic, source.spec, max(next_offsets, default=0) + 1, create)
-    keep = not by_key and all(partition < count for partition in next_offsets)
+    keep_partition_numbers = not by_key and all(partition < count for partition in next_offsets)
     starts = dict.fromkeys(next_offsets, 0) if start == EVERYTHING else _offsets_at(start, table, next_offsets, tasks)
     ends = next_offsets if end == EVERYTHING else _offsets_at(end, table, next_offsets, tasks)
     if end.time is not None:
-        ends = next_offsets | ends  # where no record is that young, all are older
+        ends = next_offsets | ends  # without a record at or after the time, all records are before it
     rest = Rest(plan_ranges(table, next_offsets, starts, ends))
     publish = PublishSettings(bootstrap, to_topic, codec)
     records = names_replaced = 0
     while rest.ranges:
-        some = [
-            ReplayTask(table.that_may_hold(partition, low, high), partition, low, high, publish, keep)
+        round_tasks = [
+            ReplayTask(table.that_may_hold(partition, low, high), partition, low, high, publish, keep_partition_numbers)
             for partition, (low, high) in first_round(rest, offsets_per_round).items()
         ]
         try:
-            done = tasks(replay_range, some)
+            done = tasks(replay_range, round_tasks)
         except TaskFailed as error:
-            raise ReplayFailed(_said(error, Replayed(records, keep, names_replaced), to_topic, rest), rest) from error
+            raise ReplayFailed(
+                _failure_message(error, Replayed(records, keep_partition_numbers, names_replaced), to_topic, rest), rest
+            ) from error
         records += sum(each.records for each in done)
         names_replaced += sum(each.names_replaced for each in done)
         rest = after_round(rest, done)
         errors = [each.error for each in done if each.error is not None]
         if errors:
-            raise ReplayFailed(_said(errors[0], Replayed(records, keep, names_replaced), to_topic, rest), rest)
+            raise ReplayFailed(
+                _failure_message(errors[0], Replayed(records, keep_partition_numbers, names_replaced), to_topic, rest),
+                rest,
+            )
         progress(records, rest)
-    return Replayed(records, keep, names_replaced)
+    return Replayed(records, keep_partition_numbers, names_replaced)
 
 
-def _said(error: object, done: Replayed, to_topic: str, rest: Rest) -> str:
+def _failure_message(error: object, done: Replayed, to_topic: str, rest: Rest) -> str:
     warning = f", {names_warning(done)}" if done.names_replaced else ""
-    return f"{error} ({counted(done.records, 'record')} are in {to_topic}{warning}; what is left: {rest})"
+    return f"{error} ({counted(done.records, 'record')} written to {to_topic}{warning}; remaining: {rest})"
 
 
 def names_warning(done: Replayed) -> str:
-    return f"{done.names_replaced:,} of them with headers whose names were not UTF-8, and are not as they were"
+    return f"{done.names_replaced:,} of them with header names that were not UTF-8 and contain U+FFFD instead"
 
 
-# What is replayed
+# Planning
 
 
 def plan_ranges(
     table: TableFiles, next_offsets: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Returns ranges by partition; those that are not in both, and those without anything to replay, are left out."""
+    """Return the non-empty offset range to replay of each partition that is in both `starts` and `ends`."""
     ranges = {}
     for partition in starts.keys() & ends.keys():
         landed = next_offsets[partition]
@@ -190,22 +201,26 @@ def plan_ranges(
 
 
 def _offsets_at(bound: Bound, table: TableFiles, next_offsets: Mapping[int, int], tasks: Tasks) -> dict[int, int]:
-    """Returns offsets by partition, without those not asked for, or with nothing that young. Raises ReplayRefused."""
+    """Return the offset of each partition at a bound, without partitions that have no such record.
+
+    Raises:
+        ReplayRejectedError: The bound names a partition without rows.
+    """
     if bound.offset is not None:
         return dict.fromkeys(next_offsets, bound.offset)
     if bound.offsets is not None:
         unknown = sorted(bound.offsets.keys() - next_offsets.keys())
         if unknown:
-            raise ReplayRefused(f"of partition {unknown[0]} nothing ever landed in {table.uri}")
+            raise ReplayRefused(f"partition {unknown[0]} has no rows in {table.uri}")
         return dict(bound.offsets)
     assert bound.time is not None
     time_ms = (bound.time - EPOCH) // timedelta(milliseconds=1)
-    files = [file for file in table.files if not _is_older(table, file.values, bound.time)]
-    some = [files[first : first + FILES_PER_TASK] for first in range(0, len(files), FILES_PER_TASK)]
-    return lowest(tasks(first_offsets, [TimeTask(table.with_files(*each), time_ms) for each in some]))
+    files = [file for file in table.files if not _is_day_before(table, file.values, bound.time)]
+    round_tasks = [files[first : first + FILES_PER_TASK] for first in range(0, len(files), FILES_PER_TASK)]
+    return lowest(tasks(first_offsets, [TimeTask(table.with_files(*each), time_ms) for each in round_tasks]))
 
 
-def _is_older(table: TableFiles, values: Sequence[object], time: datetime) -> bool:
+def _is_day_before(table: TableFiles, values: Sequence[object], time: datetime) -> bool:
     day = dict(zip(table.partition_by, values, strict=True)).get(DATE)
     return day is not None and day < time.astimezone(UTC).date()  # type: ignore[operator]
 
@@ -220,21 +235,25 @@ def after_round(rest: Rest, done: Sequence[RangeReplayed]) -> Rest:
     return Rest({partition: (start, end) for partition, (start, end) in ranges.items() if start < end})
 
 
-# Where it goes
+# Target topic
 
 
-def _target_partitions(cluster: Cluster, name: str, source: TableSpec, landed_count: int, create: bool) -> int:
-    """Returns how many partitions the target has. Raises ReplayRefused."""
+def _target_partitions(cluster: Cluster, name: str, source: TableSpec, row_partitions: int, create: bool) -> int:
+    """Return the number of partitions of the target topic.
+
+    Raises:
+        ReplayRejectedError: The target does not exist, or is the table's own topic.
+    """
     target = _topic(cluster, name)
     if target is None:
         if not create:
-            raise ReplayRefused(f"there is no topic {name}: create it, or say --create")
+            raise ReplayRefused(f"topic {name} does not exist: create it, or use --create")
         original = _topic(cluster, source.topic)
-        count = landed_count if original is None else max(landed_count, len(original.partitions))
+        count = row_partitions if original is None else max(row_partitions, len(original.partitions))
         create_topics(cluster, [NewTopic(name, count)])
         return count
     if format_id(target.topic_id) == source.topic_id:
-        raise ReplayRefused(f"{name} is the very topic that this table holds: its records are there")
+        raise ReplayRefused(f"{name} is the topic of this table, and already has its records: choose another topic")
     return len(target.partitions)
 
 

@@ -1,4 +1,4 @@
-"""One task of a replay, on an executor: a range of one partition, from the table's files to a topic, in order."""
+"""Tasks that replay an offset range of a partition from a table's files to a topic, in order, on executors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from chronik.pipeline.tables.values.rebuilding import columns_needed, outgoing_r
 from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 
 WINDOW_BYTES = 64 * MIB
-"""Row groups that are read and sorted at once: the memory of a task, however long its range."""
+"""Bytes of row groups that are read and sorted at once. It bounds the memory of a task, however long its range."""
 
 ROWS_AT_ONCE = 8192
-"""How many are sent before a task can say that they are there."""
+"""Rows that are published together, after which the progress of a task is known."""
 
 
 class RowGroup(NamedTuple):
-    """Offsets [low, high] that it may hold."""
+    """The offsets (both inclusive) that a row group may contain, and its size."""
 
     low: int
     high: int
@@ -37,30 +37,37 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayTask:
+    """An offset range of one partition to replay."""
+
     table: TableFiles
-    """Those that may hold the range."""
+    """The files that may contain the range."""
     partition: int
     start: int
     end: int
     publish: PublishSettings
     keep_partition: bool
-    """Otherwise it is chosen by the key, as all clients do."""
+    """Whether records keep their partition; otherwise the key determines it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeReplayed:
+    """The result of a replay task."""
+
     partition: int
     records: int
     next_offset: int
-    """All below it is in the topic."""
+    """All records below this offset are in the topic."""
     names_replaced: int = 0
-    """Records with a header whose name is not as it was: see `rebuilding`."""
+    """Records with a header name that contains replaced bytes."""
     error: str | None = None
-    """Then some records from `next_offset` on may be in the topic, too."""
+    """Error of the task. Some records from `next_offset` on may be in the topic, too."""
 
 
 def replay_range(task: ReplayTask) -> RangeReplayed:
-    """Returns errors rather than raising them: how far it came is worth more than an attempt that begins anew."""
+    """Publish the range and return the progress, with an error instead of raising it.
+
+    A Spark retry would start over, and the progress would be lost.
+    """
     records, names_replaced, position = 0, 0, task.start
     try:
         with Cluster(task.publish.bootstrap, client_id=CLIENT_ID) as cluster:
@@ -76,7 +83,7 @@ def replay_range(task: ReplayTask) -> RangeReplayed:
 
 
 def ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Iterator[pa.Table]:
-    """Yields rows of [start, end) by offset, some at a time, whatever their order in the files."""
+    """Yield the rows of the offset range sorted by offset, in chunks, whatever their order in the files."""
     columns = columns_needed(table.schema)
     for low, high in windows(row_groups(table, partition), start, end):
         offset = ds.field(OFFSET)
@@ -94,24 +101,26 @@ def ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Ite
 def windows(
     groups: Iterable[RowGroup], start: int, end: int, bytes_max: int = WINDOW_BYTES
 ) -> Iterator[tuple[int, int]]:
-    """Cuts [start, end) into pieces that lie in row groups of about so many bytes. Row groups that overlap are read
-    again with each piece that they reach into."""
-    waiting = sorted(group for group in groups if group.low < end and group.high >= start)
+    """Split an offset range into windows whose row groups have about `bytes_max` bytes.
+
+    A row group that overlaps several windows is read again for each of them.
+    """
+    pending = sorted(group for group in groups if group.low < end and group.high >= start)
     while start < end:
-        waiting = [group for group in waiting if group.high >= start]
-        size_bytes, cut = 0, end
-        for group in waiting:
+        pending = [group for group in pending if group.high >= start]
+        size_bytes, window_end = 0, end
+        for group in pending:
             if size_bytes + group.size_bytes > bytes_max and group.low > start:
-                cut = group.low
+                window_end = group.low
                 break
             size_bytes += group.size_bytes
         if size_bytes:
-            yield start, cut
-        start = cut
+            yield start, window_end
+        start = window_end
 
 
 def row_groups(table: TableFiles, partition: int) -> list[RowGroup]:
-    """Returns those that may hold records of a partition."""
+    """Return the row groups that may contain records of the partition."""
     storage = table.storage
     found: list[RowGroup] = []
     for file in table.files:
@@ -119,33 +128,35 @@ def row_groups(table: TableFiles, partition: int) -> list[RowGroup]:
         paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            lowest, highest = _ends(group, paths.index(PARTITION), file.partitions)
+            lowest, highest = _column_bounds(group, paths.index(PARTITION), file.partitions)
             if lowest <= partition <= highest:
-                found.append(RowGroup(*_ends(group, paths.index(OFFSET), file.offsets), group.total_byte_size))
+                found.append(RowGroup(*_column_bounds(group, paths.index(OFFSET), file.offsets), group.total_byte_size))
     return found
 
 
-def _ends(group: Any, column: int, of_the_file: tuple[int, int]) -> tuple[int, int]:
+def _column_bounds(group: Any, column: int, file_bounds: tuple[int, int]) -> tuple[int, int]:
     statistics = group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
-        return of_the_file
+        return file_bounds
     return statistics.min, statistics.max
 
 
-# Where a moment is
+# Offset lookup by timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class TimeTask:
+    """The files in which to look up the first offset at or after a timestamp."""
+
     table: TableFiles
     time_ms: int
 
 
 def first_offsets(task: TimeTask) -> dict[int, int]:
-    """Returns by partition the first offset in these files whose record is not older."""
-    moment = pa.scalar(task.time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
-    # What is no time between 1970 and 9999 stands in a column of its own.
-    where = (ds.field(TIMESTAMP) >= moment) | (ds.field(TIMESTAMP_MS) >= task.time_ms)
+    """Return the first offset in the files at or after the timestamp, by partition."""
+    timestamp = pa.scalar(task.time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
+    # Timestamps before 1970 or after 9999 are in a separate column.
+    where = (ds.field(TIMESTAMP) >= timestamp) | (ds.field(TIMESTAMP_MS) >= task.time_ms)
     return lowest(
         dict(zip(found[PARTITION].to_pylist(), found[f"{OFFSET}_min"].to_pylist(), strict=True))
         for batch in scan(task.table, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS], where)
@@ -154,9 +165,10 @@ def first_offsets(task: TimeTask) -> dict[int, int]:
     )
 
 
-def lowest(several: Iterable[dict[int, int]]) -> dict[int, int]:
+def lowest(mappings: Iterable[dict[int, int]]) -> dict[int, int]:
+    """Return the lowest offset of each partition."""
     found: dict[int, int] = {}
-    for each in several:
+    for each in mappings:
         for partition, offset in each.items():
             found[partition] = min(offset, found.get(partition, offset))
     return found

@@ -1,4 +1,4 @@
-"""Removes files that no version needs any more, and never those that a pipeline is about to commit."""
+"""Vacuum: deletion of files that no table version needs, except those that a pipeline may still commit."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from chronik.pipeline.tables.in_flight import ORPHAN_HOURS_MIN
 from chronik.pipeline.tables.topic_table import TopicTable
 
 KEEP_HOURS = 7 * 24
-"""Delta's own default: for queries that run, and for looking back in time."""
+"""Default retention in hours, the same as Delta's: it serves running queries and time travel."""
 
 KEEP_HOURS_MIN = 1
-"""Queries and jobs that run read files that a later version may have replaced. They take minutes, not an hour."""
+"""Minimum retention. Running queries and jobs, which take minutes, may read files that were replaced since."""
 
 
 class VacuumRefused(ChronikError):
-    """It could take files that a pipeline or a query that runs still needs."""
+    """A vacuum that could delete files which a running pipeline or query still needs."""
 
 
 def vacuum(
     table: TopicTable, *, keep_hours: int = KEEP_HOURS, pipeline_stopped: bool = False, dry_run: bool = False
 ) -> list[str]:
-    """Removes files that no version of the last `keep_hours` names, and returns their paths. What no version ever named
-    (orphans of killed tasks, and files that a pipeline is about to commit) goes after that time too, but not before
-    `ORPHAN_HOURS_MIN`, unless the caller knows that no pipeline writes to this table. Raises VacuumRefused under an
-    hour, unless the caller knows that."""
+    """Delete files that no version of the last `keep_hours` contains, and return their paths.
+
+    Uncommitted files (orphans of killed tasks, and files that a pipeline is about to commit) are kept for at least
+    `ORPHAN_HOURS_MIN`, unless `pipeline_stopped` guarantees that no pipeline writes to the table.
+
+    Raises:
+        VacuumRejectedError: `keep_hours` is below the minimum, without `pipeline_stopped`.
+    """
     check_keep_hours(keep_hours, pipeline_stopped)
     removed = table.remove_unused(keep_hours, orphans=False, dry_run=dry_run)
     orphan_hours = keep_hours if pipeline_stopped else max(keep_hours, ORPHAN_HOURS_MIN)
@@ -32,8 +36,8 @@ def vacuum(
 
 
 def check_keep_hours(keep_hours: int, pipeline_stopped: bool) -> None:
-    """Raises VacuumRefused."""
+    """Raise VacuumRejectedError if the retention is below the minimum while a pipeline may be running."""
     if keep_hours < KEEP_HOURS_MIN and not pipeline_stopped:
         raise VacuumRefused(
-            f"files that were replaced within {KEEP_HOURS_MIN} h may still be read or written: stop the pipeline"
+            f"files replaced within the last {KEEP_HOURS_MIN} h may still be read or written: stop the pipeline first"
         )

@@ -1,3 +1,5 @@
-"""Rows of Spark to records of topics: `sink` is what Spark calls, `publishing` what a task does, and `once` how it is
-done exactly once, for which `epochs` knows what was written before.
+"""The Spark sink `chronik`: rows become records of topics.
+
+Spark calls `writer`; each task publishes its rows with `publisher`. `exactly_once` wraps a task in a transaction, for
+which `epoch_commits` records the micro-batches that are already written.
 """

@@ -1,7 +1,7 @@
-"""Which epochs of a query its tasks have written: offsets of the query's group, of a topic that holds no records.
+"""Record of the epochs (micro-batches) that each task of a query has written, kept as committed consumer group offsets.
 
-Offsets are committed for partitions of topics, so that there is a topic: its partition N stands for a query's task N,
-and the offset that the query's group has committed there is the last epoch that the task has written.
+Partition N of an otherwise empty topic stands for task N of a query. The offset that the query's group has committed
+for that partition is the last epoch that the task has written.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from chronik.pipeline.errors import EpochDiffers
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 EPOCHS_TOPIC: Final = "__chronik_epochs"
+"""Topic without records whose partitions stand for the tasks of a query."""
 
 PARTITIONS_MIN: Final = 16
-"""More tasks than that are rare on few machines; where there are more, the topic gets more partitions."""
+"""Initial partitions of the topic. Partitions are added for queries that have more tasks."""
 
 _RECORDS: Final = "records="
 
 
 class Epoch(NamedTuple):
-    """What one task of a query writes at once, in whatever attempt."""
+    """One task's part of a micro-batch of a query, the same in every attempt."""
 
     query: str
-    """The query's group; its transactional ids begin with it."""
+    """The query's consumer group and the prefix of its transactional ids."""
     number: int
     task: int
 
@@ -41,62 +42,71 @@ class Epoch(NamedTuple):
 
 
 def to_commit(epoch: Epoch, records: int) -> dict[TopicPartition, Committed]:
-    """Returns the offset that says that the epoch is written."""
+    """Return the offset whose commit marks the epoch as written."""
     return {epoch.place: Committed(epoch.number, f"{_RECORDS}{records}")}
 
 
 def written_records(cluster: Cluster, epoch: Epoch) -> int | None:
-    """Returns how many records were written; None if the epoch was not, and 0 if nobody knows any more how many.
+    """Return how many records the task wrote in this epoch: None if not yet written, 0 if the number is unknown.
 
-    To be asked when no earlier attempt can write any more. Raises ClientError or KafkaError.
+    Call this only when no earlier attempt can still commit.
+
+    Raises:
+        ClientError, KafkaError: The group's offsets cannot be read.
     """
     found = stable_offset(cluster, epoch.query, epoch.place)
     if found is None or found.offset < epoch.number:
         return None
-    told = found.metadata.removeprefix(_RECORDS)
-    return int(told) if found.offset == epoch.number and told.isdecimal() else 0
+    record_count = found.metadata.removeprefix(_RECORDS)
+    return int(record_count) if found.offset == epoch.number and record_count.isdecimal() else 0
 
 
 def check_tasks(cluster: Cluster, query: str, number: int, tasks: int) -> None:
-    """Looks whether an earlier run of the epoch had more tasks, of which some have written their rows.
+    """Check that no earlier attempt of the epoch committed rows with a larger number of tasks.
 
-    Raises EpochDiffers, ClientError or KafkaError.
+    Raises:
+        EpochMismatchError: Tasks beyond the current number have committed rows of this epoch.
+        ClientError, KafkaError: The group's offsets cannot be read.
     """
-    beyond = [
+    extra_tasks = [
         place.partition
         for place, committed in committed_offsets(cluster, query).items()
         if place.topic == EPOCHS_TOPIC and place.partition >= tasks and committed.offset == number
     ]
-    if beyond:
+    if extra_tasks:
         raise EpochDiffers(
-            f"epoch {number} has {tasks} tasks now, and was begun with {max(beyond) + 1} or more, some of which have"
-            f" written their rows: these are there twice. {way_out(query)}"
+            f"epoch {number} has {tasks} tasks, but an earlier attempt had {max(extra_tasks) + 1} or more, some of"
+            f" which have committed rows: these are now duplicated. {way_out(query)}"
         )
 
 
 def way_out(query: str) -> str:
-    return f"Whoever accepts that deletes the group {query}: then the epoch is written again, and the query goes on"
+    return f"To accept that, delete the group {query}: the epoch is then written again, and the query continues"
 
 
 def ensure_place(cluster: Cluster, epoch: Epoch) -> None:
-    """Makes the topic, or more partitions of it, unless there are enough. Raises ClientError or KafkaError."""
+    """Create the epochs topic, or add partitions, so that it has one for the task.
+
+    Raises:
+        ClientError, KafkaError: The topic cannot be created or extended.
+    """
     (topic,) = cluster.retrying(lambda: cluster.metadata([EPOCHS_TOPIC])).topics
-    is_there = topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if is_there and epoch.task < len(topic.partitions):
+    exists = topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if exists and epoch.task < len(topic.partitions):
         return
-    wanted = max(PARTITIONS_MIN, 1 << epoch.task.bit_length())
+    partition_count = max(PARTITIONS_MIN, 1 << epoch.task.bit_length())
     try:
-        if is_there:
-            create_partitions(cluster, EPOCHS_TOPIC, wanted)
+        if exists:
+            create_partitions(cluster, EPOCHS_TOPIC, partition_count)
         else:
-            create_topics(cluster, [NewTopic(EPOCHS_TOPIC, wanted)])
+            create_topics(cluster, [NewTopic(EPOCHS_TOPIC, partition_count)])
     except KafkaError as error:
-        # Another task was quicker.
+        # Another task may have created it concurrently.
         if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS):
             raise
-    cluster.retrying(lambda: _look_for(cluster, epoch.place))
+    cluster.retrying(lambda: _check_exists(cluster, epoch.place))
 
 
-def _look_for(cluster: Cluster, place: TopicPartition) -> None:
+def _check_exists(cluster: Cluster, place: TopicPartition) -> None:
     if place not in cluster.partitions(place.topic):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place}: it is not there yet")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place}: partition not created yet")

@@ -1,8 +1,8 @@
-"""Writes the rows of a task exactly once, however often Spark runs the task.
+"""Exactly-once writes: the rows of a task are committed once, however often Spark runs the task.
 
-All rows of an attempt are in one transaction, and so is the offset that says which epoch they are of. An attempt takes
-the task's transactional id over before it looks at that offset: an earlier attempt has committed by then, which the
-offset tells, or never will. So a second attempt either writes nothing or all.
+An attempt writes all its rows and the offset that identifies their epoch in one transaction. It first initialises the
+task's transactional id, which fences earlier attempts: they have either committed by then, as the offset shows, or
+never will. A later attempt therefore writes either all rows or none.
 """
 
 from __future__ import annotations
@@ -24,33 +24,38 @@ from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 from chronik.protocol.errors import KafkaError
 
 QUERY_PREFIX: Final = "chronik-sink"
+"""Default transactional id prefix of streaming queries."""
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""The longest that brokers accept unless they are told otherwise: a task that reads much writes for minutes, and the
-transaction of one that dies is ended by the next attempt, long before."""
+"""Default transaction timeout, the longest that brokers accept by default. A task may write for minutes; the next
+attempt aborts the transaction of a failed one long before the timeout."""
 
 
 @dataclass(frozen=True)
 class OnceSettings:
+    """The settings of an exactly-once write."""
+
     name: str = QUERY_PREFIX
-    """Of a stream it stands before the query's own id; a batch has no other name."""
+    """Transactional id prefix. Streams append the query id; a batch uses it as is."""
     timeout_ms: int = TRANSACTION_TIMEOUT_MS
     epoch: int = 0
-    """Of a batch; a stream has its own."""
+    """Epoch of a batch; a stream uses its micro-batch number."""
 
 
 def write_once(
     cluster: Cluster, settings: PublishSettings, epoch: Epoch, timeout_ms: int, batches: Iterable[pa.RecordBatch]
 ) -> int:
-    """Returns how many records were written now: none if an earlier attempt has written them.
+    """Write a task's rows in a transaction, and return the number of records: 0 if an earlier attempt committed them.
 
-    Raises EpochDiffers, SchemaError, ClientError or KafkaError; then nothing is written that a reader of committed
-    records sees, unless it was the answer to the commit that did not come.
+    Raises:
+        EpochMismatchError: An earlier attempt committed fewer rows.
+        SchemaError, ClientError, KafkaError: The write failed. No rows are committed, unless only the response to the
+            commit was lost.
     """
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
-        return 0  # nor does any other attempt have rows: there is nothing to keep apart
+        return 0  # other attempts have no rows either, so there is nothing to fence
     rows = chain([first], filled)
     ensure_place(cluster, epoch)
     transaction = Transaction(cluster, epoch.transactional_id, timeout_ms=timeout_ms)
@@ -64,7 +69,7 @@ def write_once(
         records = sum(publisher.publish(batch) for batch in rows)
         transaction.commit_offsets(epoch.query, to_commit(epoch, records))
     except BaseException:
-        # Also when Spark ends the attempt: until someone does it, readers wait for the end of the transaction.
+        # Also when Spark cancels the attempt: until the transaction ends, read_committed consumers wait for it.
         with suppress(ClientError, KafkaError):
             transaction.abort()
         raise
@@ -73,10 +78,10 @@ def write_once(
 
 
 def _check_rows(epoch: Epoch, written: int, rows: Iterator[pa.RecordBatch]) -> None:
-    """More rows than were written are rows that are lost; of fewer, some may be gone from where they came from."""
-    there = sum(batch.num_rows for batch in rows)
-    if there > written > 0:
+    """Raise EpochMismatchError if the task has more rows than were written; fewer may be due to retention."""
+    row_count = sum(batch.num_rows for batch in rows)
+    if row_count > written > 0:
         raise EpochDiffers(
-            f"task {epoch.task} of epoch {epoch.number} has {there} rows, and had {written} when they were written:"
-            f" a query that is run again must have the same tasks, and these the same rows. {way_out(epoch.query)}"
+            f"task {epoch.task} of epoch {epoch.number} has {row_count} rows, but an earlier attempt wrote {written}:"
+            f" a retried query must have the same tasks with the same rows. {way_out(epoch.query)}"
         )

@@ -1,4 +1,4 @@
-"""Kafka's default partitioner over a whole column of keys: `chronik.client.partitioner`, vectorised."""
+"""Kafka's default partitioner (murmur2), vectorised over a column of keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from chronik.client.partitioner import murmur2
 
 KEY_BYTES_MAX: Final = 1024
-"""Longer keys are hashed one by one: each step of the vectorised way takes four bytes of all keys that are left."""
+"""Longer keys are hashed one by one, because each vectorised step processes only four bytes of every key."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
@@ -22,11 +22,12 @@ _Lanes = npt.NDArray[np.int64]
 
 
 def partitions_of_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int64]:
-    """Returns each key's partition; a null has that of the empty key, so leave nulls out or overwrite them."""
+    """Return each key's partition; for null keys the result is that of the empty key and must be ignored."""
     return ((murmur2_of(keys) & _TOP_BIT_OFF) % np.uint32(partition_count)).astype(np.int64)
 
 
 def murmur2_of(keys: pa.BinaryArray) -> _Hashes:
+    """Return the murmur2 hash of each key."""
     count = len(keys)
     _, bounds_buffer, data_buffer = keys.buffers()
     if not count or data_buffer is None:

@@ -1,4 +1,4 @@
-"""Sends columns of rows to partitions, acknowledged by all replicas in sync; what is retried here is written once."""
+"""Idempotent or transactional producer of whole Arrow columns, with acks=all."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 WRITTEN: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-"""A duplicate is what an attempt before has written, whose answer was lost."""
+"""Error codes of successful writes. A duplicate sequence number means that only the response was lost."""
 
 
 class OutgoingRows(NamedTuple):
-    """As many as fit into one batch, at least one."""
+    """Rows of one partition that fit into a single batch; never empty."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.BinaryArray | None = None
-    """As `encode_headers` gives them; None when no row has any."""
+    """Headers from `encode_headers`; None if no row has any."""
     timestamps_ms: pa.Int64Array | None = None
-    """None for the time of sending."""
+    """Timestamps of the records; None for the time of sending."""
 
 
 class BatchProducer:
-    """An idempotent producer, new with each instance; or one that writes into a transaction that has begun."""
+    """A producer of record batches: idempotent with its own producer id, or part of an open transaction."""
 
     def __init__(
         self, cluster: Cluster, codec: Codec, transaction: Transaction | None = None, clock: Clock | None = None
@@ -49,14 +49,14 @@ class BatchProducer:
         )
 
     def send(self, rows: Mapping[TopicPartition, OutgoingRows]) -> None:
-        """Sends one batch for each partition, one request for each broker; returns when all are acknowledged.
+        """Send one batch to each partition, with one request per broker, and wait for all acknowledgements.
 
-        Raises ClientError or KafkaError; then some of the batches may have been written, and a transaction is to be
-        aborted.
+        Raises:
+            ClientError, KafkaError: Some batches may have been written; a transaction must be aborted.
         """
         if self._transaction is not None:
             self._transaction.add_partitions(rows)
-        unwritten = {partition: self._encoded(partition, each) for partition, each in rows.items()}
+        unwritten = {partition: self._encode(partition, each) for partition, each in rows.items()}
         try:
             self._cluster.retrying(lambda: self._produce(unwritten))
         except BaseException:
@@ -65,7 +65,7 @@ class BatchProducer:
         for partition, each in rows.items():
             self._numbering.written(partition, len(each.keys))
 
-    def _encoded(self, partition: TopicPartition, rows: OutgoingRows) -> bytes:
+    def _encode(self, partition: TopicPartition, rows: OutgoingRows) -> bytes:
         return encode_columns(
             rows.keys,
             rows.values,
@@ -79,8 +79,8 @@ class BatchProducer:
         )
 
     def _produce(self, unwritten: dict[TopicPartition, bytes]) -> None:
-        """Takes out what is acknowledged, so that only the rest is sent again. Raises the first refusal."""
-        refusal: KafkaError | None = None
+        """Produce the batches and remove acknowledged ones from `unwritten`; raise the first error of the others."""
+        first_error: KafkaError | None = None
         for leader_id, partitions in by_leader(self._cluster, list(unwritten)).items():
             request = ProduceRequest(
                 transactional_id=None if self._transaction is None else self._transaction.transactional_id,
@@ -99,14 +99,14 @@ class BatchProducer:
             )
             response = self._cluster.broker(leader_id).request(request, ProduceResponse)
             for topic in response.responses:
-                for answer in topic.partition_responses:
-                    partition = TopicPartition(topic.name, answer.index)
-                    if answer.error_code in WRITTEN:
+                for partition_response in topic.partition_responses:
+                    partition = TopicPartition(topic.name, partition_response.index)
+                    if partition_response.error_code in WRITTEN:
                         unwritten.pop(partition, None)
                         continue
                     try:
-                        raise_for(answer.error_code, str(partition), answer.error_message)
+                        raise_for(partition_response.error_code, str(partition), partition_response.error_message)
                     except KafkaError as error:
-                        refusal = refusal or error
-        if refusal is not None:
-            raise refusal
+                        first_error = first_error or error
+        if first_error is not None:
+            raise first_error

@@ -1,8 +1,8 @@
-"""Arrow rows to records of topics: what a task of the sink, or of a replay, does.
+"""Publishing of Arrow rows as records, in tasks of the sink and of a replay.
 
-A row has columns `value`, and, if wanted, `key`, `headers`, `topic`, `partition` and `timestamp_ms` (which is never
-null; without it, the time of sending). Rows with a key go where all Kafka clients would put them; rows without one go
-to one partition per batch of rows, each batch to the next.
+Rows have the column `value` and optionally `key`, `headers`, `topic`, `partition` and `timestamp_ms` (never null;
+defaults to the time of sending). Rows with a key go to the partition that Kafka's default partitioner chooses; rows
+without a key go to one partition per Arrow batch, in rotation.
 """
 
 from __future__ import annotations
@@ -29,44 +29,50 @@ from chronik.pipeline.writing.producing import BatchProducer, OutgoingRows
 from chronik.protocol.compression import Codec
 
 REQUEST_BYTES: Final = 8 * MIB
-"""From here on a request is sent, before it has a batch for every partition: far below what brokers accept."""
+"""Request size in bytes at which a request is sent before it has a batch for every partition."""
 
 
 @dataclass(frozen=True)
 class PublishSettings:
+    """The destination and compression of published records."""
+
     bootstrap: Bootstrap
     topic: str | None = None
-    """With None each row names its own."""
+    """Destination topic; None if the column `topic` names it."""
     codec: Codec = Codec.NONE
 
 
 class Publisher:
-    """Every record is acknowledged by all replicas in sync when `publish` returns.
+    """A publisher of Arrow rows. All in-sync replicas have the records when `publish` returns.
 
-    Without a transaction the producer's identity is new with each publisher: what it sends again itself is written
-    once, but a task that Spark runs a second time writes its rows a second time (at least once).
+    Without a transaction, each publisher has its own producer id: its own retries are deduplicated, but a task that
+    Spark runs again writes its rows again (at least once).
     """
 
     def __init__(self, cluster: Cluster, settings: PublishSettings, transaction: Transaction | None = None) -> None:
         self._cluster = cluster
         self._topic = settings.topic
         self._producer = BatchProducer(cluster, settings.codec, transaction)
-        # Tasks are many and may be short: if all began with partition 0, it would get everything.
-        self._turn = random.randrange(2**31)
+        # Start at a random partition: with many short tasks, partition 0 would otherwise receive most rows.
+        self._rotation = random.randrange(2**31)
 
     def publish(self, rows: pa.RecordBatch) -> int:
-        """Returns how many records were written. Raises SchemaError, ClientError or KafkaError."""
-        waiting: dict[TopicPartition, Iterator[OutgoingRows]] = {}
+        """Publish the rows and return the number of records written.
+
+        Raises:
+            SchemaError, ClientError, KafkaError: The rows are invalid, or the brokers reject them.
+        """
+        pending: dict[TopicPartition, Iterator[OutgoingRows]] = {}
         for topic, chosen in self._by_topic(rows):
-            waiting |= self._by_partition(topic, chosen)
-        # One batch of each partition at a time: the next one's place in the partition is after it.
-        while waiting:
+            pending |= self._by_partition(topic, chosen)
+        # Only one batch per partition may be in flight, because its successor has the next sequence number.
+        while pending:
             request: dict[TopicPartition, OutgoingRows] = {}
             request_bytes = 0
-            for partition in list(waiting):
-                batch = next(waiting[partition], None)
+            for partition in list(pending):
+                batch = next(pending[partition], None)
                 if batch is None:
-                    del waiting[partition]
+                    del pending[partition]
                     continue
                 request[partition] = batch
                 request_bytes += batch.keys.nbytes + batch.values.nbytes
@@ -85,7 +91,7 @@ class Publisher:
             return
         topics = _column(rows, "topic", pa.string())
         if topics is None or topics.null_count:
-            raise SchemaError("a row without a topic, and no option `topic`")
+            raise SchemaError("a row has no topic: set the option `topic`, or fill the column `topic`")
         encoded = topics.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         indices = encoded.indices.to_numpy()
@@ -94,11 +100,11 @@ class Publisher:
 
     def _by_partition(self, topic: str, rows: pa.RecordBatch) -> dict[TopicPartition, Iterator[OutgoingRows]]:
         nothing = pa.nulls(rows.num_rows, pa.binary())
-        keys = _column(rows, "key", pa.binary())  # text is its UTF-8
+        keys = _column(rows, "key", pa.binary())  # strings become UTF-8
         values = _column(rows, "value", pa.binary())
         headers = _column(rows, "headers", HEADERS_TYPE)
         partitions = self._partitions(topic, rows, keys)
-        whole = OutgoingRows(
+        all_rows = OutgoingRows(
             nothing if keys is None else keys,
             nothing if values is None else values,
             None if headers is None or headers.null_count == len(headers) else encode_headers(headers),
@@ -107,14 +113,14 @@ class Publisher:
         order = np.argsort(partitions, kind="stable")
         indexes, firsts = np.unique(partitions[order], return_index=True)
         return {
-            TopicPartition(topic, int(index)): _batches(whole, pa.array(chosen))
+            TopicPartition(topic, int(index)): _batches(all_rows, pa.array(chosen))
             for index, chosen in zip(indexes, np.split(order, firsts[1:]), strict=True)
         }
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, keys: pa.Array | None) -> npt.NDArray[np.int64]:
         count = len(self._cluster.retrying(lambda: self._cluster.partitions(topic, create=True)))
-        self._turn += 1
-        chosen = np.full(rows.num_rows, self._turn % count, np.int64)
+        self._rotation += 1
+        chosen = np.full(rows.num_rows, self._rotation % count, np.int64)
         if keys is not None:
             keyed = keys.is_valid().to_numpy(zero_copy_only=False)
             chosen = np.where(keyed, partitions_of_keys(keys, count), chosen)
@@ -125,12 +131,12 @@ class Publisher:
         return chosen
 
 
-def _batches(whole: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
-    rows = OutgoingRows(*(None if column is None else column.take(chosen) for column in whole))
+def _batches(all_rows: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
+    rows = OutgoingRows(*(None if column is None else column.take(chosen) for column in all_rows))
     for part in batch_slices(rows.keys, rows.values, rows.headers):
         yield OutgoingRows(*(None if column is None else column[part] for column in rows))
 
 
-def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | None:
+def _column(rows: pa.RecordBatch, name: str, data_type: pa.DataType) -> pa.Array | None:
     index = rows.schema.get_field_index(name)
-    return None if index < 0 else rows.column(index).cast(kind)
+    return None if index < 0 else rows.column(index).cast(data_type)

@@ -1,20 +1,20 @@
-"""`df.write.format("chronik")` and `writeStream`: rows become records, those of streams exactly once.
+"""Writers of the Spark sink, `df.write.format("chronik")` and `writeStream`; streams are written exactly once.
 
     bootstrap.servers     or kafka.bootstrap.servers
-    topic                 where all rows go; without it the column `topic` says it row by row
+    topic                 destination of all rows; without it, the column `topic` names the topic of each row
     compression           or kafka.compression.type: none (default), gzip, snappy, lz4, zstd
-    exactlyOnce           true: a task's rows are written in a transaction, once, however often the task is run; false:
-                          at least once, as with Spark's own sink. A stream's default is true, since it has a name by
-                          which a second attempt finds what the first has done; a batch's is false, since it has none
-    transactionalId       what the names of transactions and of their group begin with: of a stream chronik-sink, and
-                          the query's id follows; a batch that is to be written exactly once must be given one
-    epoch                 the number of a batch (default 0): if it, or a higher one, was written under the same name
-                          before, nothing is written. In `foreachBatch` it is the micro-batch's
-    transactionTimeoutMs  or kafka.transaction.timeout.ms: how long a task may take to write its rows (default 15 min)
+    exactlyOnce           true (default for streams): a task's rows are written in a transaction, once, even if Spark
+                          retries the task; false (default for batches): at least once, as with Spark's Kafka sink.
+                          A batch has no id by which a retry could find the previous attempt, unless you set one
+    transactionalId       prefix of the transactional ids and name of the group. Streams append the query id (default
+                          prefix chronik-sink); required for a batch with exactlyOnce
+    epoch                 number of a batch (default 0): nothing is written if this epoch, or a higher one, was already
+                          written under the same transactionalId. In `foreachBatch`, use the micro-batch's number
+    transactionTimeoutMs  or kafka.transaction.timeout.ms: maximum time for a task to write its rows (default 15 min)
 
-Columns: `value` (text or bytes), and, if wanted, `key` (the same), `headers` (an array of structs of `key` text and
-`value` bytes), `topic` (text), `partition` (int), `timestamp_ms` (long, never null). Every record is acknowledged by
-all replicas in sync.
+Columns: `value` (string or binary), and optionally `key` (the same), `headers` (an array of structs of `key` string and
+`value` binary), `topic` (string), `partition` (int), `timestamp_ms` (long, never null). All in-sync replicas
+acknowledge every record.
 """
 
 from __future__ import annotations
@@ -49,64 +49,69 @@ from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The property under which Spark tells a task its query: kept in the checkpoint, so that it stays the same."""
+"""Local property of a Spark task that holds the query id, which the checkpoint keeps across restarts."""
 BATCH_ID: Final = "streaming.sql.batchId"
-"""And its micro-batch, which has the same number whenever it is run again."""
+"""Local property of a Spark task that holds the micro-batch number, which stays the same in a retry."""
 
-WITHOUT_TRANSACTIONS: Final = "with exactlyOnce=false rows are written at least once, and without transactions"
+WITHOUT_TRANSACTIONS: Final = "set exactlyOnce=false to write rows at least once, without transactions"
 
-_BYTES: Final = (StringType, BinaryType, NullType)
+_BYTES_TYPES: Final = (StringType, BinaryType, NullType)
 
 
 class Published(WriterCommitMessage):  # type: ignore[misc]
-    """What one task has written."""
+    """A task's commit message to the driver: how many records it has written."""
 
     def __init__(self, records: int, query: str | None = None) -> None:
         self.records = records
         self.query = query
-        """The group that knows of it; None if it was not written exactly once."""
+        """Consumer group that records the query's epochs; None if the rows were written at least once."""
 
 
 class ChronikWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Nothing to take back: records are in the topic as soon as they are acknowledged, or committed by their task.
-    `write` runs on executors; also a task without rows answers."""
+    """The batch writer of the Spark sink.
+
+    Nothing has to be rolled back: records are visible once acknowledged, or once their task's transaction commits.
+    `write` runs on executors, and returns a message even for a task without rows.
+    """
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         once = self._settings.once
-        return _written(self._settings, None if once is None else Epoch(once.name, once.epoch, _task()), iterator)
+        return _write_task(
+            self._settings, None if once is None else Epoch(once.name, once.epoch, _task_index()), iterator
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Runs on the driver, when all tasks are done."""
+        """Check, on the driver, that an earlier attempt did not have more tasks."""
         if self._settings.once is not None:
             _check_tasks(self._settings, messages, self._settings.once.epoch)
 
 
 class ChronikStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Does as ChronikWriter for each micro-batch."""
+    """The streaming writer of the Spark sink, which writes each micro-batch like ChronikWriter."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         once = self._settings.once
-        return _written(self._settings, None if once is None else _epoch_of_stream(once.name), iterator)
+        return _write_task(self._settings, None if once is None else _stream_epoch(once.name), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Runs on the driver, when all tasks are done."""
+        """Check, on the driver, that an earlier attempt of the micro-batch did not have more tasks."""
         _check_tasks(self._settings, messages, batchId)
 
 
 def _check_tasks(settings: SinkSettings, messages: list[WriterCommitMessage | None], epoch: int) -> None:
     queries = {message.query for message in messages if isinstance(message, Published) and message.query}
-    for query in queries:  # one, or none when rows are written at least once
+    for query in queries:  # at most one; none if rows are written at least once
         with Cluster(settings.publish.bootstrap, client_id=CLIENT_ID) as cluster:
             check_tasks(cluster, query, epoch, len(messages))
 
 
-def _written(settings: SinkSettings, epoch: Epoch | None, batches: Iterator[pa.RecordBatch]) -> Published:
+def _write_task(settings: SinkSettings, epoch: Epoch | None, batches: Iterator[pa.RecordBatch]) -> Published:
     with Cluster(settings.publish.bootstrap, client_id=CLIENT_ID) as cluster:
         if epoch is None or settings.once is None:
             publisher = Publisher(cluster, settings.publish)
@@ -116,55 +121,63 @@ def _written(settings: SinkSettings, epoch: Epoch | None, batches: Iterator[pa.R
         except ApiNotSupported as error:
             raise ApiNotSupported(f"{error}: {WITHOUT_TRANSACTIONS}") from error
         except KafkaError as error:
-            if error.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:  # also from a cluster of an older level
+            if error.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:  # or an older cluster
                 raise KafkaError(error.code, f"{error}: {WITHOUT_TRANSACTIONS}") from error
             raise
         return Published(records, epoch.query)
 
 
-def _task() -> int:
+def _task_index() -> int:
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     return int(context.partitionId())
 
 
-def _epoch_of_stream(name: str) -> Epoch:
-    """Spark tells neither the query nor the micro-batch to a writer in Python, but to every task that it starts."""
+def _stream_epoch(name: str) -> Epoch:
+    """Return the epoch of the current task; Python writers can get it only from the task's local properties."""
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     query, number = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query is None or number is None:
-        raise OptionError("exactlyOnce: this Spark does not say which micro-batch a task is of")
-    return Epoch(f"{name}-{query}", int(number), _task())
+        raise OptionError("exactlyOnce: this version of Spark does not pass the micro-batch number to its tasks")
+    return Epoch(f"{name}-{query}", int(number), _task_index())
 
 
 @dataclass(frozen=True)
 class SinkSettings:
+    """The parsed options of the sink."""
+
     publish: PublishSettings
     once: OnceSettings | None
-    """None: at least once."""
+    """None if rows are written at least once."""
 
 
 def sink_settings(
     options: Mapping[str, str], schema: StructType, *, streaming: bool, overwrite: bool = False
 ) -> SinkSettings:
-    """Raises OptionError or SchemaError."""
+    """Parse the options of the sink and check the columns of the rows.
+
+    Raises:
+        OptionError, SchemaError: An option or a column is invalid.
+    """
     given = Given(options)
     if overwrite:
-        raise OptionError("a topic cannot be overwritten: use mode append")
+        raise OptionError("a topic cannot be overwritten: use mode `append`")
     topic = given.text("topic")
     _check_columns(schema, topic)
     publish = PublishSettings(bootstrap_servers(options), topic, _codec(given))
-    return SinkSettings(publish, _once(given, streaming) if given.flag("exactlyOnce", streaming) else None)
+    return SinkSettings(
+        publish, _exactly_once_settings(given, streaming) if given.flag("exactlyOnce", streaming) else None
+    )
 
 
-def _once(given: Given, streaming: bool) -> OnceSettings:
+def _exactly_once_settings(given: Given, streaming: bool) -> OnceSettings:
     name, epoch = given.text("transactionalId"), given.number("epoch", 0)
     timeout_ms = given.number("transactionTimeoutMs") or given.number("kafka.transaction.timeout.ms")
     if streaming and epoch is not None:
-        raise OptionError("epoch is for batches: a stream counts its own")
+        raise OptionError("epoch is for batches only: a stream uses its micro-batch numbers")
     if not streaming and not name:
-        raise OptionError("exactlyOnce: a batch needs a transactionalId, by which a second attempt finds the first")
+        raise OptionError("exactlyOnce: a batch needs a transactionalId, so that a retry finds the previous attempt")
     return OnceSettings(name or QUERY_PREFIX, timeout_ms or TRANSACTION_TIMEOUT_MS, epoch or 0)
 
 
@@ -178,12 +191,12 @@ def _codec(given: Given) -> Codec:
 def _check_columns(schema: StructType, topic: str | None) -> None:
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
-        raise SchemaError("there is no column `value`")
+        raise SchemaError("the column `value` is missing")
     if topic is None and "topic" not in types:
-        raise SchemaError("there is neither an option `topic` nor a column `topic`")
+        raise SchemaError("no destination topic: set the option `topic`, or add a column `topic`")
     for name, allowed in (
-        ("key", _BYTES),
-        ("value", _BYTES),
+        ("key", _BYTES_TYPES),
+        ("value", _BYTES_TYPES),
         ("topic", (StringType,)),
         ("partition", (IntegerType, NullType)),
         ("timestamp_ms", (LongType,)),
@@ -191,12 +204,12 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
         if name in types and not isinstance(types[name], allowed):
             expected = " or ".join(kind.typeName() for kind in allowed if kind is not NullType)
             raise SchemaError(f"column `{name}` is {types[name].simpleString()}, expected {expected}")
-    if "headers" in types and not _are_headers(types["headers"]):
+    if "headers" in types and not _is_headers_type(types["headers"]):
         found = types["headers"].simpleString()
         raise SchemaError(f"column `headers` is {found}, expected array<struct<key:string,value:binary>>")
 
 
-def _are_headers(found: DataType) -> bool:
+def _is_headers_type(found: DataType) -> bool:
     if not isinstance(found, ArrayType) or not isinstance(found.elementType, StructType):
         return isinstance(found, NullType)
     fields = [(field.name, type(field.dataType)) for field in found.elementType.fields]

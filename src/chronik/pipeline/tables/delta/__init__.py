@@ -1,1 +1,1 @@
-"""Tables as Delta, through delta-rs. Nobody outside of `tables` imports from here: they ask `opening`."""
+"""Delta tables through delta-rs. Only package `tables` imports from here; other packages use `catalog`."""

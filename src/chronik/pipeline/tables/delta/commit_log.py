@@ -1,9 +1,9 @@
-"""The entries of a table's transaction log on a local disk: durable before anybody is told of them, and whole.
+"""Durability of a local table's transaction log.
 
-Delta-rs writes an entry and links it, without fsync: a power cut can leave one that has a name and no content, and an
-empty one it passes over in silence, with all rows that it added. So each commit makes its entry durable, and first the
-one that it follows, whoever wrote that: then only the last entry can ever be torn, and nobody relied on it. Object
-stores need none of it: what they have said to have, they have, and whole.
+Delta-rs writes and links a log entry without fsync. A power failure can leave an entry with a name and no content, and
+delta-rs silently skips an empty one with all rows that it added. Every commit therefore syncs its entry, and first the
+previous one (by any writer): only the last entry can ever be torn, and no client relies on it. Object stores need none
+of this, because their writes are atomic and durable.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ LOG_FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 
 TAIL_BYTES = 16
-"""Enough to see how an entry ends, blank lines after it included."""
+"""Bytes at the end of an entry that show whether it is complete, including trailing blank lines."""
 
 
 def make_entry_durable(uri: str, version: int) -> None:
-    """Syncs the entry of this version, and the checkpoint that a commit writes after some. Raises OSError."""
-    folder = local_folder(uri)
-    if folder is None:
+    """Sync the log entry of a version, and the checkpoint that a commit may write after it.
+
+    Raises:
+        OSError: A file cannot be synced.
+    """
+    directory = local_folder(uri)
+    if directory is None:
         return
-    log = folder / LOG_FOLDER
-    # Another may be about to write the checkpoint, or to clean up what lies before one.
+    log = directory / LOG_FOLDER
+    # Another writer may be about to write the checkpoint, or to clean up older entries.
     with suppress(FileNotFoundError):
         sync(_entry(log, version))
     with suppress(FileNotFoundError):
@@ -37,19 +41,23 @@ def make_entry_durable(uri: str, version: int) -> None:
         sync(log / LAST_CHECKPOINT)
     sync(log)
     if version == 0:
-        sync(folder)  # which has got its log just now
+        sync(directory)  # the log directory is new
 
 
 def check_entries(uri: str) -> None:
-    """Raises TableTorn when an entry since the last checkpoint is empty or breaks off."""
-    folder = local_folder(uri)
-    if folder is None:
+    """Check the log entries since the last checkpoint.
+
+    Raises:
+        TornLogError: An entry is empty or truncated.
+    """
+    directory = local_folder(uri)
+    if directory is None:
         return
-    log = folder / LOG_FOLDER
+    log = directory / LOG_FOLDER
     version = _last_checkpoint(log) + 1
-    while (whole := _is_whole(_entry(log, version))) is not None:
-        if not whole:
-            raise TableTorn(_said(log, version))
+    while (is_complete := _is_complete(_entry(log, version))) is not None:
+        if not is_complete:
+            raise TableTorn(_torn_message(log, version))
         version += 1
 
 
@@ -58,15 +66,15 @@ def _entry(log: Path, version: int) -> Path:
 
 
 def _last_checkpoint(log: Path) -> int:
-    """Returns -1 when there is none, or when it cannot be read."""
+    """Return the version of the last checkpoint, or -1 if there is none that can be read."""
     try:
         return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return -1
 
 
-def _is_whole(entry: Path) -> bool | None:
-    """Returns None when there is no such entry."""
+def _is_complete(entry: Path) -> bool | None:
+    """Return whether a log entry is complete, or None if it does not exist."""
     try:
         with entry.open("rb", buffering=0) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -75,8 +83,8 @@ def _is_whole(entry: Path) -> bool | None:
         return None
 
 
-def _said(log: Path, version: int) -> str:
+def _torn_message(log: Path, version: int) -> str:
     entry = _entry(log, version)
     if _entry(log, version + 1).exists():
-        return f"{entry} is empty or breaks off, and later ones rely on it: the table must come from a backup"
-    return f"{entry} is empty or breaks off, as a power cut leaves it: nobody was told of this commit; remove the file"
+        return f"{entry} is empty or truncated, and later entries depend on it: restore the table from a backup"
+    return f"{entry} is empty or truncated after a power failure; its commit was never acknowledged: delete the file"

@@ -1,9 +1,8 @@
-"""Delta tables through delta-rs: the topic's offsets stand in the table's transaction log, beside the files they cover.
+"""Topic tables as Delta tables: the topic's offsets are in the transaction log, in the commits of their data files.
 
-Each data commit carries one transaction `chronik/<topic id>/<partition>` per partition that moved, whose version is the
-next offset. Delta-rs would let a version go backwards: so an attempt decides by the offsets of the very version that it
-commits onto (`handle`). For the same reason an answer that got lost does no harm: the next attempt finds the ranges in
-the table.
+Each commit has one application transaction `chronik/<topic id>/<partition>` per advanced partition, whose version is
+the next offset. Delta-rs would accept a decreasing version, so an attempt checks the offsets of exactly the version
+that it commits onto (`commit_attempts`). A lost response does no harm: the next attempt finds the offsets in the table.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from chronik.pipeline.tables.delta.handle import (
 )
 from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles
 from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, lost_files
-from chronik.pipeline.tables.layout import DECODING_RULES, Kind, Partitioning, schema_of
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Kind, Partitioning, schema_of
 from chronik.pipeline.tables.spans import FilesGone, Landed, WrittenFile, choose
 from chronik.pipeline.tables.storage import Storage, local_folder, make_folder
 from chronik.pipeline.tables.topic_table import (
@@ -45,60 +44,72 @@ from chronik.pipeline.tables.values.growth import Evolved, plan_columns
 from chronik.wording import counted
 
 CHECKPOINT_COMMITS = "20"
-"""Every commit begins with a fresh look at the table, which reads the log from its last checkpoint on: with delta-rs's
-own 100 that comes to most of a commit's time."""
+"""Commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's default of 100,
+that would take most of the commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
 RULES = "chronik.decoding.rules"
 FORGETS_OFFSETS = "delta.setTransactionRetentionDuration"
+"""Table property that expires application transactions, and with them the offsets."""
 
 
 class DeltaTopicTable:
-    """A `TopicTable`, which says what its methods do."""
+    """A `TopicTable` stored as a Delta table."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        """Opens a table that is there. Raises TableMissing."""
+        """Open an existing table.
+
+        Raises:
+            TableMissingError: There is no table at the URI.
+        """
         self.uri = uri
         self._storage_options = dict(storage_options) if storage_options else None
         self.storage = Storage(uri, self._storage_options)
         with as_table_error(uri):
-            self._configuration = self._fresh().metadata().configuration
+            self._configuration = self._open_current().metadata().configuration
 
     @classmethod
     def open_or_create(
         cls, uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTopicTable:
-        """Raises TableDiffers when the table that is there is not for this."""
+        """Open a table, or create it if it does not exist.
+
+        Raises:
+            TableMismatchError: The existing table has another topic, kind or partitioning.
+        """
         try:
             found = cls(uri, storage_options)
         except TableMissing:
             _create(uri, spec, storage_options)
             found = cls(uri, storage_options)
         if found.spec != spec:
-            raise TableDiffers(f"{uri} was made for {_described(found.spec)}, not for {_described(spec)}")
-        found._take_over()
+            raise TableDiffers(f"{uri} was created for {_describe_spec(found.spec)}, not for {_describe_spec(spec)}")
+        found._upgrade_rules()
         return found
 
-    def _take_over(self) -> None:
-        """From now on this version's rules say what a row and what a dead letter is. A driver that knows only older
-        ones finds that with its next commit, and ends: were each to have its way, a record could be both, or neither.
+    def _upgrade_rules(self) -> None:
+        """Raise the table's decoding rules to this version's.
+
+        A driver with older rules then fails at its next commit. Otherwise a record could become both a row and a
+        dead-letter letter, or neither.
         """
 
         def attempt(table: DeltaTable) -> None:
-            if self._rules_of(table) < DECODING_RULES:
+            if self._decoding_rules(table) < DECODING_RULES_VERSION:
                 table.alter.set_table_properties(
-                    {RULES: str(DECODING_RULES)}, raise_if_not_exists=False, commit_properties=ON_THIS_VERSION
+                    {RULES: str(DECODING_RULES_VERSION)}, raise_if_not_exists=False, commit_properties=ON_THIS_VERSION
                 )
 
-        if self._rules_of(self._fresh()) < DECODING_RULES:
-            self._attempts(attempt)
+        if self._decoding_rules(self._open_current()) < DECODING_RULES_VERSION:
+            self._commit_with_retries(attempt)
 
-    def _rules_of(self, table: DeltaTable) -> int:
-        """Raises TableDiffers."""
+    def _decoding_rules(self, table: DeltaTable) -> int:
+        """Return the version of the table's decoding rules; TableMismatchError if it is newer than this driver's."""
         rules = int(table.metadata().configuration.get(RULES, 0))
-        if rules > DECODING_RULES:
+        if rules > DECODING_RULES_VERSION:
             raise TableDiffers(
-                f"{self.uri} is landed by a newer version, whose rules for decoding are {rules}, not {DECODING_RULES}"
+                f"{self.uri} has decoding rules {rules} of a newer version,"
+                f" this one supports {DECODING_RULES_VERSION}: upgrade"
             )
         return rules
 
@@ -106,51 +117,51 @@ class DeltaTopicTable:
     def spec(self) -> TableSpec:
         found = self._configuration
         if FORGETS_OFFSETS in found:
-            raise TableDiffers(f"{self.uri} sets {FORGETS_OFFSETS}: it would forget up to where topics have landed")
+            raise TableDiffers(f"{self.uri} sets {FORGETS_OFFSETS}, which would expire the landed offsets: unset it")
         if TOPIC_ID not in found:
             raise TableDiffers(f"{self.uri} is a table, but not of a topic")
         return TableSpec(found[TOPIC], found[TOPIC_ID], Kind(found[KIND]), Partitioning(found[PARTITIONING]))
 
-    # What it holds
+    # Reading
 
     def snapshot(self) -> Snapshot:
         with as_table_error(self.uri):
-            table = self._fresh()
+            table = self._open_current()
             return Snapshot(
                 version=table.version(),
                 spec=self.spec,
                 next_offsets=self._next_offsets(table),
                 file_uris=tuple(table.file_uris()),
-                frozen=self._frozen(table),
+                frozen=self._describe(table),
             )
 
     def next_offsets(self) -> dict[int, int]:
         with as_table_error(self.uri):
-            return self._next_offsets(self._fresh())
+            return self._next_offsets(self._open_current())
 
     def frozen(self) -> FrozenTable:
         with as_table_error(self.uri):
-            return self._frozen(self._fresh())
+            return self._describe(self._open_current())
 
     def files(self) -> TableFiles:
         with as_table_error(self.uri):
-            table = self._fresh()
-            return self._frozen(table).with_files(*live_files(table))
+            table = self._open_current()
+            return self._describe(table).with_files(*live_files(table))
 
-    def _frozen(self, table: DeltaTable) -> FrozenTable:
+    def _describe(self, table: DeltaTable) -> FrozenTable:
         columns = tuple(table.metadata().partition_columns)
         return FrozenTable(self.uri, schema_of_delta(table), columns, self._storage_options)
 
-    # What is added
+    # Appending
 
     def commit(self, landed: Sequence[Landed]) -> Committed:
-        # Dead letters are few: a table that had to be told of every span would get a commit for every batch without.
+        # Dead-letter records are rare: without gaps, their table would need a commit for every range without any.
         gaps = self.spec.kind is Kind.DEAD_LETTERS
         partitions = {span.partition for each in landed for span in each.spans}
 
         def attempt(table: DeltaTable) -> Committed:
-            self._rules_of(table)
-            before = self._next_offsets_of(table, partitions)
+            self._decoding_rules(table)
+            before = self._lookup_offsets(table, partitions)
             choice = choose(landed, before, gaps=gaps)
             if choice.fresh:
                 files = [file for each in choice.fresh for file in each.files]
@@ -159,21 +170,21 @@ class DeltaTopicTable:
             rows = sum(each.rows for each in choice.fresh)
             return Committed(table.version(), before | choice.moved, rows, choice.present)
 
-        return self._attempts(attempt)
+        return self._commit_with_retries(attempt)
 
     def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         def attempt(table: DeltaTable) -> None:
-            self._rules_of(table)
+            self._decoding_rules(table)
             expected = self._next_number(table, sequence)
             if number != expected:
-                raise Superseded(f"{self.uri}: {sequence} continues with {expected}, not with {number}")
+                raise Superseded(f"{self.uri}: the next number of sequence {sequence} is {expected}, not {number}")
             self._append(table, files, [Transaction(self._sequence_id(sequence), number)])
 
-        self._attempts(attempt)
+        self._commit_with_retries(attempt)
 
     def next_number(self, sequence: str) -> int:
         with as_table_error(self.uri):
-            return self._next_number(self._fresh(), sequence)
+            return self._next_number(self._open_current(), sequence)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
         def attempt(table: DeltaTable) -> Evolved:
@@ -181,12 +192,12 @@ class DeltaTopicTable:
             if plan.added:
                 fields_added = [Field.from_arrow(field) for field in plan.added]
                 table.alter.add_columns(fields_added, commit_properties=ON_THIS_VERSION)
-                table = self._fresh()
+                table = self._open_current()
             return Evolved(schema_of_delta(table), plan.refused)
 
-        return self._attempts(attempt)
+        return self._commit_with_retries(attempt)
 
-    # How it is kept tidy
+    # Maintenance
 
     def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
         attempts = Attempts(self.uri)
@@ -205,14 +216,14 @@ class DeltaTopicTable:
 
         while True:
             with as_table_error(self.uri):
-                table = self._fresh()
+                table = self._open_current()
                 live = {file.path for file in live_files(table)}
-            # A commit takes in all of them. If only some are left, another has replaced the rest since.
+            # A commit adds all of them. If only some are left, another commit has replaced the others since.
             if any(file.path in live for file in written):
-                return True  # by an attempt whose answer got lost
-            forestalled = not all(file.path in live for file in removed)
-            if forestalled or lost_files(self.storage, written):
-                if not attempts.outcome_unknown:  # otherwise versions of the past may name them: left for vacuum
+                return True  # by an attempt whose response was lost
+            is_replaced = not all(file.path in live for file in removed)
+            if is_replaced or lost_files(self.storage, written):
+                if not attempts.outcome_unknown:  # otherwise earlier versions may contain them: leave them for a vacuum
                     self.storage.discard(file.path for file in written)
                 return False
             try:
@@ -223,26 +234,26 @@ class DeltaTopicTable:
 
     def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
         with as_table_error(self.uri):
-            table = self._fresh()
+            table = self._open_current()
             listed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=orphans)
-            # As long as the log remembers files that were removed from the table, they are listed, there or not.
-            there = list(self.storage.modified_s(listed))
-            if there and not dry_run:
+            # delta-rs also lists removed files that are deleted already, as long as the log contains them.
+            existing = list(self.storage.modified_s(listed))
+            if existing and not dry_run:
                 before = table.version()
                 table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
-                # It says in the log that it begins and that it has ended.
-                for version in range(before + 1, self._fresh().version() + 1):
+                # The vacuum writes log entries at its start and end.
+                for version in range(before + 1, self._open_current().version() + 1):
                     make_entry_durable(self.uri, version)
-            return there
+            return existing
 
-    # One attempt and its transactions
+    # Transactions
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
-        """Raises FilesGone."""
+        """Append files to the table's version; CommitRejectedError if any of them are lost."""
         lost = lost_files(self.storage, files)
         if lost:
-            told = f"{len(lost)} of {counted(len(files), 'file')} to commit gone, or older than {COMMIT_HOURS_MAX} h"
-            raise FilesGone(f"{self.uri}: {told}, {lost[0]} among them")
+            message = f"{len(lost)} of {counted(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
+            raise FilesGone(f"{self.uri}: cannot commit: {message}, for example {lost[0]}")
         table.create_write_transaction(
             [_add_action(file) for file in files],
             mode="append",
@@ -253,17 +264,17 @@ class DeltaTopicTable:
 
     def _transactions(self, table: DeltaTable, moved: Mapping[int, int]) -> list[Transaction]:
         transactions = [Transaction(self._partition_id(number), offset) for number, offset in sorted(moved.items())]
-        # A transaction can be asked for but not listed, so the table also says up to which partition to ask.
+        # Transactions can be looked up but not listed, so the table also stores the number of partitions.
         count = max(moved) + 1
         if count > self._partition_count(table):
             transactions.append(Transaction(self._topic_key, count))
         return transactions
 
     def _next_offsets(self, table: DeltaTable) -> dict[int, int]:
-        return self._next_offsets_of(table, range(self._partition_count(table)))
+        return self._lookup_offsets(table, range(self._partition_count(table)))
 
-    def _next_offsets_of(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
-        """Asks for no more than it needs: each question takes delta-rs up to a millisecond."""
+    def _lookup_offsets(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the next offsets of these partitions only: each lookup takes delta-rs up to a millisecond."""
         versions = ((number, table.transaction_version(self._partition_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
 
@@ -285,24 +296,24 @@ class DeltaTopicTable:
     def _sequence_id(self, sequence: str) -> str:
         return f"{self._topic_key}/sequence/{sequence}"
 
-    # Attempts
+    # Commit attempts
 
-    def _attempts(self, attempt: Callable[[DeltaTable], Result]) -> Result:
+    def _commit_with_retries(self, attempt: Callable[[DeltaTable], Result]) -> Result:
         attempts = Attempts(self.uri)
         while True:
             try:
-                return committed_durably(self.uri, self._fresh(), attempt)
+                return committed_durably(self.uri, self._open_current(), attempt)
             except (CommitFailedError, DeltaError, OSError) as error:
                 attempts.after(error)
 
-    def _fresh(self) -> DeltaTable:
+    def _open_current(self) -> DeltaTable:
         return open_delta(self.uri, self._storage_options)
 
 
 def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None) -> None:
-    folder = local_folder(uri)
-    if folder is not None:
-        make_folder(folder)
+    directory = local_folder(uri)
+    if directory is not None:
+        make_folder(directory)
     try:
         DeltaTable.create(
             uri,
@@ -315,21 +326,21 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
                 TOPIC_ID: spec.topic_id,
                 KIND: spec.kind.value,
                 PARTITIONING: spec.partitioning.value,
-                RULES: str(DECODING_RULES),
+                RULES: str(DECODING_RULES_VERSION),
                 "delta.checkpointInterval": CHECKPOINT_COMMITS,
             },
             storage_options=dict(storage_options) if storage_options else None,
-            # A creation that lost a race and was tried again would land as version 1 and take back columns added since.
+            # A retried creation after a lost race would become version 1 and remove columns that were added since.
             commit_properties=ON_THIS_VERSION,
             raise_if_key_not_exists=False,
         )
     except DeltaError:
-        # Somebody else was quicker: then it opens.
+        # Another process may have created it: then it can be opened.
         open_delta(uri, storage_options)
     make_entry_durable(uri, 0)
 
 
-def _described(spec: TableSpec) -> str:
+def _describe_spec(spec: TableSpec) -> str:
     return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}, partitioned by {spec.partitioning}"
 
 

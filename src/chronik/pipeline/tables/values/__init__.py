@@ -1,1 +1,1 @@
-"""What becomes of JSON values: their columns, what has no place in these, and the way back."""
+"""Conversion of JSON values to columns and back, with a rescue column for values that do not fit."""

@@ -1,6 +1,6 @@
-"""The types of JSON values, for columns that are still to be made. Pure.
+"""Type inference from JSON values, for columns that do not exist yet. Pure functions.
 
-Texts stay texts, even those that look like times: a guess that the next record proves wrong cannot be taken back.
+Strings stay strings even if they look like timestamps, because a wrong guess could not be corrected later.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ from typing import Any
 import pyarrow as pa
 
 Object = Mapping[str, Any]
-"""A JSON object, decoded."""
+"""A decoded JSON object."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 DEPTH_MAX = 16
-"""Objects within objects. Deeper ones stay JSON text: few readers can unfold them, and none enjoys it."""
+"""Maximum nesting of inferred types. Deeper objects stay JSON text, since few readers can unnest them."""
 
 
 def infer_fields(objects: Iterable[Object | None]) -> list[pa.Field]:
-    """Returns one field for each key that has a type, in the order in which they turn up. Where values of a key
-    disagree the first one counts, and the others are rescued; only whole and fractional numbers become one type."""
-    kinds: dict[str, pa.DataType | None] = {}
+    """Return one field for each key with a known type, in order of occurrence.
+
+    Where the values of a key conflict, the first type wins and other values are rescued; only integers and floats are
+    merged (to float).
+    """
+    types_by_name: dict[str, pa.DataType | None] = {}
     for each in objects:
         for name, value in (each or {}).items():
-            kinds[name] = _joined(kinds.get(name), _type_of(value, DEPTH_MAX))
-    return [pa.field(name, kind) for name, kind in kinds.items() if kind is not None]
+            types_by_name[name] = _merge_types(types_by_name.get(name), _infer_type(value, DEPTH_MAX))
+    return [pa.field(name, kind) for name, kind in types_by_name.items() if kind is not None]
 
 
-def _type_of(value: Any, depth: int) -> pa.DataType | None:
-    """Returns None for what has no type: null, empty lists and objects, numbers beyond 64 bits."""
+def _infer_type(value: Any, depth: int) -> pa.DataType | None:
+    """Return the Arrow type of a value, or None for null, empty lists and objects, and numbers beyond 64 bits."""
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, int):
@@ -42,29 +45,29 @@ def _type_of(value: Any, depth: int) -> pa.DataType | None:
     if depth > 0 and isinstance(value, list):
         element = None
         for each in value:
-            element = _joined(element, _type_of(each, depth - 1))
+            element = _merge_types(element, _infer_type(each, depth - 1))
         return None if element is None else pa.list_(pa.field("element", element))
     if depth > 0 and isinstance(value, dict):
-        kinds = {name: _type_of(each, depth - 1) for name, each in value.items()}
-        return _struct(kinds)
+        types_by_name = {name: _infer_type(each, depth - 1) for name, each in value.items()}
+        return _struct(types_by_name)
     return None
 
 
-def _joined(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+def _merge_types(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
     if one is None or other is None or one == other:
         return one if one is not None else other
     if pa.types.is_struct(one) and pa.types.is_struct(other):
-        kinds: dict[str, pa.DataType | None] = {field.name: field.type for field in one}
+        types_by_name: dict[str, pa.DataType | None] = {field.name: field.type for field in one}
         for field in other:
-            kinds[field.name] = _joined(kinds.get(field.name), field.type)
-        return _struct(kinds)
+            types_by_name[field.name] = _merge_types(types_by_name.get(field.name), field.type)
+        return _struct(types_by_name)
     if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(pa.field("element", _joined(one.value_type, other.value_type)))
+        return pa.list_(pa.field("element", _merge_types(one.value_type, other.value_type)))
     if {one, other} == {pa.int64(), pa.float64()}:
         return pa.float64()
     return one
 
 
-def _struct(kinds: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
-    typed = [pa.field(name, kind) for name, kind in kinds.items() if kind is not None]
+def _struct(types_by_name: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
+    typed = [pa.field(name, kind) for name, kind in types_by_name.items() if kind is not None]
     return pa.struct(typed) if typed else None

@@ -1,6 +1,6 @@
-"""Records with JSON values into rows of a decoded table and dead letters: the same wherever it is done.
+"""Decoding of records with JSON values into rows of a decoded table and dead-letter records.
 
-Which records are dead letters depends on their bytes alone, so a range that is read again splits in the same way.
+Whether a record becomes a dead-letter record depends only on its bytes, so reading a range again gives the same result.
 """
 
 from __future__ import annotations
@@ -16,38 +16,41 @@ from chronik.pipeline.tables.values.inference import Object
 from chronik.pipeline.tables.values.shaping import decode_json, shape
 
 ROWS_AT_ONCE = 8192
-"""Values are Python objects while they are shaped, several times their size: so many at a time stay near the
-processor, and their memory is used again."""
+"""Rows decoded at a time. The Python objects are several times the size of their values; this many stay in the
+processor's cache and reuse the same memory."""
 
 
 class DecodedRows(NamedTuple):
+    """Rows of a decoded table, with rescued values and dead-letter records."""
+
     rows: dict[str, pa.Array]
-    """Columns of ours and fields of the values, for `batch_of` with the table's schema."""
+    """System columns and fields of the values, for `build_table_batch` with the table's schema."""
     rescued: list[Object | None]
-    """What of each row has no place in the schema; `infer_fields` of it says which columns would help."""
+    """Rescued fields of each row, from which `infer_fields` derives the missing columns."""
     dead: dict[str, pa.Array] | None
-    """Columns of ours and `_error` of what could not be decoded, for `batch_of` with the schema of dead letters."""
+    """System columns and `_error` of dead-letter records, for `build_table_batch` with their schema; None without
+    any."""
 
 
 def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Iterator[DecodedRows]:
-    """Decodes portion by portion, in order."""
+    """Yield decoded rows in order, in chunks of ROWS_AT_ONCE."""
     for start in range(0, len(records), ROWS_AT_ONCE):
         part = Columns(*(None if each is None else each.slice(start, ROWS_AT_ONCE) for each in records))
         yield decode_rows(own_columns(partition, part), schema)
 
 
 def decode_rows(own: Mapping[str, pa.Array], schema: pa.Schema) -> DecodedRows:
-    """`own`: columns of ours, `_value` among them, of records or of dead letters that are tried again."""
+    """Decode the `_value` column of new or dead-letter records; `own` are their system columns."""
     decoded = decode_json(own[VALUE].to_pylist())
     if not decoded.errors:
         shaped = shape(decoded.objects, schema)
         return DecodedRows({**own, **shaped.columns}, shaped.rescued, None)
-    good = [row for row in range(len(decoded.objects)) if row not in decoded.errors]
-    shaped = shape([decoded.objects[row] for row in good], schema)
-    dead = _taken(own, list(decoded.errors)) | {ERROR: pa.array(decoded.errors.values(), pa.string())}
-    return DecodedRows(_taken(own, good) | shaped.columns, shaped.rescued, dead)
+    decodable = [row for row in range(len(decoded.objects)) if row not in decoded.errors]
+    shaped = shape([decoded.objects[row] for row in decodable], schema)
+    dead = _take_rows(own, list(decoded.errors)) | {ERROR: pa.array(decoded.errors.values(), pa.string())}
+    return DecodedRows(_take_rows(own, decodable) | shaped.columns, shaped.rescued, dead)
 
 
-def _taken(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:
-    chosen = pa.array(rows, pa.int64())
-    return {name: values.take(chosen) for name, values in columns.items()}
+def _take_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:
+    indices = pa.array(rows, pa.int64())
+    return {name: values.take(indices) for name, values in columns.items()}

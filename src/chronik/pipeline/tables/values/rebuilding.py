@@ -1,11 +1,11 @@
-"""Rows of tables back into records: the way back from `layout.own_columns` and `shaping.shape`.
+"""Reconstruction of records from the rows of a table.
 
-From a raw table a record comes back byte for byte: key, value, headers and timestamp, null and empty told apart. From a
-decoded one its value comes back equal: an object with the same fields, as JSON text of our own. Fields that were null
-and fields that were not there are the same in a table, and are left out; nulls in lists, and in what was rescued, stay.
-A record without a value (a tombstone) has none again.
+From a raw table, records are restored byte for byte: key, value, headers and timestamp, with null and empty kept apart.
+From a decoded table, the value is an equal JSON object, formatted differently: null fields are left out, because a
+table does not distinguish them from missing ones, but nulls in lists and in rescued values are kept. Tombstones stay
+tombstones.
 
-Names of headers are texts in tables, as in Spark's own source. What was no UTF-8 in one has become U+FFFD for good.
+Header names are strings in tables, as in Spark's Kafka source, so bytes that are not UTF-8 were replaced by U+FFFD.
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def columns_needed(schema: pa.Schema) -> list[str]:
-    """Returns the columns of a table with this schema that it takes to make records of its rows."""
+    """Return the columns of a table that are needed to reconstruct its records."""
     if VALUE in schema.names:
         return [*OUTSIDE_VALUE, VALUE]
     return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(name for name in schema.names if name not in RESERVED)]
 
 
 def outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
-    """Makes rows as `publishing` takes them, from the columns that `columns_needed` names."""
+    """Return rows in the format of `Publisher.publish`, from the columns that `record_source_columns` returns."""
     values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else json_values(rows)
     return pa.RecordBatch.from_pydict(
         {
-            "key": _whole(rows[KEY]),
-            "value": _whole(values),
-            "headers": _whole(rows[HEADERS]),
-            "timestamp_ms": _whole(timestamps_ms_of(rows)),
-            "partition": _whole(rows[PARTITION]),
+            "key": _combine_chunks(rows[KEY]),
+            "value": _combine_chunks(values),
+            "headers": _combine_chunks(rows[HEADERS]),
+            "timestamp_ms": _combine_chunks(timestamps_ms_of(rows)),
+            "partition": _combine_chunks(rows[PARTITION]),
         }
     )
 
 
 def with_names_replaced(rows: pa.Table) -> int:
-    """Counts those with a header whose name is not as it was written. (Or was written with U+FFFD: nobody can tell.)"""
-    headers = _whole(rows[HEADERS])
+    """Return the number of rows that have a header name with U+FFFD, which was probably replaced."""
+    headers = _combine_chunks(rows[HEADERS])
     replaced = pc.match_substring(pc.struct_field(pc.list_flatten(headers), "key"), REPLACEMENT)
     return len(pc.unique(pc.list_parent_indices(headers).filter(replaced)))
 
 
-def _whole(column: Any) -> pa.Array:
+def _combine_chunks(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def json_values(rows: pa.Table) -> pa.BinaryArray:
-    """Returns the values of the rows of a decoded table."""
+    """Return the JSON values of the rows of a decoded table."""
     encode = msgspec.json.Encoder().encode
-    # What was rescued is copied as it stands, without a look inside.
-    rescued_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+    # Rescued JSON is copied verbatim.
+    decode_rescued = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     names = [name for name in rows.column_names if name not in RESERVED]
     columns = [_objects(rows[name]) for name in names]
     values: list[bytes | None] = []
@@ -82,30 +82,30 @@ def json_values(rows: pa.Table) -> pa.BinaryArray:
             continue
         value = {name: column[row] for name, column in zip(names, columns, strict=True) if column[row] is not None}
         if rescued is not None:
-            value |= rescued_of(rescued)
+            value |= decode_rescued(rescued)
         values.append(encode(value))
     return pa.array(values, pa.binary())
 
 
 def _objects(column: pa.ChunkedArray) -> list[Any]:
     values: list[Any] = column.to_pylist()
-    strip = _stripping(column.type)
+    strip = _null_stripper(column.type)
     return values if strip is None else [None if value is None else strip(value) for value in values]
 
 
-def _stripping(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Returns what leaves null fields out of objects within values of this type; None when there are no objects."""
-    if pa.types.is_struct(kind):
-        inner = {field.name: _stripping(field.type) for field in kind}
-        return lambda value: _stripped(value, inner)
-    if pa.types.is_list(kind):
-        element = _stripping(kind.value_type)
+def _null_stripper(data_type: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return a function that removes null fields from objects in values of this type, or None without objects."""
+    if pa.types.is_struct(data_type):
+        inner = {field.name: _null_stripper(field.type) for field in data_type}
+        return lambda value: _strip_nulls(value, inner)
+    if pa.types.is_list(data_type):
+        element = _null_stripper(data_type.value_type)
         if element is not None:
             return lambda value: [None if each is None else element(each) for each in value]
     return None
 
 
-def _stripped(value: Mapping[str, Any], inner: Mapping[str, Callable[[Any], Any] | None]) -> dict[str, Any]:
+def _strip_nulls(value: Mapping[str, Any], inner: Mapping[str, Callable[[Any], Any] | None]) -> dict[str, Any]:
     kept = {}
     for name, each in value.items():
         if each is not None:

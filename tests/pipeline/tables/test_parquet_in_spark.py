@@ -1,0 +1,54 @@
+"""Tests that Spark reads the files of a snapshot: partition columns, added columns, and compacted files."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chronik.pipeline.tables.layout import Kind, batch_of
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.spans import Landed, Span
+from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.inference import Object, infer_fields
+from chronik.pipeline.tables.values.shaping import shape
+from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, compact, opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+FIRST: list[Object | None] = [{"user": {"id": 1}}, {"user": {"id": 2}}]
+THEN: list[Object | None] = [{"user": {"id": 3, "name": "x"}, "list": [1, None]}, {"user": {"id": "four"}, "new": True}]
+
+
+def test_spark_reads_landed_rows_before_and_after_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    committer = opened(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED))
+    for number, objects in enumerate((FIRST, THEN)):
+        span = Span(0, 2 * number, 2 * number + 2)
+        schema = committer.add_columns(infer_fields(objects)).schema
+        base = batch(span, schema, timestamps_ms=[-1, NOON_2024_05_01_MS])
+        own = {name: base.column(name) for name in base.schema.names}
+        with PartitionedWriter(Storage(str(tmp_path)), schema, ("_date",)) as writer:
+            writer.write(batch_of(own | shape(objects, schema).columns, schema))
+        committer.commit([Landed((span,), writer.files)])
+
+    def read() -> list[Row]:
+        snapshot = committer.snapshot()
+        reader = spark.read.schema(from_arrow_schema(snapshot.schema)).option("basePath", str(tmp_path))
+        found: list[Row] = reader.parquet(*snapshot.file_uris).orderBy("_offset").collect()
+        return found
+
+    before = read()
+    assert [row["_offset"] for row in before] == [0, 1, 2, 3]
+    assert [row["_date"] for row in before] == [None, date(2024, 5, 1)] * 2
+    assert [row["_timestamp_ms"] for row in before] == [-1, None] * 2
+    users = [None if row["user"] is None else (row["user"]["id"], row["user"]["name"]) for row in before]
+    assert users == [(1, None), (2, None), (3, "x"), None]
+    assert [row["list"] for row in before] == [None, None, [1, None], None]
+    assert [row["new"] for row in before] == [None, None, None, True]
+    assert [row["_rescued"] for row in before] == [None, None, None, '{"user":{"id":"four"}}']
+    assert compact(str(tmp_path)).files_removed == 4
+    assert read() == before
