@@ -48,8 +48,8 @@ def add_to_commands() -> type[msgspec.Struct]:
     replaced.Command, replaced.Envelope = command, wider
     replaced._decoder = msgspec.msgpack.Decoder(wider)
     levels.HIGHEST = LEVEL
-    levels.COMMANDS["Greet"] = LEVEL
-    levels.FIELDS["DeleteTopic"] = {"reason": LEVEL}
+    levels.CLASS_LEVELS[greet] = LEVEL
+    levels.FIELD_LEVELS[delete_topic] = {"reason": LEVEL}
     return greet
 
 

@@ -236,7 +236,7 @@ def test_a_command_above_the_level_is_refused_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_store(tmp_path)
-    monkeypatch.setitem(levels.COMMANDS, "SetFeatureLevel", 2)
+    monkeypatch.setitem(levels.CLASS_LEVELS, SetFeatureLevel, 2)
     before = {path.name: path.read_bytes() for path in (tmp_path / "__meta").iterdir()}
     with pytest.raises(KafkaError) as refused:
         in_store(tmp_path, SetFeatureLevel("anything", 1))

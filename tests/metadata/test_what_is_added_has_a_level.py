@@ -1,5 +1,5 @@
 """Whatever nodes of 0.2.0 read stays as it is, and what is added later waits for a level: `level-1.txt` is what they
-know. It never changes. What is not in it, command or field, belongs into the tables of `chronik.metadata.levels`."""
+know. It never changes. What is not in it is declared with the decorators of `chronik.metadata.levels`."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_field_that_was_added_has_a_level() -> None:
     known = at_level_1()
     for name in known.keys() & CLASSES.keys():
         for field in CLASSES[name].__struct_fields__[len(known[name][1]) :]:
-            level = levels.FIELDS.get(name, {}).get(field)
-            assert level is not None, f"{name}.{field} is new: which level does it need? Say so in levels.FIELDS"
+            level = levels.FIELD_LEVELS.get(CLASSES[name], {}).get(field)
+            assert level is not None, f"{name}.{field} is new: which level does it need? Say so with @added_fields"
             assert 1 < level <= levels.HIGHEST, f"{name}.{field} is not known by level 1: it needs a higher one"
 
 
@@ -74,8 +74,8 @@ def test_a_kind_that_was_added_has_a_level() -> None:
     """Parts and records without a tag come with the field or the command that has them."""
     for name in CLASSES.keys() - at_level_1().keys():
         if tag_of(name) is not None:
-            level = levels.COMMANDS.get(name)
-            assert level is not None, f"{name} is new: which level does it need? Say so in levels.COMMANDS"
+            level = levels.CLASS_LEVELS.get(CLASSES[name])
+            assert level is not None, f"{name} is new: which level does it need? Say so with @since_level"
             assert 1 < level <= levels.HIGHEST, f"{name} is not known by level 1: it needs a higher one"
 
 
@@ -90,9 +90,10 @@ def test_words_that_level_1_knows_are_as_they_were() -> None:
 
 
 def test_the_tables_name_what_there_is() -> None:
-    assert levels.COMMANDS.keys() <= CLASSES.keys()
-    assert levels.FIELDS.keys() <= CLASSES.keys()
-    for name, added in levels.FIELDS.items():
+    assert levels.CLASS_LEVELS.keys() <= set(CLASSES.values())
+    assert levels.FIELD_LEVELS.keys() <= set(CLASSES.values())
+    for each, added in levels.FIELD_LEVELS.items():
+        name = each.__name__
         cls = CLASSES[name]
         fields, defaults = cls.__struct_fields__, cls.__struct_defaults__
         assert fields[len(fields) - len(added) :] == tuple(added), f"{name}: what is added stands at the end"
@@ -100,21 +101,21 @@ def test_the_tables_name_what_there_is() -> None:
             assert isinstance(default, tuple | int | str | bytes | None), f"{name}: a default that can be compared"
 
 
-def held_by(cls: type[msgspec.Struct]) -> set[str]:
+def held_by(cls: type[msgspec.Struct]) -> set[type]:
     """The classes that its fields are made of."""
     found, seen = set(), list(typing.get_type_hints(cls).values())
     while seen:
         hint = seen.pop()
         seen.extend(typing.get_args(hint))
-        if isinstance(hint, type) and hint.__name__ in CLASSES:
-            found.add(hint.__name__)
+        if isinstance(hint, type) and hint in KINDS:
+            found.add(hint)
     return found
 
 
 def test_what_holds_something_that_was_added_to_is_named_too() -> None:
     for name, cls in CLASSES.items():
-        if held_by(cls) & levels.FIELDS.keys() and cls is not Envelope:
-            assert name in levels.FIELDS, f"{name} holds what was added to: levels.FIELDS needs {name!r}"
+        if held_by(cls) & levels.FIELD_LEVELS.keys() and cls is not Envelope:
+            assert cls in levels.FIELD_LEVELS, f"{name} holds what was added to: decorate it with @added_fields()"
 
 
 # A command and a field that came with level 2
@@ -132,14 +133,14 @@ class Sample(Base, frozen=True, tag=99):
     newer: tuple[int, ...] = ()
 
 
-FIELDS = {"Sample": {"new": 2, "newer": 3}, "Part": {"more": 2}}
+FIELDS = {Sample: {"new": 2, "newer": 3}, Part: {"more": 2}}
 
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "HIGHEST", 3)
-    for name, fields in FIELDS.items():
-        monkeypatch.setitem(levels.FIELDS, name, fields)
+    for cls, fields in FIELDS.items():
+        monkeypatch.setitem(levels.FIELD_LEVELS, cls, fields)
 
 
 def encoded(command: Base) -> Any:
@@ -172,7 +173,7 @@ def test_what_was_added_is_written_only_where_it_says_something(
 
 
 def test_a_new_kind_waits_for_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(levels.COMMANDS, "Sample", 2)
+    monkeypatch.setitem(levels.CLASS_LEVELS, Sample, 2)
     levels.refuse_above(Sample(()), 2)
     with pytest.raises(KafkaError, match=r"Sample needs chronik\.version 2"):
         levels.refuse_above(Sample(()), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chronik.metadata.levels import GROWTH, SECURITY, TRANSACTIONS, added_fields, since_level
 from chronik.metadata.records import (
     Acl,
     Broker,
@@ -38,10 +39,12 @@ class Head(Record, frozen=True, tag=1):
     next_producer_id: int
 
 
+@added_fields()
 class NodeEntry(Record, frozen=True, tag=2):
     node: Node
 
 
+@added_fields()
 class BrokerEntry(Record, frozen=True, tag=3):
     broker: Broker
 
@@ -56,6 +59,7 @@ class FeatureEntry(Record, frozen=True, tag=FEATURE_TAG):
     level: int
 
 
+@added_fields()
 class TopicEntry(Record, frozen=True, tag=6):
     """A topic with its first partitions; the others of a large topic follow."""
 
@@ -87,31 +91,37 @@ class SessionEntry(Record, frozen=True, tag=10):
     session: SessionRecord
 
 
+@since_level(TRANSACTIONS)
 class TransactionEntry(Record, frozen=True, tag=12):
     """A transactional id with its first partitions; the others of a large transaction follow."""
 
     transaction: Transaction
 
 
+@since_level(TRANSACTIONS)
 class TransactionPartitionsEntry(Record, frozen=True, tag=13):
     transactional_id: str
     partitions: tuple[TransactionPartition, ...]
 
 
+@since_level(TRANSACTIONS)
 class StagedEntry(Record, frozen=True, tag=14):
     group_id: str
     producer_id: int
     offsets: tuple[tuple[str, int, StagedOffset], ...]
 
 
+@since_level(GROWTH)
 class ImportEntry(Record, frozen=True, tag=15):
     imported: Import
 
 
+@since_level(GROWTH)
 class HoldEntry(Record, frozen=True, tag=16):
     commits_hold: int
 
 
+@since_level(SECURITY)
 class AclEntry(Record, frozen=True, tag=30):
     acl: Acl
 

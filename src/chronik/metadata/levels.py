@@ -5,17 +5,18 @@ proposed, and the image has the level that the cluster is at (the feature `chron
 levels it supports; an operator raises the level of the cluster once all of them support it. It is never lowered: what
 was written at a level could not be read below it. A new cluster begins at the highest level that its founder supports.
 
-This is the one place that says what came with which level. Level 1 is what 0.2.0 knows; transactions came with level 2,
+The classes declare what came with which level: a command or a snapshot entry with `since_level`, a field with
+`added_fields`. Level 1 is what 0.2.0 knows; transactions came with level 2,
 with level 3 a cluster grows and shrinks, with level 4 it knows users, ACLs and quotas, and with level 5 an import
 brings any number of committed offsets. What is added to a command
-or a record later stands at its end, has a default, and is named here: it is written, and counted in the state hash,
+or a record later stands at its end, has a default, and is declared: it is written, and counted in the state hash,
 only where it has another value, so that nodes that do not know it read, and count, the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -43,63 +44,37 @@ LOWEST: int = 1
 HIGHEST: int = 5
 """What this version supports. They are read as attributes of this module, each time, so that tests can raise them."""
 
-COMMANDS: Final[dict[str, int]] = (
-    dict.fromkeys(
-        (
-            "InitTransaction",
-            "AddToTransaction",
-            "EndTransaction",
-            "CompleteTransaction",
-            "ExpireTransaction",
-            "StageOffsets",
-            "TransactionEntry",
-            "TransactionPartitionsEntry",
-            "StagedEntry",
-        ),
-        TRANSACTIONS,
-    )
-    | dict.fromkeys(
-        (
-            "UpdateNode",
-            "BeginImport",
-            "ImportTopics",
-            "FinishImport",
-            "GiveUpImport",
-            "ImportEntry",
-            "HoldCommits",
-            "ReleaseCommits",
-            "HoldEntry",
-        ),
-        GROWTH,
-    )
-    | dict.fromkeys(
-        (
-            "CreateAcls",
-            "DeleteAcls",
-            "AclEntry",
-        ),
-        SECURITY,
-    )
-    | dict.fromkeys(("AlterQuotas", "QuotaEntry"), SECURITY)
-)
-"""The commands, and the entries of snapshots, that came after level 1, by name, each with its level."""
+AnyClass = TypeVar("AnyClass", bound=type)
 
-COMMANDS["ImportGroups"] = IMPORTED_GROUPS
-COMMANDS.update(dict.fromkeys(("AlterScramUser", "ScramCredential", "SaltSecret"), SECURITY))
+CLASS_LEVELS: Final[dict[type, int]] = {}
+"""The level that introduced each command and snapshot entry that is newer than level 1. See `since_level`."""
 
-FIELDS: Final[dict[str, dict[str, int]]] = {
-    "RegisterBroker": {"listeners": 1, "levels": 1, "time_ms": GROWTH},
-    "Broker": {"listeners": 1, "levels": 1, "first_registered_ms": GROWTH, "registered_ms": GROWTH},
-    "BrokerEntry": {},
-    "UpdateTopicConfig": {"time_ms": GROWTH},
-    "CreatePartitions": {"time_ms": GROWTH},
-    "Topic": {"changed_ms": GROWTH, "importing": GROWTH},
-    "TopicEntry": {},
-    "Node": {"draining": GROWTH},
-    "NodeEntry": {},
-}
-"""The fields that were added later, each with its level, by the name of the struct: a command, a part of one, a record
-of the image or an entry of its snapshots. A struct without such fields is listed when something inside it has some."""
+FIELD_LEVELS: Final[dict[type, dict[str, int]]] = {}
+"""The levels of fields that were appended to a struct after its first release, by struct. See `added_fields`."""
+
+
+def since_level(level: int) -> Callable[[AnyClass], AnyClass]:
+    """Return a class decorator that declares the level that introduced a command or a snapshot entry."""
+
+    def declare(cls: AnyClass) -> AnyClass:
+        CLASS_LEVELS[cls] = level
+        return cls
+
+    return declare
+
+
+def added_fields(**field_levels: int) -> Callable[[AnyClass], AnyClass]:
+    """Return a class decorator that declares the levels of fields appended to a struct after its first release.
+
+    The struct is a command, a part of a command, an image record or a snapshot entry. A struct that contains another
+    struct with added fields is decorated too, even if it has none of its own.
+    """
+
+    def declare(cls: AnyClass) -> AnyClass:
+        FIELD_LEVELS[cls] = field_levels
+        return cls
+
+    return declare
 
 
 class HasLevels(Protocol):
@@ -129,7 +104,7 @@ def written(value: Any) -> Any:
     """Returns what to encode for `value`: it leaves out added fields at its end that have their defaults."""
     if isinstance(value, tuple):
         return [written(each) for each in value]
-    added = FIELDS.get(type(value).__name__)
+    added = FIELD_LEVELS.get(type(value))
     if added is None:
         return value
     names = list(value.__struct_fields__)
@@ -154,8 +129,7 @@ def refuse_above(command: Any, level: int) -> None:
 def _needed(value: Any) -> int:
     if isinstance(value, tuple):
         return max(map(_needed, value), default=FIRST)
-    name = type(value).__name__
-    added, needed = FIELDS.get(name), COMMANDS.get(name, FIRST)
+    added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST)
     if added is None:
         return needed
     own = [level for field, level in added.items() if not _has_default(value, field)]

@@ -17,6 +17,7 @@ from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
 from chronik.metadata.commands.groups import GroupMember
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.commands.transactions import NO_PRODUCER, TransactionPartition
+from chronik.metadata.levels import FIRST, GROWTH, SECURITY, added_fields, since_level
 from chronik.protocol.errors import ErrorCode
 
 __all__ = [
@@ -44,6 +45,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """Stored as an array; a field may be added only at the end and with a default, and is named in `levels`."""
 
 
+@added_fields(draining=GROWTH)
 class Node(Record, frozen=True):
     """A node that belongs to the cluster, and where its peers find it. From level 3 on this is what is meant to be; the
     membership of the metadata log is what is, and follows."""
@@ -66,6 +68,7 @@ class Place(Protocol):
     def port(self) -> int: ...
 
 
+@added_fields(listeners=FIRST, levels=FIRST, first_registered_ms=GROWTH, registered_ms=GROWTH)
 class Broker(Record, frozen=True):
     """`epoch` is the log index at which this incarnation was registered; for the rest see `RegisterBroker`."""
 
@@ -140,6 +143,7 @@ NO_CONFIGS: Final[dict[str, str]] = {}
 """The configs of all topics that have none: as all that records hold, it is never changed."""
 
 
+@added_fields(changed_ms=GROWTH, importing=GROWTH)
 class Topic(Record, frozen=True):
     id: bytes
     name: str
@@ -279,6 +283,7 @@ class Transaction(Record, frozen=True):
         return self.producer_id, self.producer_epoch
 
 
+@since_level(SECURITY)
 class ScramCredential(Record, frozen=True, tag=20):
     """What is kept of a user's password for one mechanism: see `ScramKeys`. It is an entry of snapshots, too."""
 
@@ -293,6 +298,7 @@ class ScramCredential(Record, frozen=True, tag=20):
         return f"ScramCredential(name={self.name!r}, mechanism={self.mechanism}, …)"
 
 
+@since_level(SECURITY)
 class SaltSecret(Record, frozen=True, tag=21):
     """What the salts of users that do not exist are made of. It is an entry of snapshots, too."""
 

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.commands.base import Base, Part
+from chronik.metadata.levels import SECURITY, since_level
 
 ACLS_PER_COMMAND_MAX: Final = 1000
 """A command is applied in one turn of the loop, at some 5 µs per ACL."""
@@ -30,12 +31,14 @@ class Acl(Part, frozen=True):
 Acls = Annotated[tuple[Acl, ...], Meta(max_length=ACLS_PER_COMMAND_MAX)]
 
 
+@since_level(SECURITY)
 class CreateAcls(Base, frozen=True, tag=80):
     """Adds those that are not there yet, all or none. The result's `value` says how many they were."""
 
     acls: Acls
 
 
+@since_level(SECURITY)
 class DeleteAcls(Base, frozen=True, tag=81):
     """Removes those that are there. The result's `value` says how many they were."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Id, Part, Port, TimeMs
+from chronik.metadata.levels import FIRST, GROWTH, added_fields
 
 CLUSTER_DEFAULT: Final = -1
 """The broker id under which configs for all brokers are kept."""
@@ -28,6 +29,7 @@ class Endpoint(Part, frozen=True):
     port: Port
 
 
+@added_fields(listeners=FIRST, levels=FIRST, time_ms=GROWTH)
 class RegisterBroker(Base, frozen=True, tag=10):
     """A broker has started. The result's `value` is its broker epoch: the log index of the registration.
 

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from chronik.metadata.commands.base import Base, BrokerId, Port, TimeMs
+from chronik.metadata.levels import GROWTH, since_level
 
 SET_FEATURE_LEVEL_TAG: Final = 4
 """The tag by which it is found without knowing the rest: a node looks which level a log is at before it reads it."""
@@ -33,6 +34,7 @@ class RemoveNode(Base, frozen=True, tag=3):
     node_id: BrokerId
 
 
+@since_level(GROWTH)
 class UpdateNode(Base, frozen=True, tag=6):
     """Changes what is not None, and leaves the rest as it is: two who change a node at once both have their way."""
 

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
 from chronik.metadata.commands.topics import CreateTopic
+from chronik.metadata.levels import GROWTH, IMPORTED_GROUPS, since_level
 
 IMPORTED_OFFSETS_MAX: Final = 100_000
 """Committed offsets in one FinishImport. Applying them blocks the event loop of every node for about 5 µs each. From
@@ -20,6 +21,7 @@ loop of every node."""
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
+@since_level(GROWTH)
 class BeginImport(Base, frozen=True, tag=60):
     """Begins an import, and reserves producer ids for it. The result's `value` is the first of them: as much is added
     to each id in the imported batches. There is one import at a time; to begin it once more changes nothing."""
@@ -33,6 +35,7 @@ class BeginImport(Base, frozen=True, tag=60):
     time_ms: TimeMs
 
 
+@since_level(GROWTH)
 class ImportTopics(Base, frozen=True, tag=61):
     """Makes topics of the import, each of which succeeds or fails alone; one that is there already is no failure.
 
@@ -59,6 +62,7 @@ class ImportedGroup(Part, frozen=True):
     offsets: tuple[ImportedOffset, ...]
 
 
+@since_level(IMPORTED_GROUPS)
 class ImportGroups(Base, frozen=True, tag=66):
     """Stores some of the import's groups and their committed offsets, before its topics are visible.
 
@@ -69,6 +73,7 @@ class ImportGroups(Base, frozen=True, tag=66):
     time_ms: TimeMs
 
 
+@since_level(GROWTH)
 class FinishImport(Base, frozen=True, tag=62):
     """Shows all topics of the import, with what groups had committed for them. A group that is there already stays as
     it is, and gets the offsets; configs that are set already stay, too."""
@@ -81,6 +86,7 @@ class FinishImport(Base, frozen=True, tag=62):
     """Those of all brokers."""
 
 
+@since_level(GROWTH)
 class GiveUpImport(Base, frozen=True, tag=63):
     """Deletes some of the import's committed offsets, groups and topics, and finally the import itself. The result's
     `value` is the number of topics left: the proposer repeats the command until it is 0."""

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
 from chronik.metadata.commands.base import Base, Part
+from chronik.metadata.levels import SECURITY, since_level
 
 Name = Annotated[str, Meta(max_length=QUOTA_NAME_CHARACTERS_MAX)]
 
@@ -20,6 +21,7 @@ class QuotaAlteration(Part, frozen=True):
     remove: tuple[str, ...] = ()
 
 
+@since_level(SECURITY)
 class AlterQuotas(Base, frozen=True, tag=86):
     """Changes quotas; each alteration succeeds or fails alone."""
 

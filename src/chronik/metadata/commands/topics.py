@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from chronik.metadata.commands.base import Base, BrokerId, Id, Part, PartitionIndex, TimeMs
+from chronik.metadata.levels import GROWTH, added_fields
 
 NO_LEADER: Final = -1
 """The leader of a partition whose in-sync replicas are all away."""
@@ -43,6 +44,7 @@ class DeleteTopic(Base, frozen=True, tag=22):
     topic_id: Id
 
 
+@added_fields(time_ms=GROWTH)
 class UpdateTopicConfig(Base, frozen=True, tag=23):
     """Changes configs of a topic. `replace` drops every key that is not set."""
 
@@ -53,6 +55,7 @@ class UpdateTopicConfig(Base, frozen=True, tag=23):
     time_ms: TimeMs = -1
 
 
+@added_fields(time_ms=GROWTH)
 class CreatePartitions(Base, frozen=True, tag=24):
     """Adds partitions. It is refused when `partition_count`, the number that the proposer saw, has changed since."""
 

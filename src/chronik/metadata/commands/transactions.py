@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
 from chronik.metadata.commands.groups import OffsetToCommit
+from chronik.metadata.levels import GROWTH, TRANSACTIONS, since_level
 
 NO_PRODUCER: Final = -1
 """Stands for no producer's id, and for no epoch of one."""
@@ -29,6 +30,7 @@ class TransactionPartition(Part, frozen=True):
     index: PartitionIndex
 
 
+@since_level(TRANSACTIONS)
 class InitTransaction(Base, frozen=True, tag=40):
     """Gives a transactional id its producer id and epoch: what was given before them is fenced."""
 
@@ -44,6 +46,7 @@ class InitTransaction(Base, frozen=True, tag=40):
     is_marked: bool = False
 
 
+@since_level(TRANSACTIONS)
 class AddToTransaction(Base, frozen=True, tag=41):
     """Adds partitions and groups, and begins the transaction when none is open. Partitions that are gone are left
     out."""
@@ -57,6 +60,7 @@ class AddToTransaction(Base, frozen=True, tag=41):
     is_marked: bool = False
 
 
+@since_level(TRANSACTIONS)
 class EndTransaction(Base, frozen=True, tag=42):
     """Decides on a transaction: its offsets are published, or dropped, in this very command. With `next_producer_id`
     the epochs of its producer id are used up: it is changed for that one when all markers are written."""
@@ -74,6 +78,7 @@ class EndTransaction(Base, frozen=True, tag=42):
     is_marked: bool = False
 
 
+@since_level(TRANSACTIONS)
 class CompleteTransaction(Base, frozen=True, tag=43):
     """All markers are written."""
 
@@ -83,6 +88,7 @@ class CompleteTransaction(Base, frozen=True, tag=43):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+@since_level(TRANSACTIONS)
 class ExpireTransaction(Base, frozen=True, tag=44):
     """Forgets a transactional id that nobody has used for long."""
 
@@ -91,6 +97,7 @@ class ExpireTransaction(Base, frozen=True, tag=44):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+@since_level(TRANSACTIONS)
 class StageOffsets(Base, frozen=True, tag=45):
     """Keeps offsets of a group until the transaction is decided; each succeeds or fails alone. It comes from the
     group's coordinator, which saw the transaction begin at `began_index`."""
@@ -103,11 +110,13 @@ class StageOffsets(Base, frozen=True, tag=45):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+@since_level(GROWTH)
 class HoldCommits(Base, frozen=True, tag=64):
     """No transaction is committed any more until ReleaseCommits: a backup notes where logs end. The result's `value`
     names the hold, which takes the place of one that is in force already."""
 
 
+@since_level(GROWTH)
 class ReleaseCommits(Base, frozen=True, tag=65):
     """The result's `value` says whether the hold was still in force: 1, or 0."""
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from chronik.metadata.commands.base import Base, Part
+from chronik.metadata.levels import SECURITY, since_level
 
 ScramMechanismNumber = Annotated[int, Meta(ge=1, le=2)]
 """Kafka's: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
@@ -23,6 +24,7 @@ class ScramKeys(Part, frozen=True):
         return f"ScramKeys(mechanism={self.mechanism}, …)"
 
 
+@since_level(SECURITY)
 class AlterScramUser(Base, frozen=True, tag=70):
     """Changes all of it or nothing. A user who has no keys left is gone."""
 

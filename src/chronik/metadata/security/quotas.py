@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from chronik.metadata.levels import SECURITY, since_level
 from chronik.metadata.records import Record
 
 Entity = tuple[tuple[str, str], ...]
@@ -22,6 +23,7 @@ def entity_of(pairs: Iterable[tuple[str, str]]) -> Entity:
     return tuple(sorted(pairs))
 
 
+@since_level(SECURITY)
 class QuotaEntry(Record, frozen=True, tag=31):
     """As snapshots have it."""
 
