@@ -131,7 +131,7 @@ def test_brokers_that_share_no_level_found_no_cluster(monkeypatch: pytest.Monkey
         with pytest.raises(KafkaError) as refused:
             levels.founding_level(world.image.brokers)
         assert refused.value.message == (
-            "there is no chronik.version that all brokers support: "
+            "no chronik.version level is supported by all brokers: "
             f"this node ({lowest} to {highest}), 1 (2 to 3), 2 (1 to 1)"
         )
     world.accept(registration(2, (1, 3), life=1))
