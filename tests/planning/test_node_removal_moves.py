@@ -1,4 +1,4 @@
-"""Everything leaves a node: nothing else moves, racks are kept, the others share it, and what cannot go is told."""
+"""Replica moves when a node is removed or replaced."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ Cluster = tuple[list[NodeView], list[PartitionView]]
 EXAMPLES = count(30, 2000)
 
 
-def takers(nodes: list[NodeView]) -> set[int]:
+def replica_recipients(nodes: list[NodeView]) -> set[int]:
     return {node.id for node in nodes if node.takes_replicas}
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clusters(at_least=2), st.data())
-def test_all_replicas_leave_and_others_stay_where_they_are(cluster: Cluster, data: st.DataObject) -> None:
+def test_removal_moves_only_replicas_of_the_leaving_node(cluster: Cluster, data: st.DataObject) -> None:
     nodes, partitions = cluster
     leaving = data.draw(st.sampled_from(nodes)).id
-    concerned = [each for each in partitions if leaving in each.replicas]
+    affected = [each for each in partitions if leaving in each.replicas]
     online = {node.id for node in nodes if node.is_online}
-    can_leave = all(takers(nodes) - {leaving} - set(each.replicas) and online & set(each.in_sync) for each in concerned)
+    can_leave = all(
+        replica_recipients(nodes) - {leaving} - set(each.replicas) and online & set(each.in_sync) for each in affected
+    )
     try:
         moves = leave(nodes, partitions, leaving)
     except Refused:
         assert not can_leave
         return
     assert can_leave
-    assert [move.partition for move in moves] == concerned
+    assert [move.partition for move in moves] == affected
     for move in moves:
-        (taker,) = move.added
-        assert taker in takers(nodes)
-        expected = tuple(taker if replica == leaving else replica for replica in move.partition.replicas)
+        (recipient,) = move.added
+        assert recipient in replica_recipients(nodes)
+        expected = tuple(recipient if replica == leaving else replica for replica in move.partition.replicas)
         assert move.replicas == expected
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clusters(all_well=True, at_least=4, spare=1), st.data())
-def test_no_rack_is_shared_that_need_not_be(cluster: Cluster, data: st.DataObject) -> None:
+def test_removal_keeps_replicas_in_different_racks(cluster: Cluster, data: st.DataObject) -> None:
     nodes, partitions = cluster
     leaving = data.draw(st.sampled_from(nodes)).id
     others = [node for node in nodes if node.id != leaving]
@@ -58,8 +60,8 @@ def test_no_rack_is_shared_that_need_not_be(cluster: Cluster, data: st.DataObjec
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clusters(racks=False, all_well=True, at_least=5, spare=3), st.data())
-def test_the_others_share_what_one_leaves_behind(cluster: Cluster, data: st.DataObject) -> None:
-    """Nobody gets a replica that another, who has two less, could have got instead."""
+def test_removal_distributes_replicas_evenly_over_remaining_nodes(cluster: Cluster, data: st.DataObject) -> None:
+    """No node gets a replica that a node with at least two fewer could have got."""
     nodes, partitions = cluster
     partitions = after(partitions, rebalance(nodes, partitions))
     leaving = data.draw(st.sampled_from(nodes)).id
@@ -67,12 +69,12 @@ def test_the_others_share_what_one_leaves_behind(cluster: Cluster, data: st.Data
     moves = leave(nodes, partitions, leaving)
     counts = replica_counts(others, after(partitions, moves))
     for move in moves:
-        (taker,) = move.added
+        (recipient,) = move.added
         free = [node.id for node in others if node.id not in move.replicas]
-        assert all(counts[taker] <= counts[node] + 1 for node in free)
+        assert all(counts[recipient] <= counts[node] + 1 for node in free)
 
 
-def test_a_balanced_cluster_is_balanced_after_a_node_has_left() -> None:
+def test_balanced_cluster_stays_balanced_after_node_removal() -> None:
     nodes = some_nodes(6)
     partitions = [partition(1 + number % 6, 1 + (number + 1) % 6, index=number) for number in range(60)]
     counts = replica_counts(nodes[1:], after(partitions, leave(nodes, partitions, 1)))
@@ -81,7 +83,7 @@ def test_a_balanced_cluster_is_balanced_after_a_node_has_left() -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clusters(racks=False, all_well=True, at_least=4, spare=2), st.data())
-def test_an_heir_gets_what_it_does_not_have_yet(cluster: Cluster, data: st.DataObject) -> None:
+def test_replacement_node_takes_over_all_replicas_it_does_not_host(cluster: Cluster, data: st.DataObject) -> None:
     nodes, partitions = cluster
     old, new = data.draw(st.permutations([node.id for node in nodes]))[:2]
     for move in take_over(nodes, partitions, old, new):
@@ -91,7 +93,7 @@ def test_an_heir_gets_what_it_does_not_have_yet(cluster: Cluster, data: st.DataO
             assert move.replicas.index(new) == move.partition.replicas.index(old)
 
 
-def test_an_heir_in_the_wrong_rack_does_not_get_what_is_there_already() -> None:
+def test_replacement_node_gets_no_replica_that_would_share_its_rack() -> None:
     nodes = some_nodes(5, "abcbc")
     partitions = [partition(1, 2, index=0), partition(1, 3, index=1)]
     nodes.append(NodeView(6, "a"))
@@ -99,41 +101,43 @@ def test_an_heir_in_the_wrong_rack_does_not_get_what_is_there_already() -> None:
     assert [move.replicas for move in moves] == [(5, 2), (4, 3)]
 
 
-def test_what_is_on_its_way_already_needs_no_move() -> None:
+def test_partition_already_leaving_the_node_needs_no_move() -> None:
     moving = replace(partition(2, 3), leaving=(1,))
     assert leave(some_nodes(3), [moving], 1) == ()
 
 
 @pytest.mark.parametrize(
-    ("nodes", "partitions", "told"),
+    ("nodes", "partitions", "message"),
     [
         (
             some_nodes(3),
             [partition(1, 2, 3, index=index) for index in range(6)],
-            "orders-0, orders-1, orders-2 and 3 more: no node is left that could take the replica of node 1"
-            " (orders-0 has 3 replicas, and 2 other nodes can take some)",
+            "orders-0, orders-1, orders-2 and 3 more: no other node can host the replica of node 1"
+            " (orders-0 has 3 replicas, and 2 other nodes can host replicas)",
         ),
         (
             [*some_nodes(2), NodeView(3, is_draining=True)],
             [partition(1, 2)],
-            "orders-0: no node is left that could take the replica of node 1"
-            " (orders-0 has 2 replicas, and 1 other node can take some)",
+            "orders-0: no other node can host the replica of node 1"
+            " (orders-0 has 2 replicas, and 1 other node can host replicas)",
         ),
         (
             [NodeView(1, is_online=False), *some_nodes(3)[1:]],
             [replace(partition(1, 2), in_sync=(1,), leader=-1)],
-            "orders-0: no replica that has everything is online, so nothing can be copied from there; start the nodes"
-            " that hold it, or give up what is lost with chronik topics elect-leaders --unclean",
+            "orders-0: no in-sync replica is online, so the records cannot be copied; start the nodes that host them,"
+            " or accept the loss of records with chronik topics elect-leaders --unclean",
         ),
     ],
 )
-def test_what_cannot_leave_is_told(nodes: list[NodeView], partitions: list[PartitionView], told: str) -> None:
-    with pytest.raises(Refused) as refused:
+def test_removal_is_rejected_when_replicas_cannot_be_moved(
+    nodes: list[NodeView], partitions: list[PartitionView], message: str
+) -> None:
+    with pytest.raises(Refused) as error:
         leave(nodes, partitions, 1)
-    assert str(refused.value) == told
+    assert str(error.value) == message
 
 
-def test_system_partitions_leave_a_node_that_is_away() -> None:
+def test_system_partitions_can_be_moved_off_an_offline_node() -> None:
     nodes = [NodeView(1, is_online=False), *some_nodes(3)[1:]]
     lost = replace(partition(1, 2, topic="__consumer_offsets"), in_sync=(1,), lives_in_metadata=True)
     (move,) = leave(nodes, [lost], 1)

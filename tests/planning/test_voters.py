@@ -1,4 +1,4 @@
-"""Three or five vote, over as many racks as there are; a vote is taken only when a majority is left without it."""
+"""The choice of voters: three or five, spread over racks, without losing the majority."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def voting_nodes(*voters: int, count: int, racks: str = "", away: tuple[int, ...
 
 @settings(max_examples=count(50, 2000), deadline=None)
 @given(some_nodes_at_random(), st.integers(1, 5))
-def test_chosen_voters_are_spread_over_racks(nodes: list[NodeView], count: int) -> None:
+def test_choose_voters_spreads_voters_over_racks(nodes: list[NodeView], count: int) -> None:
     usable = {node.id: node for node in nodes if node.takes_replicas}
     chosen = voting.choose_voters(nodes, count)
     assert len(set(chosen)) == len(chosen) == min(count, len(usable))
@@ -34,7 +34,7 @@ def test_chosen_voters_are_spread_over_racks(nodes: list[NodeView], count: int) 
     for node in usable.values():
         if node.id not in chosen:
             assert max(racks.values()) <= racks[node.rack] + 1
-            # Nobody votes instead of one that did, in the same rack.
+            # A current voter is preferred over others in the same rack.
             in_its_rack = [usable[each] for each in chosen if usable[each].rack == node.rack]
             assert not node.meant_to_vote or all(each.meant_to_vote for each in in_its_rack)
 
@@ -52,7 +52,7 @@ def test_chosen_voters_are_spread_over_racks(nodes: list[NodeView], count: int) 
         (voting_nodes(1, 2, 3, 4, 5, 6, count=7), 1, None),
     ],
 )
-def test_a_successor_is_an_observer_where_voters_are_fewest(
+def test_successor_is_observer_in_rack_with_fewest_voters(
     nodes: list[NodeView], leaving: int, expected: int | None
 ) -> None:
     assert voting.successor(nodes, leaving) == expected
@@ -60,7 +60,7 @@ def test_a_successor_is_an_observer_where_voters_are_fewest(
 
 @settings(max_examples=count(50, 2000), deadline=None)
 @given(some_nodes_at_random(at_least=2), st.data())
-def test_no_vote_is_taken_that_a_majority_needs(nodes: list[NodeView], data: st.DataObject) -> None:
+def test_demotion_is_rejected_if_majority_would_be_lost(nodes: list[NodeView], data: st.DataObject) -> None:
     leaving = data.draw(st.sampled_from(nodes)).id
     voters = [node for node in nodes if node.meant_to_vote and node.id != leaving]
     online = [node for node in voters if node.is_online]
@@ -75,27 +75,27 @@ def test_no_vote_is_taken_that_a_majority_needs(nodes: list[NodeView], data: st.
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "message"),
     [
-        (voting_nodes(1, count=2), "node 1 is the only one that votes"),
+        (voting_nodes(1, count=2), "node 1 is the only voter"),
         (
             voting_nodes(1, 2, 3, count=3),
-            "without the vote of node 1 two would vote, and none of them could fail:"
-            " add a node first, which can take its vote",
+            "without the vote of node 1 there would be two voters, which tolerate no failure:"
+            " add a node first, which can take over the vote",
         ),
         (
             voting_nodes(1, 2, 3, 4, count=4, away=(2, 3)),
-            "without the vote of node 1 there would be no majority: of the 3 voters left, nodes 2 and 3 are away",
+            "without the vote of node 1 there would be no majority: of the 3 voters left, nodes 2 and 3 are offline",
         ),
     ],
 )
-def test_refusals_are_sentences(nodes: list[NodeView], told: str) -> None:
-    with pytest.raises(Refused) as refused:
+def test_quorum_check_explains_rejection(nodes: list[NodeView], message: str) -> None:
+    with pytest.raises(Refused) as error:
         voting.check_quorum_without(nodes, 1)
-    assert str(refused.value) == told
+    assert str(error.value) == message
 
 
-def test_of_four_voters_one_is_too_many() -> None:
+def test_superfluous_voter_is_demoted_if_there_are_four() -> None:
     assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, count=4)) == 4
     assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, count=4, racks="abbc")) == 3
     assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, count=4, away=(2,))) == 2
@@ -103,7 +103,7 @@ def test_of_four_voters_one_is_too_many() -> None:
     assert voting.superfluous_voter(voting_nodes(1, 2, 3, 4, 5, count=5)) is None
 
 
-def test_one_that_votes_alone_is_joined_when_there_are_three() -> None:
+def test_single_voter_gets_two_more_when_there_are_three_nodes() -> None:
     assert voting.lacking_votes(voting_nodes(1, count=2)) == ()
     assert voting.lacking_votes(voting_nodes(1, count=3)) == (2, 3)
     assert voting.lacking_votes(voting_nodes(1, 2, count=4, racks="aaab")) == (4,)

@@ -1,4 +1,4 @@
-"""A broker that is fenced between the plan of a topic and its turn in the log is no reason to refuse the topic."""
+"""Topics are planned again if a broker is fenced between planning and application."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.admin.making import topic_admin
 from tests.metadata.world import World
 
 
-class BrokersGo:
-    """A store in which, before each of the first commands, one more broker goes away."""
+class FencingStore:
+    """A fake store that fences one more broker before each of the first commands."""
 
-    def __init__(self, *going: int) -> None:
+    def __init__(self, *fenced: int) -> None:
         self._world = World(1, 2, 3, 4, 5)
-        self._going = list(going)
+        self._fenced_next = list(fenced)
 
     @property
     def image(self) -> Image:
@@ -34,41 +34,41 @@ class BrokersGo:
     async def read_barrier(self) -> None: ...
 
     async def propose(self, command: Command) -> Result:
-        if self._going:
-            self._world.accept(UpdateBrokerStatus(self._going.pop(0), BrokerStatus.OFFLINE))
+        if self._fenced_next:
+            self._world.accept(UpdateBrokerStatus(self._fenced_next.pop(0), BrokerStatus.OFFLINE))
         result = self._world.do(command)
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result
 
 
-def admin(*going: int) -> tuple[TopicAdmin, Image]:
-    store = cast(MetadataStore, BrokersGo(*going))
+def admin(*fenced: int) -> tuple[TopicAdmin, Image]:
+    store = cast(MetadataStore, FencingStore(*fenced))
     return topic_admin(store), store.image
 
 
-@pytest.mark.parametrize("going", [(), (1,), (1, 2)])
-def test_the_topic_is_made_of_those_that_are_left(going: tuple[int, ...]) -> None:
-    topics, image = admin(*going)
+@pytest.mark.parametrize("fenced", [(), (1,), (1, 2)])
+def test_topic_is_created_on_remaining_brokers_after_fencing(fenced: tuple[int, ...]) -> None:
+    topics, image = admin(*fenced)
     requests = [TopicRequest("wide", 4, 5), TopicRequest("narrow", 6, 1)]
     outcomes = asyncio.run(topics.create(requests))
     assert all(isinstance(outcome, CreateTopic) for outcome in outcomes), outcomes
     for name in ("wide", "narrow"):
         for partition in image.topics[name].partitions:
-            assert partition.leader not in going
-            assert not set(partition.isr) & set(going)
+            assert partition.leader not in fenced
+            assert not set(partition.isr) & set(fenced)
 
 
-def test_partitions_are_added_on_those_that_are_left() -> None:
+def test_partitions_are_added_on_remaining_brokers_after_fencing() -> None:
     topics, image = admin()
     asyncio.run(topics.create([TopicRequest("grown", 1, 5)]))
-    cast(BrokersGo, topics._store)._going = [1]
+    cast(FencingStore, topics._store)._fenced_next = [1]
     asyncio.run(topics.enlarge(Enlargement("grown", 6)))
     assert len(image.topics["grown"].partitions) == 6
     assert all(1 not in partition.isr for partition in image.topics["grown"].partitions)
 
 
-def test_it_is_not_tried_for_ever() -> None:
+def test_topic_creation_fails_after_maximum_replans() -> None:
     topics, _ = admin(*range(1, REPLANS_MAX + 2))
     (outcome,) = asyncio.run(topics.create([TopicRequest("unlucky", 4, 5)]))
     assert isinstance(outcome, KafkaError)

@@ -1,4 +1,4 @@
-"""A request for many topics becomes several commands, each of which costs every node a short turn of its loop."""
+"""Creation of many topics, split into several commands that each block the event loop only briefly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.admin.making import topic_admin
 from tests.metadata.world import World
 
 
-class Commands:
-    """A store that counts the partitions of each command, and refuses the commands of some numbers."""
+class CountingStore:
+    """A fake store that counts the partitions of each command and rejects the commands with the given numbers."""
 
     def __init__(self, *refused: int) -> None:
         self._world = World(1)
@@ -39,28 +39,28 @@ class Commands:
         return self._world.accept(command)
 
 
-def _create(commands: Commands, *partition_counts: int) -> list[CreateTopic | KafkaError]:
-    topics = topic_admin(cast(MetadataStore, commands))
+def _create(counting_store: CountingStore, *partition_counts: int) -> list[CreateTopic | KafkaError]:
+    topics = topic_admin(cast(MetadataStore, counting_store))
     requests = [TopicRequest(f"topic-{number}", count, 1) for number, count in enumerate(partition_counts)]
     return asyncio.run(topics.create(requests))
 
 
-def test_no_command_makes_more_partitions_than_a_turn_of_the_loop_has_time_for() -> None:
-    commands = Commands()
-    outcomes = _create(commands, *[1] * (2 * PARTITIONS_PER_PROPOSAL + 1))
-    assert commands.partitions == [PARTITIONS_PER_PROPOSAL, PARTITIONS_PER_PROPOSAL, 1]
+def test_create_topics_limits_partitions_per_command() -> None:
+    counting_store = CountingStore()
+    outcomes = _create(counting_store, *[1] * (2 * PARTITIONS_PER_PROPOSAL + 1))
+    assert counting_store.partitions == [PARTITIONS_PER_PROPOSAL, PARTITIONS_PER_PROPOSAL, 1]
     assert len(outcomes) == 2 * PARTITIONS_PER_PROPOSAL + 1
     assert all(isinstance(outcome, CreateTopic) for outcome in outcomes)
-    assert len(commands.image.topics) == len(outcomes)
+    assert len(counting_store.image.topics) == len(outcomes)
 
 
-def test_partitions_count_and_a_large_topic_is_made_whole() -> None:
-    commands = Commands()
+def test_large_topic_is_created_by_a_single_command() -> None:
+    counting_store = CountingStore()
     half = PARTITIONS_PER_PROPOSAL // 2
-    _create(commands, half, half, 1, 3 * PARTITIONS_PER_PROPOSAL, 2)
-    assert commands.partitions == [2 * half, 1, 3 * PARTITIONS_PER_PROPOSAL, 2]
+    _create(counting_store, half, half, 1, 3 * PARTITIONS_PER_PROPOSAL, 2)
+    assert counting_store.partitions == [2 * half, 1, 3 * PARTITIONS_PER_PROPOSAL, 2]
 
 
-def test_each_topic_is_told_what_became_of_its_own_command() -> None:
-    outcomes = _create(Commands(2), *[PARTITIONS_PER_PROPOSAL] * 3)
+def test_failed_command_affects_only_its_own_topics() -> None:
+    outcomes = _create(CountingStore(2), *[PARTITIONS_PER_PROPOSAL] * 3)
     assert [isinstance(outcome, KafkaError) for outcome in outcomes] == [False, True, False]

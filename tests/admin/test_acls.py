@@ -1,3 +1,5 @@
+"""Creation and deletion of many ACLs, split into several commands."""
+
 from __future__ import annotations
 
 import asyncio
@@ -19,11 +21,13 @@ EVERYTHING = Filter(ANY, None, ANY, None, None, ANY, ANY)
 
 
 class Store:
+    """A fake store that accepts a limited number of commands."""
+
     def __init__(self) -> None:
         self.world = World()
-        self.portions: list[int] = []
-        self.portions_max = 1_000_000
-        """The cluster agrees on so many, and then on no more."""
+        self.command_sizes: list[int] = []
+        self.commands_max = 1_000_000
+        """The number of commands after which proposals time out."""
 
     @property
     def image(self) -> Image:
@@ -33,9 +37,9 @@ class Store:
         pass
 
     async def propose(self, command: Any) -> Result:
-        if len(self.portions) == self.portions_max:
+        if len(self.command_sizes) == self.commands_max:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no majority")
-        self.portions.append(len(command.acls))
+        self.command_sizes.append(len(command.acls))
         return self.world.accept(command)
 
 
@@ -53,10 +57,10 @@ def deleted(store: Store, *filters: Filter) -> list[int | ErrorCode]:
     return [each.code if isinstance(each, KafkaError) else len(each) for each in found]
 
 
-def test_what_is_gone_is_told_from_what_is_not_when_the_cluster_agrees_no_longer() -> None:
+def test_partial_acl_deletion_reports_error_of_each_remaining_acl() -> None:
     store, acls = Store(), [acl(number) for number in range(3 * ACLS_PER_COMMAND_MAX)]
     created(store, *acls)
-    store.portions_max = len(store.portions) + 1
+    store.commands_max = len(store.command_sizes) + 1
     named = EVERYTHING._replace(name="t5")
     (everything, one) = asyncio.run(delete_acls(cast(MetadataStore, store), [EVERYTHING, named]))
     assert isinstance(everything, list)
@@ -67,20 +71,20 @@ def test_what_is_gone_is_told_from_what_is_not_when_the_cluster_agrees_no_longer
     assert [(each.acl, each.error is None) for each in one] == [(acl(5), acl(5) not in store.image.acls)]
 
 
-def test_nothing_is_found_gone_when_the_cluster_agrees_on_nothing() -> None:
+def test_acl_deletion_raises_if_first_command_fails() -> None:
     store = Store()
     created(store, acl(1))
-    store.portions_max = len(store.portions)
+    store.commands_max = len(store.command_sizes)
     with pytest.raises(KafkaError, match="no majority"):
         deleted(store, EVERYTHING)
     assert list(store.image.acls) == [acl(1)]
 
 
-def test_a_request_may_change_so_many_and_no_more() -> None:
+def test_acl_limit_per_request_is_enforced() -> None:
     store, acls = Store(), [acl(number) for number in range(ACLS_PER_REQUEST_MAX + 1)]
     assert set(created(store, *acls)) == {ErrorCode.POLICY_VIOLATION}
     assert set(created(store, *acls[1:])) == {None}
-    assert store.portions == [ACLS_PER_COMMAND_MAX] * (ACLS_PER_REQUEST_MAX // ACLS_PER_COMMAND_MAX)
+    assert store.command_sizes == [ACLS_PER_COMMAND_MAX] * (ACLS_PER_REQUEST_MAX // ACLS_PER_COMMAND_MAX)
     created(store, acls[0])
     assert deleted(store, EVERYTHING) == [ErrorCode.POLICY_VIOLATION]
     assert len(store.image.acls) == ACLS_PER_REQUEST_MAX + 1
@@ -89,14 +93,14 @@ def test_a_request_may_change_so_many_and_no_more() -> None:
     assert not store.image.acls
 
 
-def test_each_stands_or_falls_alone() -> None:
+def test_invalid_acl_does_not_affect_others_of_the_request() -> None:
     store = Store()
     assert created(store, acl(1), Acl(2, "", 3, "User:a", "*", 3, 3), acl(1)) == [None, ErrorCode.INVALID_REQUEST, None]
     assert list(store.image.acls) == [acl(1)]
     assert deleted(store, EVERYTHING._replace(operation=0), EVERYTHING) == [ErrorCode.INVALID_REQUEST, 1]
 
 
-def test_so_many_filters_may_leave_something_open_and_any_number_may_not() -> None:
+def test_number_of_wildcard_acl_filters_is_limited() -> None:
     store = Store()
     created(store, acl(1))
     only = Filter(2, "t1", 3, "User:a", "*", 3, 3)

@@ -1,5 +1,4 @@
-"""Nodes are added, removed, promoted, demoted and drained: each by one command, and never what would cost the cluster
-its majority or a replica."""
+"""Changes of nodes and voters: one command each, rejected if the cluster would lose its majority or a replica."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ from tests.metadata.world import World, assignment, some_id
 
 
 class Store:
-    """A cluster's store, of which a test says who takes part. It does at once what it is told to."""
+    """A fake cluster store with a configurable quorum membership. It applies commands immediately."""
 
     is_shared = True
 
-    def __init__(self, *nodes: int, level: int = levels.GROWTH, away: Iterable[int] = ()) -> None:
+    def __init__(self, *nodes: int, level: int = levels.GROWTH, offline: Iterable[int] = ()) -> None:
         self.world = World()
         self.proposed: list[Any] = []
         self.members = dict.fromkeys(nodes, True)
-        self.when_asked: Callable[[], None] = lambda: None
+        self.on_describe_quorum: Callable[[], None] = lambda: None
         self.world.accept(SetFeatureLevel(levels.FEATURE, level))
         for node in nodes:
             self.world.accept(AddNode(node, "h", 5000 + node))
@@ -40,7 +39,7 @@ class Store:
         for node in nodes:
             supported = (1, levels.HIGHEST)
             self.world.accept(RegisterBroker(node, "k", 9092, "r", some_id(node), some_id(node), levels=supported))
-        for node in away:
+        for node in offline:
             self.world.accept(UpdateBrokerStatus(node, BrokerStatus.OFFLINE))
 
     @property
@@ -51,9 +50,9 @@ class Store:
         pass
 
     async def quorum(self) -> Quorum:
-        self.when_asked()
-        seats = [QuorumMember(node, some_id(node), votes, 1) for node, votes in self.members.items()]
-        return Quorum(1, 1, 1, tuple(seats))
+        self.on_describe_quorum()
+        members_list = [QuorumMember(node, some_id(node), votes, 1) for node, votes in self.members.items()]
+        return Quorum(1, 1, 1, tuple(members_list))
 
     async def propose(self, command: Any) -> Result:
         self.proposed.append(command)
@@ -68,33 +67,33 @@ def alter(store: Store, *changes: NodeChange, **options: Any) -> list[KafkaError
 
 
 def refused(store: Store, *changes: NodeChange, **options: Any) -> tuple[ErrorCode, str]:
-    """What the last change is answered; all before it are done."""
+    """Return the error of the last change, asserting that all earlier ones succeeded."""
     *done, last = alter(store, *changes, **options)
     assert done == [None] * len(done)
     assert last is not None
     return last.code, last.message
 
 
-def test_a_node_is_added_without_a_vote_and_promoted_when_it_has_joined() -> None:
+def test_new_node_is_observer_and_can_be_promoted_after_joining() -> None:
     store = Store(1, 2, 3)
     assert alter(store, NodeChange(4, Action.ADD, "g", 1)) == [None]
     assert store.proposed == [AddNode(4, "g", 1, voter=False)]
     code, message = refused(store, NodeChange(4, Action.PROMOTE))
     assert code is ErrorCode.POLICY_VIOLATION
-    assert message == "Node 4 has not joined yet: start it, and promote it when it follows the others."
+    assert message == "Node 4 has not joined yet: start it, and promote it once it follows the metadata log."
     store.members[4] = False
     assert alter(store, NodeChange(4, Action.PROMOTE)) == [None]
     assert store.proposed[1:] == [UpdateNode(4, voter=True)]
 
 
-def test_what_is_so_already_is_not_done_again() -> None:
+def test_change_without_effect_proposes_no_command() -> None:
     store = Store(1, 2, 3)
     again = [NodeChange(1, Action.ADD, "h", 5001), NodeChange(2, Action.PROMOTE), NodeChange(3, Action.UNDRAIN)]
     assert alter(store, *again) == [None] * 3
     assert store.proposed == []
 
 
-def test_changes_are_made_in_order_up_to_the_first_that_fails() -> None:
+def test_changes_after_a_failed_change_are_not_attempted() -> None:
     store = Store(1, 2, 3)
     changes = NodeChange(2, Action.DRAIN), NodeChange(9, Action.DRAIN), NodeChange(3, Action.DRAIN)
     first, second, third = alter(store, *changes)
@@ -105,7 +104,7 @@ def test_changes_are_made_in_order_up_to_the_first_that_fails() -> None:
     assert store.proposed == [UpdateNode(2, draining=True)]
 
 
-def test_what_is_only_validated_changes_nothing_and_later_changes_are_judged_by_earlier_ones() -> None:
+def test_validate_only_checks_all_changes_and_proposes_nothing() -> None:
     store = Store(1, 2, 3)
     changes = NodeChange(1, Action.DEMOTE), NodeChange(2, Action.DEMOTE), NodeChange(3, Action.DEMOTE)
     assert refused(store, *changes, validate_only=True)[0] is ErrorCode.POLICY_VIOLATION
@@ -113,25 +112,27 @@ def test_what_is_only_validated_changes_nothing_and_later_changes_are_judged_by_
 
 
 @pytest.mark.parametrize("action", [Action.DEMOTE, Action.REMOVE])
-def test_a_majority_of_voters_stays_online(action: Action) -> None:
+def test_demotion_or_removal_is_rejected_without_online_majority(action: Action) -> None:
     done = "demoted" if action is Action.DEMOTE else "removed"
-    store = Store(1, 2, 3, away=[2])
+    store = Store(1, 2, 3, offline=[2])
     code, message = refused(store, NodeChange(3, action))
     assert code is ErrorCode.POLICY_VIOLATION
-    told = f"If node 3 were {done}, of voters 1, 2 only 1 would be there: that is no majority. Promote others first."
-    assert message == told
-    assert alter(store, NodeChange(2, action)) == [None], "who is away is missed by nobody"
+    assert message == (
+        f"If node 3 were {done}, only 1 of the voters 1, 2 would be online, which is no majority."
+        " Promote other nodes first."
+    )
+    assert alter(store, NodeChange(2, action)) == [None], "an offline voter can be removed"
     alone = Store(1)
-    assert "nobody would vote" in refused(alone, NodeChange(1, action))[1]
+    assert "no voter would be left" in refused(alone, NodeChange(1, action))[1]
 
 
-def test_a_node_that_holds_replicas_is_not_removed() -> None:
+def test_node_with_replicas_cannot_be_removed() -> None:
     store = Store(1, 2, 3)
     store.world.create("t", assignment(1, 2))
     code, message = refused(store, NodeChange(2, Action.REMOVE))
     assert (code, message) == (
         ErrorCode.POLICY_VIOLATION,
-        "Node 2 holds replicas of 1 topic: move them to other nodes first.",
+        "Node 2 hosts replicas of 1 topic: move them to other nodes first.",
     )
     assert alter(store, NodeChange(3, Action.REMOVE)) == [None]
     assert store.proposed == [RemoveNode(3)]
@@ -149,19 +150,19 @@ def test_a_node_that_holds_replicas_is_not_removed() -> None:
         (NodeChange(4, Action.REMOVE), ErrorCode.VOTER_NOT_FOUND),
     ],
 )
-def test_what_makes_no_sense_is_refused(change: NodeChange, code: ErrorCode) -> None:
+def test_invalid_node_change_is_rejected(change: NodeChange, code: ErrorCode) -> None:
     store = Store(1, 2, 3)
     assert refused(store, change)[0] is code
     assert store.proposed == []
 
 
-def test_a_cluster_has_so_many_nodes() -> None:
+def test_node_limit_of_cluster_is_enforced() -> None:
     store = Store(*range(CLUSTER_MEMBERS_MAX))
     added = NodeChange(99, Action.ADD, "g", 1)
     assert refused(store, added) == (ErrorCode.POLICY_VIOLATION, f"A cluster has at most {CLUSTER_MEMBERS_MAX} nodes.")
 
 
-def test_of_another_cluster_below_the_level_and_alone_nothing_is_tried() -> None:
+def test_alter_nodes_rejects_wrong_cluster_low_level_and_standalone_node() -> None:
     change = NodeChange(2, Action.DRAIN)
     for store, options, code in (
         (Store(1, 2), {"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
@@ -175,8 +176,8 @@ def test_of_another_cluster_below_the_level_and_alone_nothing_is_tried() -> None
     assert alter(Store(1, 2), change, cluster_id="c") == [None]
 
 
-def test_nodes_are_described_by_what_they_are_meant_to_be_and_what_they_are() -> None:
-    store = Store(1, 2, away=[2])
+def test_describe_nodes_returns_intended_and_actual_state() -> None:
+    store = Store(1, 2, offline=[2])
     store.world.accept(AddNode(3, "g", 3, voter=False))
     store.members |= {4: False}
     states = asyncio.run(describe_nodes(cast(Any, store), 1))
@@ -188,21 +189,21 @@ def test_nodes_are_described_by_what_they_are_meant_to_be_and_what_they_are() ->
         (3, False, False, "unregistered", False),
         (4, False, True, "unregistered", False),
     ]
-    assert states[3].node.host == "", "it is to be removed"
+    assert states[3].node.host == "", "the member is being removed"
     assert [each.directory_id for each in states] == [some_id(1), some_id(2), ZERO_ID, some_id(4)]
 
 
-# Kafka's words for it
+# --- Kafka's voter APIs ---
 
 
-def test_a_voter_is_added_and_waited_for() -> None:
+def test_add_voter_waits_until_node_votes() -> None:
     store = Store(1, 2, 3)
 
     def join_and_vote() -> None:
         if 4 in store.image.nodes:
             store.members[4] = store.image.nodes[4].voter
 
-    store.when_asked = join_and_vote
+    store.on_describe_quorum = join_and_vote
     adding = add_voter(cast(Any, store), 1, Voter(4, some_id(4)), ("g", 4), cluster_id="c", seconds=10)
     asyncio.run(adding)
     assert store.proposed == [AddNode(4, "g", 4, voter=False), UpdateNode(4, voter=True)]
@@ -211,9 +212,9 @@ def test_a_voter_is_added_and_waited_for() -> None:
     assert again.value.code is ErrorCode.DUPLICATE_VOTER
 
 
-def test_a_voter_that_does_not_come_in_time_is_still_meant_to_vote() -> None:
+def test_add_voter_timeout_keeps_intended_voter_status() -> None:
     store = Store(1, 2, 3)
-    with pytest.raises(KafkaError, match="the controller goes on with it") as late:
+    with pytest.raises(KafkaError, match="the controller continues with the change") as late:
         asyncio.run(add_voter(cast(Any, store), 1, Voter(4, ZERO_ID), ("g", 4), cluster_id=None, seconds=0.01))
     assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert store.image.nodes[4].voter
@@ -224,13 +225,13 @@ def test_a_voter_that_does_not_come_in_time_is_still_meant_to_vote() -> None:
     assert store.image.nodes[5].voter
 
 
-def test_a_voter_is_removed_and_stays_as_a_node() -> None:
+def test_remove_voter_keeps_the_node_as_observer() -> None:
     store = Store(1, 2, 3)
 
     def follow() -> None:
         store.members = {node.id: node.voter for node in store.image.nodes.values()}
 
-    store.when_asked = follow
+    store.on_describe_quorum = follow
     asyncio.run(remove_voter(cast(Any, store), 1, Voter(3, some_id(3)), cluster_id=None))
     assert store.proposed == [UpdateNode(3, voter=False)]
     with pytest.raises(KafkaError) as again:
@@ -246,7 +247,7 @@ def test_a_voter_is_removed_and_stays_as_a_node() -> None:
         (Voter(9, ZERO_ID), None, ErrorCode.VOTER_NOT_FOUND),
     ],
 )
-def test_a_voter_is_named_by_its_disk_too(voter: Voter, cluster_id: str | None, code: ErrorCode) -> None:
+def test_remove_voter_checks_directory_id_and_cluster_id(voter: Voter, cluster_id: str | None, code: ErrorCode) -> None:
     store = Store(1, 2, 3)
     with pytest.raises(KafkaError) as error:
         asyncio.run(remove_voter(cast(Any, store), 1, voter, cluster_id=cluster_id))
@@ -254,16 +255,16 @@ def test_a_voter_is_named_by_its_disk_too(voter: Voter, cluster_id: str | None, 
     assert store.proposed == []
 
 
-def test_a_broker_that_is_gone_for_good_is_forgotten() -> None:
-    store = Store(1, 2, 3, away=[2, 3])
+def test_unregister_broker_requires_offline_broker_without_replicas() -> None:
+    store = Store(1, 2, 3, offline=[2, 3])
     store.world.create("t", assignment(1, 3, isr=(1,)))
-    for broker, code, told in (
-        (1, ErrorCode.POLICY_VIOLATION, "Broker 1 is online, and would register again: stop it first."),
-        (3, ErrorCode.POLICY_VIOLATION, "Node 3 holds replicas of 1 topic: move them to other nodes first."),
+    for broker, code, message_expected in (
+        (1, ErrorCode.POLICY_VIOLATION, "Broker 1 is online and would register again: stop it first."),
+        (3, ErrorCode.POLICY_VIOLATION, "Node 3 hosts replicas of 1 topic: move them to other nodes first."),
         (9, ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker 9 is not registered."),
     ):
         with pytest.raises(KafkaError) as error:
             asyncio.run(unregister_broker(cast(Any, store), broker))
-        assert (error.value.code, error.value.message) == (code, told)
+        assert (error.value.code, error.value.message) == (code, message_expected)
     asyncio.run(unregister_broker(cast(Any, store), 2))
     assert sorted(store.image.brokers) == [1, 3]

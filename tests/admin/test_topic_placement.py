@@ -1,5 +1,4 @@
-"""Where new partitions are placed: on brokers that are online, then on those that may come back, and on drained ones
-only where there is nobody else."""
+"""Placement of new partitions by broker status: online, then offline, then drained brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from chronik.metadata.commands.topics import CreateTopic
 from tests.metadata.world import World
 
 
-def holders(world: World, factor: int) -> set[int]:
+def replica_brokers(world: World, factor: int) -> set[int]:
     store = cast(Any, SimpleNamespace(image=world.image, subscribe=lambda subscriber: None))
     planner = TopicPlanner(store, ConfigResolver(store, 1, {}), SystemClock(), new_id, lambda below: 0)
     planning = planner.plan_all([TopicRequest("t", 12, factor)])
@@ -29,10 +28,10 @@ def holders(world: World, factor: int) -> set[int]:
     return {replica for partition in command.partitions for replica in partition.replicas}
 
 
-def test_new_partitions_go_where_they_can_stay() -> None:
+def test_new_partitions_prefer_online_over_offline_over_drained_brokers() -> None:
     world = World(1, 2, 3, 4)
     world.accept(UpdateBrokerStatus(3, BrokerStatus.OFFLINE))
     world.accept(UpdateBrokerStatus(4, BrokerStatus.MAINTENANCE))
-    assert holders(world, 2) == {1, 2}
-    assert holders(world, 3) == {1, 2, 3}
-    assert holders(world, 4) == {1, 2, 3, 4}
+    assert replica_brokers(world, 2) == {1, 2}
+    assert replica_brokers(world, 3) == {1, 2, 3}
+    assert replica_brokers(world, 4) == {1, 2, 3, 4}

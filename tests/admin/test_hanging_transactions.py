@@ -1,4 +1,4 @@
-"""What is open in a partition while no coordinator knows of it is aborted when somebody asks; anything else is not."""
+"""Aborting of hanging transactions, which no coordinator knows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PRODUCER, EPOCH = 7, 2
 NOW_MS = 1_000
 
 
-def told(story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
-    """The topic `alone` has two partitions with one replica, so that what is written is committed by itself."""
+def run_scenario(scenario: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+    """Run a scenario with a topic `alone` of two single-replica partitions, where records are committed immediately."""
 
-    async def beginning(rig: Rig) -> None:
+    async def with_topic(rig: Rig) -> None:
         rig.command(CreateTopic(ALONE, "alone", (PartitionAssignment((LEADER,), (LEADER,), LEADER),) * 2, {}, 0))
-        await story(rig)
+        await scenario(rig)
 
-    Rig().run(beginning)
+    Rig().run(with_topic)
 
 
-def open_in(replica: Replica, sequence: int = 0) -> None:
+def append_transactional(replica: Replica, sequence: int = 0) -> None:
     records = [Record(0, 0, None, b"of a transaction")]
     batch = encode_batch(
         records, producer_id=PRODUCER, producer_epoch=EPOCH, base_sequence=sequence, transactional=True
@@ -48,16 +48,16 @@ async def abort(rig: Rig, *, topic: str = "alone", index: int = 0, epoch: int = 
     await abort_hanging(rig.store, rig.replicas, partition, PRODUCER, epoch, coordinator, NOW_MS)
 
 
-def known_to_a_coordinator(rig: Rig, index: int) -> None:
+def add_to_coordinated_transaction(rig: Rig, index: int) -> None:
     rig.command(InitTransaction("t", NOT_SEEN, PRODUCER, EPOCH, 60_000, 0))
     seen = rig.store.image.transactions["t"].index
     rig.command(AddToTransaction("t", seen, (TransactionPartition(ALONE, index),), (), 0))
 
 
-def test_it_is_ended_by_a_marker_that_is_committed() -> None:
-    async def story(rig: Rig) -> None:
+def test_abort_of_hanging_transaction_writes_committed_marker() -> None:
+    async def scenario(rig: Rig) -> None:
         replica = rig.replicas.by_id(ALONE, 0)
-        open_in(replica)
+        append_transactional(replica)
         assert replica.last_stable_offset == 0
         await abort(rig)
         assert not replica.log.producers.transactions.open
@@ -65,84 +65,84 @@ def test_it_is_ended_by_a_marker_that_is_committed() -> None:
         marker = replica.read(1, 1_000, min_one_batch=True)
         assert marker_within(marker) == TransactionMarker(committed=False, coordinator_epoch=0)
 
-    told(story)
+    run_scenario(scenario)
 
 
-def test_where_nothing_is_open_nothing_is_written() -> None:
-    async def story(rig: Rig) -> None:
+def test_abort_without_open_transaction_writes_nothing() -> None:
+    async def scenario(rig: Rig) -> None:
         await abort(rig)
-        open_in(rig.replicas.by_id(ALONE, 0))
+        append_transactional(rig.replicas.by_id(ALONE, 0))
         await abort(rig)
-        await abort(rig)  # as a client does whose first answer was lost
+        await abort(rig)  # a retry, as after a lost response
         assert rig.replicas.by_id(ALONE, 0).log.log_end_offset == 2
 
-    told(story)
+    run_scenario(scenario)
 
 
-def test_what_a_coordinator_knows_as_open_is_left_to_it() -> None:
-    async def story(rig: Rig) -> None:
-        open_in(rig.replicas.by_id(ALONE, 0))
-        open_in(rig.replicas.by_id(ALONE, 1))
-        known_to_a_coordinator(rig, 0)
-        with pytest.raises(KafkaError) as refused:
+def test_abort_is_rejected_if_coordinator_knows_the_transaction() -> None:
+    async def scenario(rig: Rig) -> None:
+        append_transactional(rig.replicas.by_id(ALONE, 0))
+        append_transactional(rig.replicas.by_id(ALONE, 1))
+        add_to_coordinated_transaction(rig, 0)
+        with pytest.raises(KafkaError) as error:
             await abort(rig, index=0)
-        assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+        assert error.value.code is ErrorCode.INVALID_TXN_STATE
         assert rig.replicas.by_id(ALONE, 0).log.log_end_offset == 1
-        await abort(rig, index=1)  # which is not part of it
+        await abort(rig, index=1)  # not part of the transaction
         assert rig.replicas.by_id(ALONE, 1).log.log_end_offset == 2
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1, 32_767])
-def test_whoever_names_another_epoch_has_not_looked(epoch: int) -> None:
-    async def story(rig: Rig) -> None:
-        open_in(rig.replicas.by_id(ALONE, 0))
-        with pytest.raises(KafkaError) as refused:
+def test_abort_with_wrong_producer_epoch_is_rejected(epoch: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        append_transactional(rig.replicas.by_id(ALONE, 0))
+        with pytest.raises(KafkaError) as error:
             await abort(rig, epoch=epoch)
-        assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
-    told(story)
+    run_scenario(scenario)
 
 
-def test_neither_is_an_earlier_coordinator_believed_nor_a_later_one_fenced() -> None:
-    async def story(rig: Rig) -> None:
+def test_abort_with_older_coordinator_epoch_is_fenced() -> None:
+    async def scenario(rig: Rig) -> None:
         replica = rig.replicas.by_id(ALONE, 0)
-        open_in(replica)
+        append_transactional(replica)
         replica.append_marker(PRODUCER, EPOCH, TransactionMarker(True, 5), NOW_MS)
-        open_in(replica, sequence=1)
-        with pytest.raises(KafkaError) as refused:
+        append_transactional(replica, sequence=1)
+        with pytest.raises(KafkaError) as error:
             await abort(rig, coordinator=4)
-        assert refused.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert error.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         await abort(rig, coordinator=1_000_000)
         marker = replica.read(3, 1_000, min_one_batch=True)
         assert marker_within(marker) == TransactionMarker(committed=False, coordinator_epoch=5)
 
-    told(story)
+    run_scenario(scenario)
 
 
-def test_it_is_said_to_be_ended_when_every_replica_in_sync_has_the_marker() -> None:
-    async def story(rig: Rig) -> None:
-        open_in(rig.replica())
+def test_abort_waits_until_isr_has_the_marker() -> None:
+    async def scenario(rig: Rig) -> None:
+        append_transactional(rig.replica())
         waiting = asyncio.ensure_future(abort(rig, topic="topic"))
         await asyncio.sleep(1)
-        assert not waiting.done(), "the followers have nothing"
+        assert not waiting.done(), "the followers do not have the marker"
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError) as error:
             await waiting
-        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    told(story)
+    run_scenario(scenario)
 
 
-def test_it_is_asked_of_the_partitions_leader() -> None:
-    async def story(rig: Rig) -> None:
-        with pytest.raises(KafkaError) as refused:
+def test_abort_is_rejected_by_broker_that_is_not_leader() -> None:
+    async def scenario(rig: Rig) -> None:
+        with pytest.raises(KafkaError) as error:
             await abort(rig, topic="unknown")
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError) as error:
             await abort(rig, topic="topic")
-        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    told(story)
+    run_scenario(scenario)

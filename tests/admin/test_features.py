@@ -1,5 +1,4 @@
-"""A node proposes no level that it does not support itself, nor one that nobody has said to support, nor one that the
-cluster has reached."""
+"""Updates of feature levels: checked against the levels that this node and all brokers support."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ from tests.metadata.world import World, some_id
 
 
 def proposed(world: World, level: int, *, validate_only: bool = False) -> list[Command]:
-    """By a node that is asked to raise the cluster to this level."""
+    """Return the commands that a node proposes to raise the cluster to `level`."""
     found: list[Command] = []
 
     async def read_barrier() -> None:
-        """There is no other node."""
+        """Return immediately: there is no other node."""
 
     async def propose(command: Command) -> None:
         found.append(command)
@@ -52,19 +51,18 @@ def with_brokers(*supported: tuple[int, int]) -> World:
         (with_brokers((1, 3), (1, 1)), 3, "Not all brokers support it: 2 (1 to 1). "),
     ],
 )
-def test_what_somebody_does_not_support_is_not_proposed(
+def test_unsupported_feature_level_is_rejected(
     monkeypatch: pytest.MonkeyPatch, world: World, level: int, fault: str, validate_only: bool
 ) -> None:
     monkeypatch.setattr(levels, "HIGHEST", 2)
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(KafkaError) as error:
         proposed(world, level, validate_only=validate_only)
-    assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
-    assert refused.value.message.startswith(f"Invalid update version {level} for feature chronik.version. {fault}")
+    assert error.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert error.value.message.startswith(f"Invalid update version {level} for feature chronik.version. {fault}")
 
 
-def test_what_all_support_is_proposed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes that know nothing of levels would store one that is reached already, and newer ones would not: their state
-    would not be the same."""
+def test_supported_feature_level_is_proposed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old nodes would store a level that is already reached, newer ones would not, and their states would diverge."""
     monkeypatch.setattr(levels, "HIGHEST", 2)
     world = with_brokers((1, 2), (1, 3))
     assert proposed(world, 1) == []
