@@ -12,7 +12,7 @@ from chronik.configs.checks import anything
 from chronik.configs.keys import BROKER_KEYS, ConfigKey, ConfigType
 
 _MECHANISM = r"(?:(?:gssapi|plain|scram-sha-256|scram-sha-512|oauthbearer)\.)?"
-_LISTENER_PREFIX = re.compile(rf"listener\.name\.[^.]*\.{_MECHANISM}(.*)", re.DOTALL)
+_OF_LISTENER = re.compile(rf"listener\.name\.[^.]*\.{_MECHANISM}(.*)", re.DOTALL)
 
 
 PER_LISTENER: Final = frozenset({"sasl.enabled.mechanisms", "connections.max.reauth.ms"})
@@ -51,7 +51,7 @@ def _listener_key(name: str) -> ConfigKey | None:
 
     TLS and SASL configs of a listener are read at start-up; others have no effect.
     """
-    found = _LISTENER_PREFIX.fullmatch(name)
+    found = _OF_LISTENER.fullmatch(name)
     key = broker_key(found[1]) if found else None
     if key is None:
         return None

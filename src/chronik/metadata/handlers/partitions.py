@@ -168,12 +168,12 @@ def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> Result:
     for item, change in enumerate(command.changes):
         with changes.item(item):
             partition = changes.partition(change.topic_id, change.partition)
-            changed = _apply_isr_change(writer, partition, command.broker_id, change)
+            changed = _with_changed_isr(writer, partition, command.broker_id, change)
             changes.put(change.topic_id, change.partition, completed(changed, writer.image.brokers))
     return changes.written()
 
 
-def _apply_isr_change(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
+def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
     if change.leader_epoch != partition.leader_epoch or broker_id != partition.leader:
         message = f"broker {partition.leader} leads in epoch {partition.leader_epoch}"
         raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, message)
@@ -183,12 +183,12 @@ def _apply_isr_change(writer: ImageWriter, partition: Partition, broker_id: int,
     if broker_id not in members or any(member not in partition.replicas for member in members):
         raise Rejected(ErrorCode.INVALID_REQUEST, "the ISR needs its leader and may hold nothing but replicas")
     for member in change.isr:
-        _check_isr_member(writer, member.broker_id, member.broker_epoch)
+        _refuse_member(writer, member.broker_id, member.broker_epoch)
     # The ISR is stored in replica order.
     return elections.with_isr(partition, tuple(replica for replica in partition.replicas if replica in members))
 
 
-def _check_isr_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
+def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
     """Check that a proposed ISR member is alive and has not restarted since the leader saw it caught up.
 
     After a restart, the broker may have lost the end of its log.

@@ -52,7 +52,7 @@ def completed(partition: Partition, brokers: Brokers) -> Partition:
     target = partition.target
     if not partition.is_reassigning or not set(target) <= set(partition.isr):
         return partition
-    return _adapt_leader(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
+    return _led(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
 
 
 def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
@@ -65,10 +65,10 @@ def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Parti
     if changed == before:
         return before
     changed = replace(changed, partition_epoch=before.partition_epoch + 1)
-    return completed(_adapt_leader(before, changed, brokers), brokers)
+    return completed(_led(before, changed, brokers), brokers)
 
 
-def _adapt_leader(before: Partition, after: Partition, brokers: Brokers) -> Partition:
+def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
     """Elect a new leader if the current one has left the ISR.
 
     The leader epoch is also incremented if any replica was removed. A removed replica may not know about it yet and

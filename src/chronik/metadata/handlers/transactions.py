@@ -49,7 +49,7 @@ FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | Complete
 
 def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> Result:
     """Assign a producer id and epoch to a transactional id."""
-    known = _check_record(writer.image, command)
+    known = _check(writer.image, command)
     if known is not None:
         known = _complete_if_marked(known, command)
         _check_state(known.state.is_at_rest, known)
@@ -80,8 +80,8 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
         new = replace(new, began_index=index, began_ms=command.time_ms)
     new = replace(
         new,
-        partitions=(*known.partitions, *_not_yet_contained(existing_partitions, known.partitions)),
-        groups=(*known.groups, *_not_yet_contained(command.groups, known.groups)),
+        partitions=(*known.partitions, *_new_among(existing_partitions, known.partitions)),
+        groups=(*known.groups, *_new_among(command.groups, known.groups)),
     )
     writer.put_transaction(new)
     return Result()
@@ -147,7 +147,7 @@ def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> Res
     return Result(failures=tuple(failures))
 
 
-def _check_record(image: Image, command: FromCoordinator) -> Transaction | None:
+def _check(image: Image, command: FromCoordinator) -> Transaction | None:
     """Return the record of the transactional id, or None if it does not exist.
 
     Raises:
@@ -166,7 +166,7 @@ def _check_record(image: Image, command: FromCoordinator) -> Transaction | None:
 
 def _require_record(image: Image, command: FromCoordinator) -> Transaction:
     """Return the existing record of the transactional id, checked like `_check`."""
-    known = _check_record(image, command)
+    known = _check(image, command)
     if known is None:
         raise Rejected(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
     return known
@@ -209,7 +209,7 @@ def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, com
         writer.put_group(empty_group(group_id, "", max(each.time_ms for each in staged.values())))
 
 
-def _not_yet_contained(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
+def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
     seen = set(known)
     return [each for each in dict.fromkeys(wanted) if each not in seen]
 

@@ -1,5 +1,4 @@
-"""Nodes are replaced by those of a newer version, one by one and under load, and back; then the level is raised, what
-came with it works, and older nodes are turned away. What the newer version has is told in `next_version.py`."""
+"""Rolling upgrade to the next version (`next_version.py`) and back under load, then raising the feature level."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 PARTITIONS = 3
 RATE = 100.0
 SNAPSHOT_ENTRIES = 60
-"""So few that nodes restart from snapshots, and one that was away for long is sent one."""
+"""A low threshold, so that nodes restart from snapshots and lagging nodes are sent one."""
 
 
 OLD, NEW = next_version.LEVEL - 1, next_version.LEVEL
@@ -46,10 +45,12 @@ LEVEL_LINE = (
     f"Level: {OLD}, and {NEW} is supported by those that were asked: "
     "chronik cluster upgrade raises it once all brokers support it"
 )
-"""Of the status of a cluster in which a node is new."""
+"""The line of `chronik cluster status` when a node supports a higher level."""
 
 
 class VersionedNode(ClusterNode):
+    """A node that can be restarted with another version."""
+
     is_new = False
     new_version = next_version.__file__
 
@@ -57,13 +58,15 @@ class VersionedNode(ClusterNode):
     def command(self) -> list[str]:
         return [sys.executable, "-P", self.new_version] if self.is_new else super().command
 
-    def becomes(self, *, new: bool) -> None:
+    def restart_as(self, *, new: bool) -> None:
         self.stop()
         self.is_new = new
         self.start()
 
 
 class VersionedCluster(Cluster):
+    """A cluster whose nodes can run different versions."""
+
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
         return VersionedNode(folder, kafka, http, **config)
 
@@ -88,7 +91,7 @@ def upgrade(node: ClusterNode, *arguments: str) -> Outcome:
 
 
 def greet(node: ClusterNode, text: str) -> tuple[ErrorCode, str | None]:
-    """By an API that proposes the new command on new nodes; to old ones it is a config that nobody knows."""
+    """Send a request that makes new nodes propose the new command; old nodes see an unknown config."""
     change = AlterableConfig(name=GREETING, config_operation=talk.SET, value=text)
     resource = AlterConfigsResource(resource_type=talk.BROKER, resource_name="", configs=[change])
     with RawClient(node.bootstrap) as client:
@@ -103,7 +106,7 @@ def is_greeted(node: ClusterNode) -> bool:
 
 
 def make_and_delete_topic(node: ClusterNode, name: str) -> None:
-    """By a command that has a field more in the newer version."""
+    """Create and delete a topic; the delete command has an additional field in the newer version."""
     node.create_topic(name)
     with RawClient(node.bootstrap) as client:
         answer = client.ask(DeleteTopicsRequest(topic_names=[name]), 5, DeleteTopicsResponse)
@@ -117,7 +120,7 @@ def settle(cluster: VersionedCluster, places: list[Place], load: replicated.Load
     cluster.wait_until_agreed()
 
 
-def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: VersionedCluster) -> None:
+def test_rolling_upgrade_then_raising_the_feature_level(cluster: VersionedCluster) -> None:
     places = replicated.make_topic(cluster, "rolled", PARTITIONS)
     load = replicated.ConfluentLoad(cluster.bootstrap, "rolled", PARTITIONS, rate=RATE)
     with replicated.running(load):
@@ -125,11 +128,11 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
         assert upgrade(cluster[1]).out == f"chronik.version is {OLD} already; this node supports 1 to {OLD}\n"
 
         for node_id in (1, 2):
-            cluster[node_id].becomes(new=True)
+            cluster[node_id].restart_as(new=True)
             settle(cluster, places, load)
         assert cluster.levels() == [OLD] * 3
 
-        # One is old: the level stays, what came with the next one waits, and what they share goes on.
+        # With one old node, the level cannot be raised and the new command is rejected, but everything else works.
         refused = upgrade(cluster[1])
         assert refused.code != 0
         assert f"Invalid update version {NEW} for feature chronik.version." in refused.err
@@ -144,14 +147,14 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
             make_and_delete_topic(cluster[node_id], f"short-lived-{node_id}")
         settle(cluster, places, load)
 
-        # Back, before the level is raised.
+        # Downgrade before the level is raised.
         for node_id in (2, 1):
-            cluster[node_id].becomes(new=False)
+            cluster[node_id].restart_as(new=False)
             settle(cluster, places, load)
         make_and_delete_topic(cluster[1], "short-lived-4")
 
         for node_id in (1, 2, 3):
-            cluster[node_id].becomes(new=True)
+            cluster[node_id].restart_as(new=True)
             settle(cluster, places, load)
         assert not any(map(is_greeted, cluster.live))
         assert LEVEL_LINE in chronik("cluster", "status", bootstrap=cluster[1].bootstrap).lines
@@ -165,14 +168,14 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
         assert lowered.code != 0
         assert f"It is at {NEW} and is never lowered" in lowered.err
 
-        check_that_an_older_version_is_turned_away(cluster, cluster[3])
+        check_older_version_is_rejected(cluster, cluster[3])
         settle(cluster, places, load)
     assert not load.problems, load.problems[:3]
     assert replicated.check_records(cluster.bootstrap, places, [load]) > 0
     replicated.check_replicas(cluster, places)
 
 
-def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: VersionedNode) -> None:
+def check_older_version_is_rejected(cluster: VersionedCluster, node: VersionedNode) -> None:
     node.stop()
     node.is_new = False
     before = snapshot(node.data_dir)
@@ -182,11 +185,11 @@ def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: 
         node.start()
     assert snapshot(node.data_dir) == before
 
-    # On an empty disk it learns of the level from the others.
+    # With an empty disk, the node learns the level from the others.
     kept = node.data_dir.with_name("kept")
     node.data_dir.rename(kept)
     node.start()
-    replicated.wait_for("the end of the older node", lambda: not node.running)
+    replicated.wait_for("the exit of the older node", lambda: not node.running)
     assert f"chronik.version {NEW}, and this version of Chronik supports {OLD} at most" in node.log.splitlines()[-1]
     assert "Traceback" not in node.log.splitlines()[-1]
     node.kill()
@@ -196,7 +199,7 @@ def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: 
     node.start()
 
 
-def found_anew(cluster: VersionedCluster, new_version: str) -> None:
+def recreate_cluster(cluster: VersionedCluster, new_version: str) -> None:
     cluster.stop()
     for node_id in (1, 2, 3):
         shutil.rmtree(cluster[node_id].data_dir)
@@ -205,13 +208,13 @@ def found_anew(cluster: VersionedCluster, new_version: str) -> None:
     cluster.wait_until_ready()
 
 
-def test_a_new_cluster_begins_at_the_highest_level(cluster: VersionedCluster) -> None:
-    found_anew(cluster, next_version.__file__)
+def test_new_cluster_starts_at_highest_feature_level(cluster: VersionedCluster) -> None:
+    recreate_cluster(cluster, next_version.__file__)
     assert cluster.levels() == [NEW] * 3
     assert greet(cluster[1], "hello") == (ErrorCode.NONE, None)
 
 
-def test_also_one_of_a_version_that_has_dropped_the_first_level(cluster: VersionedCluster) -> None:
-    found_anew(cluster, later_version.__file__)
+def test_new_cluster_of_version_without_first_level_starts(cluster: VersionedCluster) -> None:
+    recreate_cluster(cluster, later_version.__file__)
     assert cluster.levels() == [later_version.HIGHEST] * 3
     cluster.wait_until_agreed()

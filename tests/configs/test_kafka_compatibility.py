@@ -1,4 +1,4 @@
-"""Every broker config of Apache Kafka is known here as its own broker describes it: asked of both, side by side."""
+"""Comparison of Chronik's broker configs with those of a real Apache Kafka broker."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ BROKER = 4
 DEFAULT = 5
 
 SET_UP = {*SETTINGS, "listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs", "broker.id"}
-"""What Kafka is started with, or what follows from it."""
+"""Configs that the test sets on Kafka, or that follow from them."""
 
 IN_OTHER_UNITS = {"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
-"""Kafka tells nothing where they are not set; here they are what hours or minutes make of them."""
+"""Configs that Kafka does not describe unless they are set; Chronik derives them from hours or minutes."""
 
 OWN_DEFAULTS = {"group.initial.rebalance.delay.ms", "group.max.size", "max.connections", "replica.lag.time.max.ms"}
-"""As docs/differences-from-kafka.md says, and why."""
+"""Configs with different defaults (see docs/differences-from-kafka.md)."""
 
 FIXED_HERE = {"listeners", "listener.security.protocol.map"}
-"""Kafka opens and closes ports while it runs."""
+"""Configs that Kafka can change dynamically and Chronik cannot."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def described(bootstrap: str) -> dict[str, DescribeConfigsResourceResult]:
     return {config.name: config for config in result.configs}
 
 
-def test_names_types_defaults_and_modes_are_kafkas(kafka: ApacheKafka, chronik_broker: Broker) -> None:
+def test_broker_config_names_types_and_defaults_match_kafka(kafka: ApacheKafka, chronik_broker: Broker) -> None:
     theirs, ours = described(kafka.bootstrap), described(chronik_broker.bootstrap)
     assert len(theirs) > 300
     assert theirs.keys() <= ours.keys()
@@ -73,8 +73,8 @@ def test_names_types_defaults_and_modes_are_kafkas(kafka: ApacheKafka, chronik_b
     assert compared > 300
 
 
-def test_what_may_be_changed_for_all_brokers_is_kafkas(kafka: ApacheKafka, chronik_broker: Broker) -> None:
-    """Each value that is changed is set to itself, and only checked."""
+def test_dynamically_changeable_configs_match_kafka(kafka: ApacheKafka, chronik_broker: Broker) -> None:
+    """Each config is set to its own value with validate_only."""
     names = described(kafka.bootstrap).keys() - FIXED_HERE
     keys = [key for key in all_broker_keys() if key.name in names and key.type is not ConfigType.CLASS]
     assert len(keys) > 300
@@ -94,7 +94,7 @@ def answer(client: RawClient, name: str, value: str) -> tuple[int, str | None]:
 
 
 @pytest.mark.parametrize("wrong", [("num.io.threads", "0"), ("num.io.threads", "many"), ("log.cleaner.threads", "-1")])
-def test_wrong_values_are_refused_with_kafkas_code(
+def test_invalid_value_is_rejected_with_error_code_of_kafka(
     kafka: ApacheKafka, chronik_broker: Broker, wrong: tuple[str, str]
 ) -> None:
     with RawClient(kafka.bootstrap) as theirs, RawClient(chronik_broker.bootstrap) as ours:

@@ -1,4 +1,4 @@
-"""Files of a backup are written once, and named, with their checksums, by a manifest that is replaced as a whole."""
+"""The manifest and the files of a backup."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def manifest(*partitions: PartitionEntry) -> Manifest:
     return Manifest(1, "cluster", 3, 17, 99, FileEntry("image-3.msgpack", 0, ""), partitions)
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_manifest_round_trip(tmp_path: Path) -> None:
     files = RealFiles(tmp_path)
     assert read_manifest(files) is None
     write_manifest(files, manifest())
     assert read_manifest(files) == manifest()
 
 
-def test_one_that_is_damaged_or_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_damaged_or_unknown_manifest_is_rejected(tmp_path: Path) -> None:
     files = RealFiles(tmp_path)
     write_manifest(files, manifest())
     text = (tmp_path / MANIFEST).read_bytes()
@@ -49,12 +49,12 @@ def test_one_that_is_damaged_or_of_another_format_is_refused(tmp_path: Path) -> 
         read_manifest(files)
 
 
-def test_a_folder_without_one_is_no_backup(tmp_path: Path) -> None:
-    with pytest.raises(CannotMove, match="is no backup"):
+def test_directory_without_manifest_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(CannotMove, match="contains no backup"):
         open_backup(tmp_path)
 
 
-def written(
+def write_chunks(
     files: RealFiles, first: int, end: int, *records: bytes, run: int = 1, continues: bool = False
 ) -> PieceWriter:
     writer = PieceWriter(files, TOPIC, 0, run, first, end)
@@ -69,11 +69,11 @@ def entry(start: int, end: int, *writers: PieceWriter) -> PartitionEntry:
     return PartitionEntry(TOPIC, 0, start, end, writers[-1].last_epoch, 10, False, pieces)
 
 
-def test_a_log_of_several_runs_is_read_as_one(tmp_path: Path) -> None:
+def test_log_of_several_backup_runs_is_read_as_one(tmp_path: Path) -> None:
     files = RealFiles(tmp_path)
     batches = [batch(0, 4), batch(4), batch(5, 3, epoch=7), batch(8), batch(9, 2)]
-    first = written(files, 2, 5, batches[0] + batches[1] + batches[2])
-    second = written(files, 5, 11, batches[2], batches[3] + batches[4], run=2, continues=True)
+    first = write_chunks(files, 2, 5, batches[0] + batches[1] + batches[2])
+    second = write_chunks(files, 5, 11, batches[2], batches[3] + batches[4], run=2, continues=True)
     assert (first.offset, second.offset, second.last_epoch) == (5, 11, 3)
     log = BackupLog(FileCache(files), entry(2, 11, first, second))
     assert joined(list(stream(MemoryLog(batches, start=2)))) == b"".join(
@@ -83,9 +83,9 @@ def test_a_log_of_several_runs_is_read_as_one(tmp_path: Path) -> None:
     assert bytes(log.read(2, 1 << 20)) == b"".join(batches[:2])
 
 
-def test_a_small_piece_is_written_once_more_with_what_is_new(tmp_path: Path) -> None:
+def test_small_chunk_is_rewritten_with_new_records(tmp_path: Path) -> None:
     files = RealFiles(tmp_path)
-    (small,) = written(files, 2, 5, batch(0, 5)).pieces
+    (small,) = write_chunks(files, 2, 5, batch(0, 5)).pieces
     writer = PieceWriter(files, TOPIC, 0, 2, 5, 9)
     writer.go_on_from(small)
     writer.add(batch(5, 4), continues=True)
@@ -94,24 +94,24 @@ def test_a_small_piece_is_written_once_more_with_what_is_new(tmp_path: Path) -> 
     assert (piece.first, piece.end) == (2, 9)
     assert read_file(files, piece.file.path) == batch(0, 5) + batch(5, 4)
     (tmp_path / small.file.path).write_bytes(b"damaged")
-    with pytest.raises(DataDamaged, match="begin a new backup"):
+    with pytest.raises(DataDamaged, match="start a new backup"):
         PieceWriter(files, TOPIC, 0, 3, 5, 9).go_on_from(small)
 
 
-def test_a_copy_takes_nothing_beyond_its_end_and_no_gap(tmp_path: Path) -> None:
+def test_copy_ignores_batches_beyond_end_and_rejects_gaps(tmp_path: Path) -> None:
     files = RealFiles(tmp_path)
-    writer = written(files, 0, 5, batch(0, 5) + batch(5))
+    writer = write_chunks(files, 0, 5, batch(0, 5) + batch(5))
     assert (writer.offset, [piece.end for piece in writer.pieces]) == (5, [5])
-    with pytest.raises(CannotMove, match="offset 7 was sent where 5 is due"):
-        written(files, 5, 20, batch(7), run=2, continues=True)
-    with pytest.raises(CannotMove, match="offset 3 was sent where 5 is due"):
-        written(files, 5, 20, batch(3, 4), run=2, continues=True)
+    with pytest.raises(CannotMove, match="expected offset 5, received 7"):
+        write_chunks(files, 5, 20, batch(7), run=2, continues=True)
+    with pytest.raises(CannotMove, match="expected offset 5, received 3"):
+        write_chunks(files, 5, 20, batch(3, 4), run=2, continues=True)
 
 
-def test_what_an_interrupted_run_left_is_written_anew(tmp_path: Path) -> None:
+def test_file_of_interrupted_run_is_overwritten(tmp_path: Path) -> None:
     files = RealFiles(tmp_path)
     interrupted = PieceWriter(files, TOPIC, 0, 1, 0, 9)
     interrupted.add(batch(0, 9), continues=False)
-    again = written(files, 0, 5, batch(0, 5))
-    (piece,) = again.pieces
+    rewritten = write_chunks(files, 0, 5, batch(0, 5))
+    (piece,) = rewritten.pieces
     assert files.size(piece.file.path) == piece.file.size == len(batch(0, 5))

@@ -1,4 +1,4 @@
-"""Users with their passwords, ACLs and quotas come along with topics; what the cluster has by the same names stays."""
+"""Import of users, ACLs and quotas, and what the cluster keeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MAX
 from tests.api.guarded import GuardedNode, ask
 from tests.metadata.world import World
-from tests.moving.test_a_plan_says_what_cannot_come import MemorySource
+from tests.moving.test_import_plan import MemorySource
 from tests.raw import RawClient
 
 ACLS = (Acl(2, "orders", 3, "User:alice", "*", 3, 3), Acl(2, "*", 3, "User:bob", "10.0.0.1", 2, 2))
@@ -85,22 +85,22 @@ def run(source: StandaloneFolder, target: GuardedNode) -> Imported:
         return Importer(source, cluster, lambda _: None).run()
 
 
-def test_all_of_them_are_there(source: StandaloneFolder, target: GuardedNode) -> None:
+def test_import_copies_users_acls_and_quotas(source: StandaloneFolder, target: GuardedNode) -> None:
     assert run(source, target).kept == []
     assert security_of(target.services.image) == security_of(source.image)
     assert str(security_of(target.services.image)) == "2 users, 2 ACLs, quotas of 2 entities"
-    assert target.services.image.salt_secret, "or strangers could tell who is no user"
+    assert target.services.image.salt_secret, "without a secret, clients could probe which users exist"
     with Cluster(target.bootstrap) as cluster:
         assert Importer(source, cluster, lambda _: None).is_finished
 
 
-def test_a_backup_has_them_for_its_owner_alone_and_a_restore_brings_them(
+def test_backup_files_are_private_and_restore_copies_security_metadata(
     source: StandaloneFolder, target: GuardedNode, tmp_path: Path
 ) -> None:
     run(source, target)
     saved, other = tmp_path / "saved", GuardedNode(tmp_path / "other", **{"super.users": "User:ANONYMOUS"})
     try:
-        before = os.umask(0)  # nobody's habits close a file that holds keys
+        before = os.umask(0)  # files with keys must be private regardless of the umask
         try:
             with Cluster(target.bootstrap) as cluster, Backup(saved) as backup:
                 backup.take(cluster, moment_of(cluster), 1, lambda _: None)
@@ -115,7 +115,7 @@ def test_a_backup_has_them_for_its_owner_alone_and_a_restore_brings_them(
         other.close()
 
 
-def test_what_the_cluster_has_stays_and_it_is_said(
+def test_import_keeps_and_reports_existing_users_and_quotas(
     source: StandaloneFolder, target: GuardedNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one_mechanism = user("alice", "another")
@@ -124,34 +124,33 @@ def test_what_the_cluster_has_stays_and_it_is_said(
     target.propose(CreateAcls(ACLS[:1]))
     with Cluster(target.bootstrap) as cluster:
         assert carried_out(source, cluster, argparse.Namespace(replication_factor=None, dry_run=False, yes=True)) == 0
-    assert capsys.readouterr().out.splitlines()[-3:-1] == [
-        "user alice is there already, with another password or other mechanisms, and stays as it is",
-        "user alice has other quotas already, and stays as it is",
-    ]
+    kept_user, kept_quotas = capsys.readouterr().out.splitlines()[-3:-1]
+    assert kept_user.startswith("user alice already exists with another password or other mechanisms")
+    assert kept_quotas.startswith("user alice already has other quotas")
     image = target.services.image
     (credential,) = image.users.of("alice").values()
-    assert credential.salt == one_mechanism.put[0].salt, "no mechanism of the other alice lets anybody in"
+    assert credential.salt == one_mechanism.put[0].salt, "no credential of the imported user may be added"
     assert image.quotas[ALICE] == {"producer_byte_rate": 7.0}
     assert image.users.of("bob") == source.image.users.of("bob")
     assert list(image.acls) == list(ACLS)
 
 
 @pytest.mark.parametrize("request_number", [1, 2, 3])
-def test_an_import_that_is_stopped_between_them_is_gone_on_with(
+def test_interrupted_import_of_security_metadata_is_resumed(
     source: StandaloneFolder, target: GuardedNode, monkeypatch: pytest.MonkeyPatch, request_number: int
 ) -> None:
-    passed = 0
+    hits = 0
 
     def stop(point: str) -> None:
-        nonlocal passed
-        passed += point == failpoints.SECURED
-        if passed == request_number:
+        nonlocal hits
+        hits += point == failpoints.SECURED
+        if hits == request_number:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(failpoints, "reached", stop)
     with pytest.raises(KeyboardInterrupt):
         run(source, target)
-    assert not target.services.image.topics, "topics are seen when all is there that guards them"
+    assert not target.services.image.topics, "topics must stay invisible until their ACLs are imported"
     assert bool(target.services.image.users.by_name)
     monkeypatch.undo()
     assert run(source, target).kept == []
@@ -159,32 +158,32 @@ def test_an_import_that_is_stopped_between_them_is_gone_on_with(
     assert list(target.services.image.topics) == ["orders"]
 
 
-def test_one_that_was_lost_is_noticed(
+def test_missing_user_or_acl_is_reported_after_import(
     source: StandaloneFolder, target: GuardedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chronik.moving.importing.requests_of", lambda *_: iter(()))
-    with pytest.raises(CannotMove, match="user alice is not there; user bob is not there; an ACL of User:alice for"):
+    with pytest.raises(CannotMove, match="user alice is missing; user bob is missing; an ACL of User:alice for"):
         run(source, target)
 
 
-def test_what_differs_is_told_one_by_one(source: StandaloneFolder) -> None:
+def test_missing_security_metadata_is_listed(source: StandaloneFolder) -> None:
     wanted = security_of(source.image)
     world = World(1)
     assert len(missing(wanted, world.image)) == 6
-    assert missing(wanted, world.image)[-2] == "quotas of client-id (default), user (default) are not there"
+    assert missing(wanted, world.image)[-2] == "quotas of client-id (default), user (default) are missing"
     assert others_there(wanted, world.image) == []
     assert (missing(wanted, source.image), others_there(wanted, source.image)) == ([], [])
 
 
-def test_a_cluster_below_their_level_is_told_to_be_raised(source: StandaloneFolder) -> None:
+def test_import_requires_security_feature_level(source: StandaloneFolder) -> None:
     world = World(1)
-    (told,) = refusals(plan_of(source), source, world.image)
-    assert told.startswith("2 users, 2 ACLs, quotas of 2 entities need chronik.version 4, and the cluster is at 1")
+    (message,) = refusals(plan_of(source), source, world.image)
+    assert message.startswith("2 users, 2 ACLs, quotas of 2 entities need chronik.version 4, and the cluster is at 1")
     none = MemorySource(World(1).image)
     assert refusals(plan_of(none), none, world.image) == []
 
 
-# What strangers could send
+# --- invalid requests ---
 
 
 def keys(**changed: Any) -> dict[str, Any]:
@@ -193,7 +192,7 @@ def keys(**changed: Any) -> dict[str, Any]:
     return {**good, **changed}
 
 
-REFUSED = (
+INVALID_REQUESTS = (
     {"users": [{"name": "a", "keys": [keys(mechanism=3)]}]},
     {"users": [{"name": "a", "keys": [keys(stored_key=b"short")]}]},
     {"users": [{"name": "a", "keys": [keys(server_key=bytes(64))]}]},
@@ -209,8 +208,8 @@ REFUSED = (
 )
 
 
-def test_what_could_not_be_read_again_is_refused(target: GuardedNode) -> None:
-    """A node that finds it in the log would have to stop."""
+def test_invalid_security_metadata_is_rejected(target: GuardedNode) -> None:
+    """Invalid keys must be rejected before they are in the log: a node could not decode them and would stop."""
     import_id = bytes(16)
     with RawClient(target.bootstrap) as client:
         assert ask(client, "AlterImport", 0, import_id=import_id, action=0, source="x").error_code == 0
@@ -219,10 +218,12 @@ def test_what_could_not_be_read_again_is_refused(target: GuardedNode) -> None:
             return ask(client, "ImportSecurity", 0, import_id=import_id, **values)
 
         before = target.records()
-        for each in REFUSED:
+        for each in INVALID_REQUESTS:
             assert send(**each).error_code, each
         assert target.records() == before
         assert send(users=[{"name": "a", "keys": [keys()]}]).error_code == 0
         assert ask(client, "AlterImport", 0, import_id=import_id, action=2).error_code == 0
         late = send(users=[{"name": "b", "keys": [keys()]}])
-        assert late.error_code == ErrorCode.RESOURCE_NOT_FOUND, "only an import that is under way brings anything"
+        assert late.error_code == ErrorCode.RESOURCE_NOT_FOUND, (
+            "keys may be imported only while the import is in progress"
+        )

@@ -1,4 +1,4 @@
-"""What stands against an import is told before anything is done, one sentence for each."""
+"""The plan of an import, and the reasons why a cluster cannot accept it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tests.moving.logs import MemoryLog, batch
 
 
 class MemorySource:
+    """An import source with logs in memory."""
+
     name = "a folder"
     id = some_id(99)
 
@@ -39,31 +41,31 @@ def source(**options: Any) -> MemorySource:
     return MemorySource(world.image, **options)
 
 
-def test_a_plan_has_all_that_comes_along() -> None:
+def test_plan_contains_topics_groups_and_offsets() -> None:
     plan = plan_of(source())
     assert ([topic.name for topic in plan.topics], plan.partition_count) == (["my.clicks", "orders"], 3)
     (group,) = plan.groups
-    assert [each.offset for each in group.offsets] == [3, 5], "no further than the records"
+    assert [each.offset for each in group.offsets] == [3, 5], "offsets are limited to the imported records"
     assert (plan.extent, plan.producer_ids, plan.offset_count) == (15, 40, 2)
 
 
-def test_an_empty_cluster_takes_it() -> None:
+def test_empty_cluster_accepts_import() -> None:
     assert refusals(plan_of(source()), source(), World(1).image) == []
 
 
-def test_names_and_ids_that_are_taken_are_told() -> None:
+def test_existing_topic_names_and_ids_are_reported() -> None:
     world = World(1)
     world.create("orders", number=7)
     world.create("my_clicks", number=8)
     world.create("others", number=2)
     assert refusals(plan_of(source()), source(), world.image) == [
-        "topics of these names are there already: orders",
-        "topics with the ids of these are there already: my.clicks",
-        "names may not differ in '.' and '_' alone: my.clicks and my_clicks",
+        "topics with these names already exist: orders",
+        "topics with the same ids as these already exist: my.clicks",
+        "topic names must not differ only in '.' and '_': my.clicks and my_clicks",
     ]
 
 
-def test_a_backup_needs_an_empty_cluster() -> None:
+def test_backup_can_only_be_restored_into_empty_cluster() -> None:
     world = World(1)
     world.accept(BeginImport(some_id(1), "another", 0, 0, 1))
     world.accept(FinishImport(some_id(1), (), 1))
@@ -71,15 +73,15 @@ def test_a_backup_needs_an_empty_cluster() -> None:
     assert refusals(plan_of(backup), backup, world.image) == []
     world.create("own")
     assert refusals(plan_of(backup), backup, world.image) == [
-        "a backup is restored into an empty cluster, and this one has own"
+        "a backup can only be restored into an empty cluster, and this one has own"
     ]
 
 
-def test_one_import_at_a_time() -> None:
+def test_second_import_is_rejected_while_another_is_in_progress() -> None:
     world = World(1)
     world.accept(BeginImport(some_id(1), "another", 1, 0, 1))
-    (told,) = refusals(plan_of(source()), source(), world.image)
-    assert told.startswith("another is being imported")
+    (message,) = refusals(plan_of(source()), source(), world.image)
+    assert message.startswith("an import of another is in progress")
     world = World(1)
     world.accept(BeginImport(MemorySource.id, "a folder", 1, 0, 1))
     assert refusals(plan_of(source()), source(), world.image) == []

@@ -1,5 +1,4 @@
-"""MirrorMaker 2, with the settings of docs/from-apache-kafka.md, brings topics of a real Apache Kafka to Chronik, and
-the offsets of their groups; then clients move, by the commands of the page."""
+"""Migration from Apache Kafka with MirrorMaker 2, with the settings and commands of docs/from-apache-kafka.md."""
 
 from __future__ import annotations
 
@@ -30,14 +29,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "from-apache-kafka.md"
 JARS = TOOLS / "jars" / "connect"
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 SECONDS_MAX = 120.0
-"""For a machine that does much else: it takes twenty."""
+"""The timeout for a busy machine; twenty seconds are usual."""
 
 PARTITIONS = 3
 RECORDS = count(300, 30_000)
 KILLS = count(0, 3)
 FIRST_MS = 1_700_000_000_000
 COMMITTED = {0: RECORDS, 1: RECORDS, 2: RECORDS // 2}
-"""By the group, in the old cluster: it has read all of two partitions, and half of one."""
+"""The group's committed offsets in Kafka: it has read two partitions completely and half of the third."""
 
 AT_THE_END = [partition for partition, offset in COMMITTED.items() if offset == RECORDS]
 
@@ -49,7 +48,7 @@ def blocks(language: str) -> list[str]:
 
 
 def settings(kafka: str, chronik: str, port: int) -> str:
-    """Those of the page, but for addresses."""
+    """Return the MirrorMaker settings of the page with the addresses of this test."""
     (text,) = blocks("properties")
     for shown, meant in (
         ("kafka.example.org:9092", kafka),
@@ -69,7 +68,7 @@ def wait_for(what: str, state: Callable[[], bool], log: Path) -> None:
 
 
 class MirrorMaker:
-    """A process that may be killed and started again."""
+    """A MirrorMaker process that can be killed and restarted."""
 
     def __init__(self, file: Path, log: Path) -> None:
         self._command = ["java", *JVM_OPTIONS, "-Xmx512m", "-cp", f"{JARS}/*", MAIN, str(file)]
@@ -96,7 +95,9 @@ def record(number: int) -> Record:
 
 
 def write(bootstrap: str, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})  # else it may reorder them
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True}
+    )  # without idempotence, retries could reorder records
     for number in numbers:
         key, value, time_ms, headers = record(number)
         for partition in range(PARTITIONS):
@@ -129,7 +130,7 @@ def committed(bootstrap: str) -> dict[int, int]:
 
 
 def ends_of(bootstrap: str) -> list[int]:
-    """Of each partition: a transaction's end is counted, too."""
+    """Return the log end offset of each partition, including transaction markers."""
     with Cluster(bootstrap) as cluster:
         if "orders" not in {topic.name for topic in cluster.metadata(None).topics}:
             return [0] * PARTITIONS
@@ -157,7 +158,7 @@ def as_record(message: Message) -> Record:
 
 
 def read(bootstrap: str, group: str, last: int, log: Path) -> dict[int, list[Record]]:
-    """What a member of the group is shown, until it has seen the last record of every partition."""
+    """Return the records that a group member reads until it has seen the last record of every partition."""
     seen: dict[int, list[Record]] = {partition: [] for partition in range(PARTITIONS)}
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
@@ -176,7 +177,7 @@ def read(bootstrap: str, group: str, last: int, log: Path) -> dict[int, list[Rec
 
 
 def run_commands(block: str, bootstrap: str) -> str:
-    """Returns what they print."""
+    """Run the commands of a code block and return their output."""
     said = ""
     for line in block.splitlines():
         words = shlex.split(line.replace("chronik.example.org:9092", bootstrap))
@@ -187,7 +188,7 @@ def run_commands(block: str, bootstrap: str) -> str:
     return said
 
 
-def test_records_and_offsets_come_and_clients_move(
+def test_mirror_maker_copies_records_and_group_offsets(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     if (reason := why_missing()) is not None:
@@ -221,7 +222,7 @@ def test_records_and_offsets_come_and_clients_move(
             moved = read(broker.bootstrap, "billing", last - 1, log)
             assert f"value {last - 1}" in run_commands(ends, broker.bootstrap)
         run_commands(clean_up, broker.bootstrap)
-        assert topics_of(kafka.bootstrap) == before, "the old cluster is only read"
+        assert topics_of(kafka.bootstrap) == before, "MirrorMaker must not write to the source cluster"
         assert "orders" in topics_of(broker.bootstrap)
     ports.release()
     everything = [record(number) for number in range(last)]
@@ -231,12 +232,12 @@ def test_records_and_offsets_come_and_clients_move(
     assert "min.insync.replicas" not in described
     for partition, offset in COMMITTED.items():
         shown = moved[partition]
-        assert shown == everything[-len(shown) :], "in order, each once"
-        assert len(shown) >= last - offset, "nothing that the group had not read is skipped"
+        assert shown == everything[-len(shown) :], "records must be in order, without duplicates"
+        assert len(shown) >= last - offset, "no unread record may be skipped"
     for partition in AT_THE_END:
-        assert len(moved[partition]) == last - RECORDS, "a group that was at the end reads nothing again"
+        assert len(moved[partition]) == last - RECORDS, "a group at the end must not read records again"
     record_property(
         "summary",
         f"MirrorMaker 2 from Apache Kafka: {PARTITIONS * last:,} records, {KILLS} kills, each record once;"
-        " a group goes on where it was",
+        " the group continues at its committed offsets",
     )

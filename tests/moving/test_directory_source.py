@@ -1,4 +1,4 @@
-"""A standalone folder is recovered as its node would recover it, in memory: torn tails are cut, and nothing changes."""
+"""The data directory of a standalone node as an import source: recovered in memory, never modified."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_identity(files: RealFiles, mode: Mode) -> None:
 
 
 def standalone(path: Path, *batches: bytes) -> Topic:
-    """Makes the folder of a node with one topic of one partition, which holds these."""
+    """Create the data directory of a node with one topic, whose only partition has these batches."""
     files = RealFiles(path)
     files.lock(LOCK_FILE).close()
     write_identity(files, Mode.STANDALONE)
@@ -43,8 +43,8 @@ def standalone(path: Path, *batches: bytes) -> Topic:
     journal.recover()
     journal.write([encode_command(envelope) for envelope in world.envelopes])
     journal.close()
-    folder, cache = f"{TOPICS_FOLDER}/{format_id(topic.id)}/0", FileCache(files)
-    log = PartitionLog.open(files, cache, folder, LogConfig(), SystemClock())
+    directory, cache = f"{TOPICS_FOLDER}/{format_id(topic.id)}/0", FileCache(files)
+    log = PartitionLog.open(files, cache, directory, LogConfig(), SystemClock())
     for each in batches:
         buffer = bytearray(each)
         log.append(buffer, [parse_header(buffer)], leader_epoch=4)
@@ -56,14 +56,14 @@ def standalone(path: Path, *batches: bytes) -> Topic:
     return topic
 
 
-def segment_of(path: Path) -> Path:
+def find_segment(path: Path) -> Path:
     (segment,) = path.rglob("*.log")
     return segment
 
 
-def test_a_torn_tail_is_cut_in_memory_only(tmp_path: Path) -> None:
+def test_torn_tail_is_truncated_in_memory_only(tmp_path: Path) -> None:
     topic = standalone(tmp_path, batch(0, 3), batch(0, producer=7))
-    with segment_of(tmp_path).open("ab") as file:
+    with find_segment(tmp_path).open("ab") as file:
         file.write(batch(4)[:-5])
     before = everything_in(tmp_path)
     source = StandaloneFolder(tmp_path)
@@ -76,7 +76,7 @@ def test_a_torn_tail_is_cut_in_memory_only(tmp_path: Path) -> None:
     assert everything_in(tmp_path) == before
 
 
-def test_its_id_is_another_when_its_node_was_started_again(tmp_path: Path) -> None:
+def test_source_id_changes_when_node_was_restarted(tmp_path: Path) -> None:
     standalone(tmp_path / "a")
     standalone(tmp_path / "b")
     ids = []
@@ -97,17 +97,17 @@ def test_its_id_is_another_when_its_node_was_started_again(tmp_path: Path) -> No
     source.close()
 
 
-def test_a_log_that_has_lost_records_is_refused(tmp_path: Path) -> None:
+def test_log_with_lost_records_is_rejected(tmp_path: Path) -> None:
     standalone(tmp_path, batch(0, 3), batch(0))
-    segment_of(tmp_path).write_bytes(b"")
+    find_segment(tmp_path).write_bytes(b"")
     source = StandaloneFolder(tmp_path)
-    with pytest.raises(CannotMove, match="offsets 0 to 3 of orders-0 were synced once and are gone from this disk"):
+    with pytest.raises(CannotMove, match="offsets 0 to 3 of orders-0 were synced once but are missing on this disk"):
         source.log(source.image.topics["orders"], 0)
     source.close()
 
 
-def test_what_is_no_folder_of_a_standalone_node_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CannotMove, match=r"is not the data folder of a node: it has no \.lock"):
+def test_directory_of_no_standalone_node_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(CannotMove, match=r"is not the data directory of a node: it has no \.lock"):
         StandaloneFolder(tmp_path)
     files = RealFiles(tmp_path)
     lock = files.lock(LOCK_FILE)
@@ -117,5 +117,5 @@ def test_what_is_no_folder_of_a_standalone_node_is_refused(tmp_path: Path) -> No
     with pytest.raises(CannotMove, match=r"it has no node\.json"):
         StandaloneFolder(tmp_path)
     write_identity(files, Mode.CLUSTER)
-    with pytest.raises(CannotMove, match="of a node of a cluster: back that cluster up, and restore it here"):
+    with pytest.raises(CannotMove, match="of a node of a cluster: back up and restore that cluster"):
         StandaloneFolder(tmp_path)

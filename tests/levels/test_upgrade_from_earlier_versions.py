@@ -1,5 +1,4 @@
-"""Real nodes of earlier versions are replaced by this one, one by one and under load, and back; then the level is
-raised, there are transactions, and nodes can be drained."""
+"""Rolling upgrade and downgrade between real earlier versions and this one, under load."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def level(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory, level: int) -> Path:
-    """Those of the earlier version."""
+    """Return the sources of the earlier version."""
     return sources_of(level, tmp_path_factory.mktemp(f"level-{level}"))
 
 
@@ -39,7 +38,9 @@ def cluster(sources: Path) -> Iterator[UpgradedCluster]:
         yield cluster
 
 
-def test_nodes_are_replaced_one_by_one(cluster: UpgradedCluster, sources: Path, level: int) -> None:
+def test_rolling_upgrade_from_earlier_version_loses_no_records(
+    cluster: UpgradedCluster, sources: Path, level: int
+) -> None:
     places = replicated.make_topic(cluster, "rolled", PARTITIONS)
     cluster[1].create_topic("committed")
     load = replicated.ConfluentLoad(cluster.bootstrap, "rolled", PARTITIONS, rate=RATE)

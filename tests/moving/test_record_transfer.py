@@ -1,4 +1,4 @@
-"""What a partition is to hold in the cluster: the source's batches, and an end for each transaction that is open."""
+"""The stream of an imported partition, and its transfer in requests."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from chronik.protocol.messages.import_records import ImportedPartitionResult
 from tests.moving.logs import MemoryLog, batch, joined, marker, stream
 
 
-def test_batches_stay_as_they_are() -> None:
+def test_stream_copies_batches_unchanged() -> None:
     batches = [batch(0, 3), batch(3, producer=7), batch(4, 2, producer=8, epoch=4)]
-    stretches = list(stream(MemoryLog(batches)))
-    assert joined(stretches) == b"".join(batches)
-    assert sum(stretch.record_count for stretch in stretches) == 6
+    chunks = list(stream(MemoryLog(batches)))
+    assert joined(chunks) == b"".join(batches)
+    assert sum(chunk.record_count for chunk in chunks) == 6
 
 
-def test_a_log_that_starts_within_a_batch_comes_with_all_of_it() -> None:
-    stretches = list(stream(MemoryLog([batch(0, 5), batch(5)], start=3)))
-    assert stretches[0].first_offset == 0
-    assert stretches[-1].end_offset == 6
+def test_stream_includes_whole_batch_that_contains_log_start() -> None:
+    chunks = list(stream(MemoryLog([batch(0, 5), batch(5)], start=3)))
+    assert chunks[0].first_offset == 0
+    assert chunks[-1].end_offset == 6
 
 
-def test_open_transactions_are_ended_in_the_order_of_their_beginning() -> None:
+def test_stream_ends_open_transactions_in_order_of_their_start() -> None:
     log = MemoryLog(
         [
             batch(0, producer=9, in_transaction=True),
@@ -46,7 +46,7 @@ def test_open_transactions_are_ended_in_the_order_of_their_beginning() -> None:
     assert joined(list(stream(log))) == joined(list(stream(log)))
 
 
-def test_producer_ids_are_moved_with_their_checksums() -> None:
+def test_stream_shifts_producer_ids_and_updates_checksums() -> None:
     log = MemoryLog([batch(0, producer=7), batch(1), batch(2, producer=0, in_transaction=True)])
     data = joined(list(stream(log, first_producer_id=5000)))
     found = [(position, header) for position, header in iter_batches(data)]
@@ -54,10 +54,10 @@ def test_producer_ids_are_moved_with_their_checksums() -> None:
     assert all(verify_crc(data, position, header.size) for position, header in found)
 
 
-def test_an_id_that_was_never_given_out_a_gap_and_damage_are_refused() -> None:
-    with pytest.raises(CannotMove, match="producer 100 at offset 1 was never given its id"):
+def test_stream_rejects_unallocated_producer_id_gap_and_damage() -> None:
+    with pytest.raises(CannotMove, match="producer id 100 at offset 1 was never allocated"):
         list(stream(MemoryLog([batch(0), batch(1, producer=100)])))
-    with pytest.raises(CannotMove, match="offset 2 stands where 1 is due"):
+    with pytest.raises(CannotMove, match="expected offset 1, found 2"):
         list(stream(MemoryLog([batch(0), batch(2)])))
     damaged = bytearray(batch(1))
     damaged[-1] ^= 1
@@ -65,54 +65,54 @@ def test_an_id_that_was_never_given_out_a_gap_and_damage_are_refused() -> None:
         list(stream(MemoryLog([batch(0), bytes(damaged)])))
 
 
-# --- what is sent ---
+# --- requests ---
 
 
-def carrier(log: MemoryLog) -> Carrier:
+def build_transfer(log: MemoryLog) -> Carrier:
     return Carrier(Wanted((bytes(16), 0), "orders-0", log, lambda: stream(log)))
 
 
-def ends(end: int, start: int = 0) -> ImportedPartitionResult:
+def result(end: int, start: int = 0) -> ImportedPartitionResult:
     return ImportedPartitionResult(log_start_offset=start, log_end_offset=end)
 
 
-def test_a_partition_is_sent_and_then_asked_for() -> None:
-    carried = carrier(MemoryLog([batch(0, 3), batch(3)]))
-    portion = carried.portion()
+def test_transfer_completes_after_empty_request_is_acknowledged() -> None:
+    transfer = build_transfer(MemoryLog([batch(0, 3), batch(3)]))
+    portion = transfer.portion()
     assert (portion.expected_end, len(portion.records or b"")) == (0, len(batch(0, 3) + batch(3)))
-    assert carried.answered(ends(4)) == 4
-    assert not carried.is_done
-    assert (carried.portion().expected_end, carried.portion().records) == (4, None)
-    assert carried.answered(ends(4)) == 0
-    assert carried.is_done
+    assert transfer.answered(result(4)) == 4
+    assert not transfer.is_done
+    assert (transfer.portion().expected_end, transfer.portion().records) == (4, None)
+    assert transfer.answered(result(4)) == 0
+    assert transfer.is_done
 
 
-def test_it_goes_on_where_the_cluster_ends() -> None:
-    carried = carrier(MemoryLog([batch(0, 3), batch(3), batch(4, 2)]))
-    carried.answered(ends(3))
-    portion = carried.portion()
+def test_transfer_resumes_at_log_end_of_cluster() -> None:
+    transfer = build_transfer(MemoryLog([batch(0, 3), batch(3), batch(4, 2)]))
+    transfer.answered(result(3))
+    portion = transfer.portion()
     assert (portion.expected_end, bytes(portion.records or b"")) == (3, batch(3) + batch(4, 2))
-    carried.answered(ends(0))  # another leader, which has less
-    assert carried.portion().expected_end == 0
-    carried.answered(ends(6))
-    carried.answered(ends(3))
-    assert carried.portion().expected_end == 3
-    assert not carried.is_done
+    transfer.answered(result(0))  # a new leader with fewer records
+    assert transfer.portion().expected_end == 0
+    transfer.answered(result(6))
+    transfer.answered(result(3))
+    assert transfer.portion().expected_end == 3
+    assert not transfer.is_done
 
 
-def test_an_empty_log_only_has_to_begin() -> None:
-    carried = carrier(MemoryLog([], start=40))
-    portion = carried.portion()
+def test_transfer_of_empty_log_sets_only_its_start() -> None:
+    transfer = build_transfer(MemoryLog([], start=40))
+    portion = transfer.portion()
     assert (portion.expected_end, portion.log_start_offset, portion.records) == (40, 40, None)
-    carried.answered(ends(0, 0))
-    assert not carried.is_done
-    carried.answered(ends(40, 40))
-    assert carried.is_done
+    transfer.answered(result(0, 0))
+    assert not transfer.is_done
+    transfer.answered(result(40, 40))
+    assert transfer.is_done
 
 
-def test_what_the_source_cannot_have_written_is_refused() -> None:
+def test_transfer_rejects_log_that_differs_from_source() -> None:
     log = MemoryLog([batch(0, 3), batch(3)])
-    with pytest.raises(CannotMove, match="within a batch"):
-        carrier(log).answered(ends(2))
-    with pytest.raises(CannotMove, match="holds offsets 0 to 8 in the cluster, and 0 to 3 in the source"):
-        carrier(log).answered(ends(9))
+    with pytest.raises(CannotMove, match="inside a batch"):
+        build_transfer(log).answered(result(2))
+    with pytest.raises(CannotMove, match="has offsets 0 to 8 in the cluster, but 0 to 3 in the source"):
+        build_transfer(log).answered(result(9))

@@ -1,4 +1,4 @@
-"""Data folders of earlier versions are started by this one with all that is in them: `make.py` says what that is."""
+"""Data directories of earlier versions can be started by this version with all their contents (see `make.py`)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.gz"))
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(request.param) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2, which is Debian's, has none
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 (Debian) has no filter
         archive.extractall(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def cluster(folder: Path) -> Iterator[Cluster]:
-    with Cluster(3, folder / "cluster") as cluster:
+def cluster(directory: Path) -> Iterator[Cluster]:
+    with Cluster(3, directory / "cluster") as cluster:
         yield cluster
 
 
 def check(broker: Broker) -> None:
-    """All is there, and more can be written."""
+    """Check that the broker has all records, configs and committed offsets."""
     assert [record.value for record in broker.records(make.TOPIC)] == make.VALUES * make.PARTITIONS
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": make.GROUP})
     try:
@@ -57,12 +57,12 @@ def identity(data_dir: Path) -> dict[str, object]:
     return found
 
 
-def test_there_are_folders_of_earlier_versions() -> None:
+def test_archives_of_earlier_versions_exist() -> None:
     assert {"1bf886d.tar.gz", "5b5ad4a.tar.gz"} <= {path.name for path in ARCHIVES}
 
 
-def test_a_standalone_node_is_brought_over(folder: Path) -> None:
-    with Broker(folder / "standalone") as broker:
+def test_standalone_node_starts_on_directory_of_earlier_version(directory: Path) -> None:
+    with Broker(directory / "standalone") as broker:
         check(broker)
         with RawClient(broker.bootstrap) as client:
             assert produce(client, make.TOPIC, batch(b"more")).base_offset == len(make.VALUES)
@@ -72,7 +72,7 @@ def test_a_standalone_node_is_brought_over(folder: Path) -> None:
 
 
 @pytest.mark.xdist_group("cluster")
-def test_a_cluster_is_brought_over(cluster: Cluster) -> None:
+def test_cluster_starts_on_directories_of_earlier_version(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         check(node)
         assert node.status()["level"] == 1

@@ -1,5 +1,4 @@
-"""The way of docs/upgrading.md, from 0.2.0 to this version, back, and here again, while clients write and read: no
-error reaches an application, and nothing that was acknowledged is lost or doubled."""
+"""The upgrade procedure of docs/upgrading.md, from 0.2.0 to this version and back, while clients write and read."""
 
 from __future__ import annotations
 
@@ -20,33 +19,33 @@ from tests.levels.earlier_versions import UpgradedCluster, commit_something, sou
 pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
 
 FIRST_LEVEL = 1
-"""That of 0.2.0."""
+"""The feature level of 0.2.0."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
 COMMAND = re.compile(r"^ *```sh\n *chronik (.*)\n *```$", re.MULTILINE)
 
 
-def said(command: str, cluster: UpgradedCluster) -> str:
-    """What a command of the page prints."""
+def run_command(command: str, cluster: UpgradedCluster) -> str:
+    """Run a command of the page and return its output."""
     done = chronik(*command.split(), bootstrap=cluster.bootstrap)
     assert done.code == 0, done.out + done.err
     return done.out
 
 
-def when_it_is_safe(may_i_stop: str, cluster: UpgradedCluster, node_id: int, version: Path | None) -> float:
-    """What an operator does to one node, and waits for nothing but the yes. Returns the seconds that it took."""
+def restart_when_safe(may_i_stop: str, cluster: UpgradedCluster, node_id: int, version: Path | None) -> float:
+    """Restart a node as soon as the safety check allows it. Return the seconds that it took."""
     began = time.monotonic()
-    said(may_i_stop.replace(" 1 ", f" {node_id} "), cluster)
+    run_command(may_i_stop.replace(" 1 ", f" {node_id} "), cluster)
     cluster[node_id].becomes(version)
     return time.monotonic() - began
 
 
-def test_no_application_notices_an_upgrade_nor_the_way_back(
+def test_upgrade_and_downgrade_cause_no_client_errors(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     earlier = sources_of(FIRST_LEVEL, tmp_path)
-    may_i_stop, look, upgrade = COMMAND.findall(PAGE.read_text(encoding="utf-8"))
-    took: list[float] = []
+    may_i_stop, show_members, upgrade = COMMAND.findall(PAGE.read_text(encoding="utf-8"))
+    durations: list[float] = []
     cluster = UpgradedCluster(earlier)
     with cluster:
         places = replicated.make_topic(cluster, "rolled", PARTITIONS)
@@ -56,12 +55,12 @@ def test_no_application_notices_an_upgrade_nor_the_way_back(
             for client in clients:
                 client.wait_until_it_goes_on()
             for version in (None, earlier, None):
-                took += [when_it_is_safe(may_i_stop, cluster, node_id, version) for node_id in (1, 2, 3)]
+                durations += [restart_when_safe(may_i_stop, cluster, node_id, version) for node_id in (1, 2, 3)]
                 for client in clients:
                     client.wait_until_it_goes_on()
-                assert "Members: 1, 2, 3" in said(look, cluster)
+                assert "Members: 1, 2, 3" in run_command(show_members, cluster)
                 assert cluster.levels == [FIRST_LEVEL] * 3
-            assert said(upgrade, cluster) == f"chronik.version is {levels.HIGHEST}; it was {FIRST_LEVEL}\n"
+            assert run_command(upgrade, cluster) == f"chronik.version is {levels.HIGHEST}; it was {FIRST_LEVEL}\n"
             commit_something(cluster.bootstrap)
             for client in clients:
                 client.wait_until_it_goes_on()
@@ -76,5 +75,5 @@ def test_no_application_notices_an_upgrade_nor_the_way_back(
     record_property(
         "summary",
         f"0.2.0 to now, back and here again under {', '.join(load.client for load in loads)}: {records:,} records, no"
-        f" error, 0 lost, 0 doubled; each of {len(took)} nodes took {replicated.median_and_most(took)}",
+        f" error, 0 lost, 0 doubled; each of {len(durations)} nodes took {replicated.median_and_most(durations)}",
     )
