@@ -1,4 +1,4 @@
-"""Topics that are imported are held and led like others, in nobody's sight, until one command shows all of them."""
+"""Import commands: imported topics are replicated, but invisible to clients until the import is finished."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def finish(world: World, *groups: ImportedGroup, **more: dict[str, dict[str, str
     world.accept(FinishImport(IMPORT, groups, 500, more.get("group_configs", {})))
 
 
-def test_a_topic_that_is_imported_is_in_none_of_the_tables_of_clients() -> None:
+def test_importing_topic_is_invisible_to_clients() -> None:
     world = importing(topic("orders", 1))
     image = world.image
     assert not image.topics
@@ -60,27 +60,27 @@ def test_a_topic_that_is_imported_is_in_none_of_the_tables_of_clients() -> None:
     assert image.importing == {"orders": held}
 
 
-def test_its_name_and_its_id_are_taken() -> None:
+def test_name_and_id_of_importing_topic_are_reserved() -> None:
     world = importing(topic("my.orders", 1))
     assert world.refuse(topic("my.orders", 2))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
     assert world.refuse(topic("my_orders", 2))[0] is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert world.refuse(topic("others", 1))[0] is ErrorCode.INVALID_REQUEST
 
 
-def test_nobody_commits_offsets_for_it() -> None:
+def test_offset_commit_for_importing_topic_is_rejected() -> None:
     world = importing(topic("orders", 1))
     (failure,) = world.accept(CommitOffset("readers", (OffsetToCommit("orders", 0, 5),), 1)).failures
     assert failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_its_leaders_are_elected_as_others_are() -> None:
+def test_leaders_of_importing_topic_are_elected() -> None:
     world = importing(topic("orders", 1))
     world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
     (partition,) = world.image.importing["orders"].partitions
     assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 8, (2,))
 
 
-def test_one_command_shows_all_with_groups_and_offsets() -> None:
+def test_finish_import_shows_topics_groups_and_offsets_atomically() -> None:
     world = importing(topic("orders", 1), topic("clicks", 2, assignment(1), assignment(2)))
     before = {each.id: each for each in world.image.importing.values()}
     offsets = (ImportedOffset("orders", 0, 17, 3, "m", 400, -1), ImportedOffset("clicks", 1, 0))
@@ -98,7 +98,7 @@ def test_one_command_shows_all_with_groups_and_offsets() -> None:
     assert image.imported.is_finished
 
 
-def test_a_group_that_is_there_stays_and_gets_the_offsets() -> None:
+def test_finish_import_adds_offsets_to_existing_group() -> None:
     world = World(1, 2)
     world.create("old")
     world.accept(CommitOffset("readers", (OffsetToCommit("old", 0, 3),), 1))
@@ -112,7 +112,7 @@ def test_a_group_that_is_there_stays_and_gets_the_offsets() -> None:
     }
 
 
-def test_it_is_not_finished_before_all_topics_are_there() -> None:
+def test_finish_import_is_rejected_while_topics_are_missing() -> None:
     world = importing(topic("orders", 1), count=2)
     assert world.refuse(FinishImport(IMPORT, (), 5)) == (
         ErrorCode.INVALID_REQUEST,
@@ -122,14 +122,14 @@ def test_it_is_not_finished_before_all_topics_are_there() -> None:
     finish(world)
 
 
-def test_offsets_of_what_is_not_imported_are_refused() -> None:
+def test_offsets_of_topics_outside_import_are_rejected() -> None:
     world = importing(topic("orders", 1))
     for each in (ImportedOffset("orders", 1, 5), ImportedOffset("clicks", 0, 5)):
         code, _ = world.refuse(FinishImport(IMPORT, (ImportedGroup("readers", "", (each,)),), 5))
         assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_producer_ids_of_the_source_are_never_given_out() -> None:
+def test_producer_ids_of_import_are_reserved() -> None:
     world = World(1, 2)
     epoch = world.image.brokers[1].epoch
     assert world.accept(BeginImport(IMPORT, "a folder", 0, 5000, 99)).value == 0
@@ -140,7 +140,7 @@ def test_producer_ids_of_the_source_are_never_given_out() -> None:
     assert world.accept(AllocateProducerIds(1, epoch, 10)).value == 5310
 
 
-def test_there_is_one_import_at_a_time_and_each_is_done_once() -> None:
+def test_only_one_import_at_a_time_and_each_only_once() -> None:
     world = importing(topic("orders", 1))
     code, message = world.refuse(BeginImport(OTHER, "another", 1, 0, 5))
     assert (code, message) == (
@@ -153,7 +153,7 @@ def test_there_is_one_import_at_a_time_and_each_is_done_once() -> None:
     world.accept(BeginImport(OTHER, "another", 1, 0, 5))
 
 
-def test_what_was_begun_is_given_up_bit_by_bit() -> None:
+def test_abort_import_removes_topics_in_steps() -> None:
     world = World(1, 2)
     world.create("old")
     world.accept(BeginImport(IMPORT, "a folder", TOPICS_PER_COMMAND_MAX + 5, 0, 99))
@@ -168,7 +168,7 @@ def test_what_was_begun_is_given_up_bit_by_bit() -> None:
 
 
 def groups_of(topic: str, *sizes: int) -> tuple[ImportedGroup, ...]:
-    """Groups g0, g1, … with so many offsets each."""
+    """Return groups g0, g1, … with the given numbers of offsets."""
     return tuple(
         ImportedGroup(f"g{number}", "consumer", tuple(ImportedOffset(topic, each, 10 + each) for each in range(size)))
         for number, size in enumerate(sizes)
@@ -176,7 +176,7 @@ def groups_of(topic: str, *sizes: int) -> tuple[ImportedGroup, ...]:
 
 
 def large_import(partitions: int) -> World:
-    """An import with one topic in a cluster of the newest level."""
+    """Return a world with an import of one topic, at the highest feature level."""
     world = World(1, 2, level=levels.HIGHEST)
     return importing(topic("orders", 1, *(assignment(1) for _ in range(partitions))), world=world)
 
@@ -189,7 +189,7 @@ def test_imported_groups_are_stored_before_the_topics_are_visible() -> None:
     assert set(world.image.groups) == {"g0", "g1", "g2"}
     once = records_of(world.image)
     world.accept(ImportGroups(IMPORT, groups, 500))
-    assert records_of(world.image) == once, "a repetition changes nothing"
+    assert records_of(world.image) == once, "repeating the command must not change anything"
     finish(world)
     assert [each.offset for each in world.image.offsets("g0").values()] == [10, 11]
 
@@ -208,7 +208,7 @@ def test_imported_groups_with_offsets_of_another_topic_are_rejected() -> None:
     assert world.refuse(ImportGroups(OTHER, groups_of("orders", 1), 500))[0] is ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_given_up_import_removes_its_offsets_and_groups_and_nothing_else() -> None:
+def test_abort_import_removes_only_its_offsets_and_groups() -> None:
     world = World(1, 2, level=levels.HIGHEST)
     world.create("old")
     world.accept(CommitOffset("g0", (OffsetToCommit("old", 0, 3),), 1))
@@ -220,10 +220,10 @@ def test_given_up_import_removes_its_offsets_and_groups_and_nothing_else() -> No
     left = [world.accept(GiveUpImport(IMPORT)).value for _ in range(3)]
     assert left == [1, 1, 0], "2,000 offsets a command"
     after = records_of(world.image)
-    assert [each for each in range(len(after)) if after[each] != before[each]] == [1], "only producer ids were used up"
+    assert [each for each in range(len(after)) if after[each] != before[each]] == [1], "only producer ids may differ"
 
 
-def test_configs_that_are_set_already_stay() -> None:
+def test_import_keeps_existing_configs() -> None:
     world = World(1, 2)
     world.accept(UpdateBrokerConfig(CLUSTER_DEFAULT, {"a": "1"}))
     importing(topic("orders", 1), world=world)
@@ -233,7 +233,7 @@ def test_configs_that_are_set_already_stay() -> None:
     assert world.image.group_configs == groups
 
 
-def test_a_snapshot_has_it_and_a_difference_tells_it() -> None:
+def test_import_is_part_of_snapshot_and_delta() -> None:
     world = importing(topic("orders", 1), topic("clicks", 2))
     world.create("old")
     restored = decode_snapshot(recomputed(world.image))

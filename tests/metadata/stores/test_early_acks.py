@@ -1,5 +1,4 @@
-"""Commands that are answered before they are on disk: whoever builds upon them waits, and a power cut takes the last of
-them and never one before another."""
+"""Commands acknowledged before they are synced: power failures lose only the latest, and dependent work waits."""
 
 from __future__ import annotations
 
@@ -31,17 +30,17 @@ from chronik.metadata.stores.store import StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.files.twin import TwinFiles
 
-from .test_the_local_store_answers_what_is_durable import Inline, run
+from .test_local_store import Inline, run
 
 
 @pytest.fixture(autouse=True)
 def first_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store at the first level writes nothing of it: so what it writes is what the test proposes."""
+    """Run the store at level 1, at which it writes nothing but what the test proposes."""
     monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
 
 
-class Held(Inline):
-    """Runs at once, or when the test says so."""
+class HoldableExecutor(Inline):
+    """An executor that runs tasks immediately, or only when released."""
 
     def __init__(self) -> None:
         self.is_held = False
@@ -90,14 +89,14 @@ async def started(files: TwinFiles, disk: Executor | None = None, **options: Any
     return store
 
 
-async def turns() -> None:
+async def run_iterations() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-def test_it_is_answered_once_it_is_written_and_durable_after_the_sync() -> None:
+def test_early_command_is_acknowledged_after_write_and_durable_after_sync() -> None:
     async def test() -> None:
-        disk = Held()
+        disk = HoldableExecutor()
         store = await started(TwinFiles(), disk)
         disk.hold()
         result = await store.propose(early(1))
@@ -105,7 +104,7 @@ def test_it_is_answered_once_it_is_written_and_durable_after_the_sync() -> None:
         assert not store.is_durable(result.index)
         assert store.is_durable(result.index - 1)
         waiting = asyncio.ensure_future(store.wait_durable(result.index))
-        await turns()
+        await run_iterations()
         assert not waiting.done()
         disk.release()
         await waiting
@@ -115,9 +114,9 @@ def test_it_is_answered_once_it_is_written_and_durable_after_the_sync() -> None:
     run(test())
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_wait_durable_times_out() -> None:
     async def test() -> None:
-        disk = Held()
+        disk = HoldableExecutor()
         store = await started(TwinFiles(), disk)
         disk.hold()
         result = await store.propose(early(1))
@@ -130,18 +129,18 @@ def test_nobody_waits_for_ever() -> None:
     run(test())
 
 
-def test_commands_are_applied_in_the_order_of_the_log() -> None:
+def test_early_commands_are_applied_in_log_order() -> None:
     async def test() -> None:
-        disk = Held()
+        disk = HoldableExecutor()
         store = await started(TwinFiles(), disk)
         disk.hold()
         proposals = [asyncio.ensure_future(store.propose(each)) for each in (early(1), early(2), durable(3), early(4))]
-        await turns()
+        await run_iterations()
         assert [each.done() for each in proposals] == [True, True, False, False]
         assert set(store.image.features) == {"early1", "early2"}
         late = asyncio.ensure_future(store.propose(early(5)))
-        await turns()
-        assert not late.done(), "the disk is busy with those before it"
+        await run_iterations()
+        assert not late.done(), "the sync of earlier commands is not finished"
         disk.release()
         results = await asyncio.gather(*proposals, late)
         assert [result.index for result in results] == [2, 3, 4, 5, 6]
@@ -150,7 +149,7 @@ def test_commands_are_applied_in_the_order_of_the_log() -> None:
     run(test())
 
 
-def test_those_that_arrive_together_share_a_sync_whatever_they_are() -> None:
+def test_early_and_durable_commands_share_one_sync() -> None:
     async def test() -> None:
         files = TwinFiles()
         store = await started(files)
@@ -164,7 +163,7 @@ def test_those_that_arrive_together_share_a_sync_whatever_they_are() -> None:
     run(test())
 
 
-def test_a_snapshot_holds_nothing_that_may_be_lost() -> None:
+def test_snapshot_contains_only_durable_commands() -> None:
     async def test() -> None:
         files = TwinFiles()
         store = await started(files, snapshot_entries=10)
@@ -179,14 +178,14 @@ def test_a_snapshot_holds_nothing_that_may_be_lost() -> None:
     run(test())
 
 
-def test_a_failed_sync_stops_the_store_and_those_who_wait_for_it() -> None:
+def test_failed_sync_stops_store_and_waiters() -> None:
     async def test() -> None:
-        files, disk, fatal = TwinFiles(), Held(), list[BaseException]()
+        files, disk, fatal = TwinFiles(), HoldableExecutor(), list[BaseException]()
         store = await started(files, disk, on_fatal=fatal.append)
         disk.hold()
         result = await store.propose(early(1))
         waiting = asyncio.ensure_future(store.wait_durable(result.index))
-        await turns()
+        await run_iterations()
         files.fail_at(files.events, errno.EIO)
         disk.release()
         with pytest.raises(StoreClosed):
@@ -201,9 +200,9 @@ def test_a_failed_sync_stops_the_store_and_those_who_wait_for_it() -> None:
     run(test())
 
 
-def test_a_killed_process_loses_nothing_that_was_answered() -> None:
+def test_process_crash_loses_no_acknowledged_commands() -> None:
     async def test() -> None:
-        files, disk = TwinFiles(), Held()
+        files, disk = TwinFiles(), HoldableExecutor()
         store = await started(files, disk)
         disk.hold()
         await store.propose(early(1))
@@ -212,14 +211,14 @@ def test_a_killed_process_loses_nothing_that_was_answered() -> None:
         await store.close()
         again = await started(left)
         assert again.image.features == {"early1": 1}
-        assert again.is_durable(again.image.applied_index), "whoever starts syncs what it found"
+        assert again.is_durable(again.image.applied_index), "recovery syncs the log"
         await again.close()
 
     run(test())
 
 
-class Cut:
-    """Proposes commands until the power goes; knows which were durable by then, and how many were answered."""
+class PowerCutStore:
+    """Proposes commands until a simulated power failure, and records which were durable and acknowledged."""
 
     def __init__(self, cut: int | None) -> None:
         self.files = TwinFiles()
@@ -246,22 +245,22 @@ class Cut:
         await store.close()
 
 
-def test_a_power_cut_at_any_event_leaves_a_beginning_of_what_was_done() -> None:
-    rehearsal = Cut(None)
+def test_power_failure_at_any_point_leaves_prefix_of_commands() -> None:
+    rehearsal = PowerCutStore(None)
     run(rehearsal.work())
     assert rehearsal.answered == 24
     lost = 0
     for cut in range(rehearsal.files.events):
-        attempt = Cut(cut)
+        attempt = PowerCutStore(cut)
         with suppress(StorageFailed):
             run(attempt.work())
         assert attempt.files.failure == "the power is gone"
         for fate in range(4):
             left = sorted(features_of(attempt.files.crash(10 * cut + fate)).values())
-            assert left == list(range(1, len(left) + 1)), "no command is there without those before it"
+            assert left == list(range(1, len(left) + 1)), "commands must survive without gaps"
             assert attempt.durable <= len(left)
             lost += len(left) < attempt.answered
-    assert lost, "some were answered and lost, or this test says nothing"
+    assert lost, "the test must cover acknowledged commands that are lost"
 
 
 def features_of(files: TwinFiles) -> dict[str, int]:
@@ -276,7 +275,7 @@ def features_of(files: TwinFiles) -> dict[str, int]:
     return found
 
 
-def test_only_additions_and_commits_are_answered_early() -> None:
+def test_only_additions_and_commits_are_acknowledged_early() -> None:
     answered_early: list[Command] = [AddToTransaction("t", 1, (), ("g",), 0), EndTransaction("t", 1, True, 0, 0)]
     others: list[Command] = [
         EndTransaction("t", 1, False, 0, 0),

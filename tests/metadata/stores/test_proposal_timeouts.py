@@ -1,4 +1,4 @@
-"""A command that was not answered in time: the error says that nothing was changed only where that is certain."""
+"""Errors of proposals that time out in a cluster: "nothing was changed" only if that is certain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND = DeleteTopic(b"x" * 16)
 
 
 def failure_of(*attempts: BaseException | None) -> ErrorCode:
-    """What the store says when its attempts end so, the last one again and again; None never ends."""
+    """Return the error code of a proposal whose attempts end as given; the last one repeats, None never ends."""
     left = list(attempts)
 
     async def propose(*_: Any) -> None:
@@ -42,19 +42,19 @@ def failure_of(*attempts: BaseException | None) -> ErrorCode:
     return asyncio.run(scenario())
 
 
-def test_nothing_was_changed_when_no_leader_was_ever_reached() -> None:
+def test_proposal_without_leader_reports_that_nothing_changed() -> None:
     assert failure_of(NotLeader(-1)) is ErrorCode.NOT_CONTROLLER
 
 
-def test_the_outcome_is_unknown_when_an_attempt_was_under_way_at_the_end() -> None:
+def test_proposal_with_pending_attempt_reports_unknown_outcome() -> None:
     assert failure_of(NotLeader(-1), NotLeader(-1), None) is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_the_outcome_stays_unknown_when_a_later_attempt_found_no_leader() -> None:
+def test_outcome_stays_unknown_after_later_attempt_without_leader() -> None:
     assert failure_of(OutcomeUnknown("lost"), NotLeader(-1)) is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_controllers_decision_is_not_carried_to_the_next_leader() -> None:
+def test_controller_command_is_not_forwarded_to_next_leader() -> None:
     async def scenario() -> ErrorCode:
         async def propose(*_: Any) -> None:
             raise NotLeader(2)
@@ -69,7 +69,7 @@ def test_a_controllers_decision_is_not_carried_to_the_next_leader() -> None:
 
 
 def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> float:
-    """Of a command whose first attempt finds no leader, and does that; the second one succeeds."""
+    """Return the duration of a command whose first attempt finds no leader and whose second one succeeds."""
     loop = VirtualLoop()
 
     async def scenario() -> None:
@@ -91,19 +91,19 @@ def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> f
     return loop.time()
 
 
-def test_a_leader_that_comes_forward_during_the_attempt_is_asked_at_once() -> None:
+def test_leader_elected_during_attempt_is_tried_immediately() -> None:
     assert seconds_until_done(lambda _, store: store.leader_changed()) == 0.0
 
 
-def test_a_leader_that_comes_forward_later_is_asked_then() -> None:
+def test_leader_elected_later_is_tried_when_announced() -> None:
     assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store.leader_changed)) == pytest.approx(0.01)
 
 
-def test_an_answer_that_comes_while_there_is_no_leader_is_told_at_once() -> None:
+def test_result_that_arrives_without_leader_is_returned_immediately() -> None:
     assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store._answer, 1, Result())) == pytest.approx(
         0.01
     )
 
 
-def test_without_news_of_a_leader_another_attempt_is_made_after_a_while() -> None:
+def test_attempt_is_repeated_after_delay_without_leader_announcement() -> None:
     assert seconds_until_done(lambda loop, store: None) == pytest.approx(LEADERLESS_SECONDS)

@@ -1,3 +1,5 @@
+"""Commands of topics and configs."""
+
 from __future__ import annotations
 
 import pytest
@@ -31,7 +33,7 @@ def creation(
     return CreateTopic(some_id(number), name, partitions, configs or {}, 1234)
 
 
-def test_a_topic_comes_with_partitions_replicas_leaders_and_configs() -> None:
+def test_create_topic_stores_partitions_leaders_and_configs() -> None:
     world = World(1, 2, 3)
     world.accept(creation("orders", 7, (assignment(1, 2, 3), assignment(2, 3, 1)), {"b": "2", "a": "1"}))
     topic = world.image.topics["orders"]
@@ -45,22 +47,22 @@ def test_a_topic_comes_with_partitions_replicas_leaders_and_configs() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "käse", "a/b", "a\n", "x" * (TOPIC_NAME_CHARACTERS_MAX + 1)])
-def test_a_name_that_kafka_refuses_is_refused(name: str) -> None:
+def test_invalid_topic_name_is_rejected(name: str) -> None:
     code, _ = World(1).refuse(creation(name))
     assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_name_may_be_as_long_as_kafka_allows() -> None:
+def test_longest_topic_name_of_kafka_is_accepted() -> None:
     World(1).accept(creation("x" * TOPIC_NAME_CHARACTERS_MAX))
 
 
-def test_a_topic_that_exists_is_refused() -> None:
+def test_creating_existing_topic_is_rejected() -> None:
     world = World(1)
     world.create("orders")
     assert world.refuse(creation("orders"))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
+def test_topic_names_that_differ_only_in_dot_and_underscore_collide() -> None:
     world = World(1)
     topic = world.create("a.b_c")
     code, message = world.refuse(creation("a_b.c"))
@@ -70,7 +72,7 @@ def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
     world.accept(creation("a_b.c"))
 
 
-def test_an_id_is_used_once_and_never_zero() -> None:
+def test_topic_id_must_be_unique_and_not_zero() -> None:
     world = World(1)
     world.create("orders", number=5)
     assert world.refuse(creation("other", 5))[0] is ErrorCode.INVALID_REQUEST
@@ -93,20 +95,20 @@ def test_an_id_is_used_once_and_never_zero() -> None:
         ((assignment(3),), ErrorCode.BROKER_NOT_AVAILABLE),
     ],
 )
-def test_partitions_that_cannot_be_are_refused(partitions: tuple[PartitionAssignment, ...], code: ErrorCode) -> None:
+def test_invalid_partition_assignment_is_rejected(partitions: tuple[PartitionAssignment, ...], code: ErrorCode) -> None:
     world = World(1, 2, 3)
     world.accept(UpdateBrokerStatus(3, BrokerStatus.OFFLINE))
     assert world.refuse(creation("orders", partitions=partitions))[0] is code
 
 
-def test_a_topic_may_have_as_many_partitions_as_the_limit_says() -> None:
+def test_partition_limit_of_topic_is_enforced() -> None:
     world = World(1)
     world.accept(creation("orders", partitions=(assignment(1),) * TOPIC_PARTITIONS_MAX))
     code, _ = world.refuse(CreatePartitions(some_id(1), TOPIC_PARTITIONS_MAX, (assignment(1),)))
     assert code is ErrorCode.INVALID_PARTITIONS
 
 
-def test_of_many_topics_each_stands_or_falls_alone() -> None:
+def test_topics_of_a_command_succeed_or_fail_separately() -> None:
     world = World(1)
     result = world.accept(CreateTopics((creation("a", 1), creation("a", 2), creation("b.c", 3), creation("b_c", 4))))
     assert [(failure.item, failure.code) for failure in result.failures] == [
@@ -117,7 +119,7 @@ def test_of_many_topics_each_stands_or_falls_alone() -> None:
     assert [change.new.name for change in world.delta.topics if change.new] == ["a", "b.c"]
 
 
-def test_three_thousand_topics_take_three_commands() -> None:
+def test_three_thousand_topics_need_three_commands() -> None:
     world = World(1)
     size = TOPICS_PER_COMMAND_MAX
     for first in range(0, 3000, size):
@@ -130,7 +132,7 @@ def test_three_thousand_topics_take_three_commands() -> None:
     assert world.refuse(too_many)[0] is ErrorCode.INVALID_REQUEST
 
 
-def test_a_deleted_topic_takes_the_offsets_of_all_groups_with_it() -> None:
+def test_deleting_topic_deletes_committed_offsets() -> None:
     world = World(1)
     orders = world.create("orders", assignment(1), assignment(1))
     world.create("other")
@@ -147,14 +149,14 @@ def test_a_deleted_topic_takes_the_offsets_of_all_groups_with_it() -> None:
     assert ("orders", 0) not in world.image.offsets("g1")
 
 
-def test_a_topic_that_is_gone_is_unknown_to_every_command() -> None:
+def test_commands_for_deleted_topic_are_rejected() -> None:
     world = World(1)
     gone = some_id(77)
     for command in (DeleteTopic(gone), UpdateTopicConfig(gone, {"a": "1"}), CreatePartitions(gone, 1, ())):
         assert world.refuse(command)[0] is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_configs_are_set_deleted_and_replaced() -> None:
+def test_topic_configs_can_be_set_deleted_and_replaced() -> None:
     world = World(1)
     topic = world.create("orders")
     world.accept(UpdateTopicConfig(topic.id, {"z": "1", "a": "2"}))
@@ -170,7 +172,7 @@ def test_configs_are_set_deleted_and_replaced() -> None:
     assert not world.delta
 
 
-def test_configs_are_bounded() -> None:
+def test_size_of_topic_configs_is_limited() -> None:
     world = World(1)
     topic = world.create("orders")
     world.accept(UpdateTopicConfig(topic.id, {f"{n}": "" for n in range(CONFIG_KEYS_MAX)}, replace=True))
@@ -181,7 +183,7 @@ def test_configs_are_bounded() -> None:
     assert world.refuse(UpdateTopicConfig(topic.id, too_long, replace=True))[0] is ErrorCode.INVALID_CONFIG
 
 
-def test_broker_configs_may_be_laid_down_before_the_broker_starts() -> None:
+def test_broker_configs_can_be_set_before_registration() -> None:
     world = World()
     world.accept(UpdateBrokerConfig(5, {"a": "1"}))
     world.accept(UpdateBrokerConfig(-1, {"b": "2"}))
@@ -191,7 +193,7 @@ def test_broker_configs_may_be_laid_down_before_the_broker_starts() -> None:
     assert 5 not in world.image.broker_configs
 
 
-def test_partitions_are_added_behind_those_that_the_proposer_saw() -> None:
+def test_create_partitions_is_rejected_if_count_has_changed() -> None:
     world = World(1, 2)
     topic = world.create("orders", assignment(1, 2))
     world.accept(CreatePartitions(topic.id, 1, (assignment(2, 1),)))

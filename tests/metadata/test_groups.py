@@ -1,3 +1,5 @@
+"""Commands of consumer groups and committed offsets."""
+
 from __future__ import annotations
 
 import pytest
@@ -41,7 +43,7 @@ def update(group: str, generation: int, *members: GroupMember, epoch: int = -1, 
     return UpdateConsumerGroup(group, "consumer", generation, "range", "m1", state, members, time, epoch)
 
 
-def test_a_group_is_kept_as_its_coordinator_wrote_it() -> None:
+def test_group_is_stored_as_written_by_coordinator() -> None:
     world = World()
     world.accept(update("g", 1, MEMBER))
     expected = Group("g", "consumer", 1, "range", "m1", "Stable", (MEMBER,), 5)
@@ -52,20 +54,20 @@ def test_a_group_is_kept_as_its_coordinator_wrote_it() -> None:
     assert world.delta.groups[0].old == expected
 
 
-def test_a_generation_never_goes_back() -> None:
+def test_group_update_with_older_generation_is_rejected() -> None:
     world = World()
     world.accept(update("g", 5, MEMBER))
     assert world.refuse(update("g", 4))[0] is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_group_is_created_once() -> None:
+def test_creating_existing_group_is_rejected() -> None:
     world = World()
     world.accept(CreateConsumerGroup("g", "consumer", 7))
     assert (world.image.groups["g"].state, world.image.groups["g"].time_ms) == ("Empty", 7)
     assert world.refuse(CreateConsumerGroup("g", "consumer", 8))[0] is ErrorCode.DUPLICATE_RESOURCE
 
 
-def test_a_group_goes_only_without_members_and_takes_its_offsets_along() -> None:
+def test_delete_group_requires_no_members_and_deletes_offsets() -> None:
     world = with_topic()
     assert world.refuse(DeleteConsumerGroup("g"))[0] is ErrorCode.GROUP_ID_NOT_FOUND
     world.accept(update("g", 1, MEMBER))
@@ -79,7 +81,7 @@ def test_a_group_goes_only_without_members_and_takes_its_offsets_along() -> None
     assert world.delta.offsets == ("g",)
 
 
-def test_committed_offsets_come_back_with_all_they_had() -> None:
+def test_committed_offset_keeps_metadata_and_times() -> None:
     world = with_topic()
     world.accept(CommitOffset("g", (OffsetToCommit("orders", 1, 42, 3, "note"),), 100, 900))
     assert world.image.offset("g", "orders", 1) == CommittedOffset(42, 3, "note", 100, 900)
@@ -89,7 +91,7 @@ def test_committed_offsets_come_back_with_all_they_had() -> None:
     assert world.delta.offsets == ("g",)
 
 
-def test_a_first_commit_makes_the_group_and_a_later_one_leaves_it_alone() -> None:
+def test_first_commit_creates_group_and_later_commits_keep_it() -> None:
     world = with_topic()
     world.accept(commit("g", (0, 1)))
     group = world.image.groups["g"]
@@ -98,7 +100,7 @@ def test_a_first_commit_makes_the_group_and_a_later_one_leaves_it_alone() -> Non
     assert world.image.groups["g"] is group
 
 
-def test_partitions_that_do_not_exist_are_refused_one_by_one() -> None:
+def test_commit_to_unknown_partition_fails_separately() -> None:
     world = with_topic()
     result = world.accept(commit("g", (0, 1), (2, 1), (1, 1)))
     assert [(failure.item, failure.code) for failure in result.failures] == [(1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
@@ -107,7 +109,7 @@ def test_partitions_that_do_not_exist_are_refused_one_by_one() -> None:
     assert "nobody" not in world.image.groups
 
 
-def test_in_a_batch_each_commit_stands_or_falls_alone() -> None:
+def test_commits_of_a_batch_succeed_or_fail_separately() -> None:
     world = with_topic()
     result = world.accept(CommitOffsetBatch((commit("a", (0, 1)), commit("b", (0, 1), epoch=9), commit("c", (5, 1)))))
     assert [(failure.item, failure.part, failure.code) for failure in result.failures] == [
@@ -117,7 +119,7 @@ def test_in_a_batch_each_commit_stands_or_falls_alone() -> None:
     assert list(world.image.groups) == ["a"]
 
 
-def test_offsets_are_deleted_by_key() -> None:
+def test_delete_offsets_removes_only_given_partitions() -> None:
     world = with_topic()
     assert world.refuse(DeleteOffsets("g", ()))[0] is ErrorCode.GROUP_ID_NOT_FOUND
     world.accept(commit("g", (0, 1), (1, 1)))
@@ -126,7 +128,7 @@ def test_offsets_are_deleted_by_key() -> None:
     assert "g" in world.image.groups
 
 
-def test_only_offsets_unchanged_since_they_were_seen_expire() -> None:
+def test_only_unchanged_offsets_expire() -> None:
     world = with_topic()
     world.accept(commit("g", (0, 1), (1, 1), time=100))
     world.accept(commit("g", (1, 2), time=200))
@@ -139,7 +141,7 @@ def test_only_offsets_unchanged_since_they_were_seen_expire() -> None:
     assert "g" not in world.image.groups
 
 
-def test_a_group_that_changed_since_it_was_seen_does_not_expire() -> None:
+def test_group_changed_since_check_does_not_expire() -> None:
     world = with_topic()
     world.accept(update("g", 1, time=50))
     for command in (ExpireOffsets("g", (), 49), ExpireOffsets("g", ())):
@@ -151,7 +153,7 @@ def test_a_group_that_changed_since_it_was_seen_does_not_expire() -> None:
     world.accept(ExpireOffsets("unknown", (), 60))
 
 
-def test_a_coordinator_that_was_replaced_changes_nothing() -> None:
+def test_commands_of_replaced_coordinator_are_rejected() -> None:
     world = with_topic()
     commands: list[Command] = [
         update("g", 1, epoch=0),
@@ -161,7 +163,7 @@ def test_a_coordinator_that_was_replaced_changes_nothing() -> None:
         ExpireOffsets("g", (), -1, 0),
         DeleteConsumerGroup("g", 0),
     ]
-    for command in commands:  # before there is a topic that names coordinators
+    for command in commands:  # without an offsets topic there is no coordinator
         assert world.refuse(command)[0] is ErrorCode.NOT_COORDINATOR
     world.create(OFFSETS_TOPIC, *(assignment(1),) * 50)
     for command in commands:
@@ -175,8 +177,8 @@ def test_a_coordinator_that_was_replaced_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("group", "partition"),
-    # String.hashCode in Java: "" 0, "a" 97, "group" 98629247, "polygenelubricants" is the smallest integer
+    # String.hashCode in Java: "" is 0, "a" 97, "group" 98629247, "polygenelubricants" is Integer.MIN_VALUE
     [("", 0), ("a", 97 % 50), ("group", 98629247 % 50), ("polygenelubricants", 0), ("ß€", (223 * 31 + 8364) % 50)],
 )
-def test_a_group_falls_into_the_same_partition_as_in_kafka(group: str, partition: int) -> None:
+def test_coordinator_partition_of_group_matches_kafka(group: str, partition: int) -> None:
     assert coordinator_partition(group, 50) == partition

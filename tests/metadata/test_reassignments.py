@@ -1,4 +1,4 @@
-"""Reassignments: new replicas join, and when all of the target are in sync the others leave."""
+"""Partition reassignments: replicas are added first and removed when all target replicas are in sync."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OFFLINE, ONLINE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE
 
 
 def reassign(world: World, *replicas: int, factor_may_change: bool = True) -> ErrorCode:
-    """The one partition of `orders`, or what it is refused with."""
+    """Reassign the partition of `orders` and return the error code."""
     change = Reassignment(world.image.topics["orders"].id, 0, replicas)
     return outcome(world, ReassignPartitions((change,), factor_may_change))
 
@@ -49,14 +49,14 @@ def outcome(world: World, command: ReassignPartitions) -> ErrorCode:
 
 
 def in_sync(world: World, *members: int) -> None:
-    """The leader finds these in sync."""
+    """Let the leader report these replicas as in sync."""
     topic, partition, brokers = world.image.topics["orders"], world.partition("orders"), world.image.brokers
     isr = tuple(IsrMember(member, brokers[member].epoch) for member in members)
     change = IsrChange(topic.id, 0, partition.leader_epoch, partition.partition_epoch, isr)
     assert not world.accept(UpdateISR(partition.leader, brokers[partition.leader].epoch, (change,))).failures
 
 
-def test_a_partition_moves_by_growing_first_and_shrinking_when_all_are_in_sync() -> None:
+def test_reassignment_adds_replicas_first_and_removes_when_in_sync() -> None:
     world = World(1, 2, 3, 4)
     world.create("orders", assignment(1, 2))
     assert reassign(world, 3, 4) is ErrorCode.NONE
@@ -71,17 +71,17 @@ def test_a_partition_moves_by_growing_first_and_shrinking_when_all_are_in_sync()
     assert len(world.delta.topics) == 1
 
 
-def test_a_leader_that_stays_leads_on_in_a_new_term_when_a_replica_has_left() -> None:
-    """The one that has left may not know it yet. What it says of its log, which it will delete, is of the old term."""
+def test_leader_epoch_increases_when_replica_is_removed() -> None:
+    """A removed replica may not know yet. Its fetches in the old epoch are fenced."""
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2))
     reassign(world, 3, 1)
-    assert world.partition("orders").leader_epoch == 0, "nobody has left yet"
+    assert world.partition("orders").leader_epoch == 0, "no replica was removed yet"
     in_sync(world, 1, 3)
     assert world.partition("orders") == Partition((3, 1), (3, 1), 1, 1, 2)
 
 
-def test_the_replication_factor_goes_up_and_down() -> None:
+def test_reassignment_can_change_replication_factor() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1))
     assert reassign(world, 1, 2, 3) is ErrorCode.NONE
@@ -89,19 +89,19 @@ def test_the_replication_factor_goes_up_and_down() -> None:
     in_sync(world, 1, 2, 3)
     assert world.partition("orders") == Partition((1, 2, 3), (1, 2, 3), 1, 0, 2)
     assert reassign(world, 2) is ErrorCode.NONE
-    assert world.partition("orders") == Partition((2,), (2,), 2, 1, 3), "it was in sync: nothing to wait for"
+    assert world.partition("orders") == Partition((2,), (2,), 2, 1, 3), "the remaining replica was in sync already"
 
 
-def test_the_replication_factor_stays_where_that_is_asked_for() -> None:
+def test_replication_factor_change_is_rejected_if_not_allowed() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2))
     assert reassign(world, 1, 2, 3, factor_may_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(world, 1, factor_may_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(world, 1, 3, factor_may_change=False) is ErrorCode.NONE
-    assert reassign(world, 3, 2, factor_may_change=False) is ErrorCode.NONE, "counted by the target"
+    assert reassign(world, 3, 2, factor_may_change=False) is ErrorCode.NONE, "the target counts"
 
 
-def test_a_target_that_is_not_in_sync_is_waited_for_even_if_nothing_is_added() -> None:
+def test_reassignment_waits_for_out_of_sync_target_replica() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3, isr=(1, 3)))
     reassign(world, 2, 1)
@@ -110,7 +110,7 @@ def test_a_target_that_is_not_in_sync_is_waited_for_even_if_nothing_is_added() -
     assert world.partition("orders") == Partition((2, 1), (2, 1), 1, 1, 2)
 
 
-def test_the_replicas_it_has_are_no_change_and_another_order_is_one() -> None:
+def test_reassignment_to_same_replicas_is_no_change_but_reordering_is() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2))
     assert reassign(world, 1, 2) is ErrorCode.NONE
@@ -119,7 +119,7 @@ def test_the_replicas_it_has_are_no_change_and_another_order_is_one() -> None:
     assert world.partition("orders") == Partition((2, 1), (2, 1), 1, 0, 1)
 
 
-def test_giving_up_leads_back_to_the_original_replicas() -> None:
+def test_cancelled_reassignment_restores_original_replicas() -> None:
     world = World(1, 2, 3, 4)
     world.create("orders", assignment(1, 2))
     assert cancel(world) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -130,7 +130,7 @@ def test_giving_up_leads_back_to_the_original_replicas() -> None:
     assert cancel(world) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_giving_up_takes_the_lead_from_a_replica_that_was_only_added() -> None:
+def test_cancelled_reassignment_removes_leadership_from_added_replica() -> None:
     world = World(1, 2, 3, 4)
     topic = world.create("orders", assignment(1, 2))
     reassign(world, 3, 4)
@@ -140,7 +140,7 @@ def test_giving_up_takes_the_lead_from_a_replica_that_was_only_added() -> None:
     assert world.partition("orders") == Partition((1, 2), (1, 2), 1, 2, 4)
 
 
-def test_what_only_added_replicas_hold_is_not_given_up() -> None:
+def test_cancel_is_rejected_if_only_added_replicas_are_in_sync() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1))
     reassign(world, 2, 3)
@@ -153,7 +153,7 @@ def test_what_only_added_replicas_hold_is_not_given_up() -> None:
     assert world.partition("orders") == alone
 
 
-def test_a_second_reassignment_takes_the_place_of_the_first() -> None:
+def test_second_reassignment_replaces_the_first() -> None:
     world = World(1, 2, 3, 4)
     world.create("orders", assignment(1, 2))
     reassign(world, 3, 2)
@@ -163,27 +163,27 @@ def test_a_second_reassignment_takes_the_place_of_the_first() -> None:
     assert cancel(world) is ErrorCode.NONE
     assert sorted(world.partition("orders").replicas) == [1, 2]
     reassign(world, 3, 2)
-    assert reassign(world, 1, 2) is ErrorCode.NONE, "back to where it began"
+    assert reassign(world, 1, 2) is ErrorCode.NONE, "the original replicas"
     assert world.partition("orders").replicas == (1, 2)
     assert not world.partition("orders").is_reassigning
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_reassignment_is_rejected() -> None:
     world = World(1, 2)
     world.accept(AddNode(5, "h", 5005))
     topic = world.create("orders", assignment(1))
     assert reassign(world) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(world, 1, 1) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(world, 1, 9) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert reassign(world, 1, 5) is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a member that never registered"
+    assert reassign(world, 1, 5) is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a node that has never registered"
     wanted = (Reassignment(topic.id, 1, (1,)), Reassignment(some_id(9), 0, (1,)), Reassignment(topic.id, 0, (1, 2)))
     failures = world.accept(ReassignPartitions(wanted)).failures
     codes = [(failure.item, failure.code) for failure in failures]
     assert codes == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (1, ErrorCode.UNKNOWN_TOPIC_ID)]
-    assert world.partition("orders").adding == (2,), "each stands or falls alone"
+    assert world.partition("orders").adding == (2,), "each change succeeds or fails separately"
 
 
-def test_a_command_reassigns_a_bounded_number_of_partitions() -> None:
+def test_number_of_reassignments_per_command_is_limited() -> None:
     world = World(1, 2)
     most = PARTITIONS_PER_COMMAND_MAX
     topic = world.create("orders", *[assignment(1)] * (most + 1))
@@ -193,7 +193,7 @@ def test_a_command_reassigns_a_bounded_number_of_partitions() -> None:
     assert sum(partition.is_reassigning for partition in world.image.topics["orders"].partitions) == most
 
 
-def test_while_it_moves_it_gets_no_new_partitions_and_no_other_replicas() -> None:
+def test_topic_cannot_be_enlarged_or_assigned_during_reassignment() -> None:
     world = World(1, 2)
     topic = world.create("orders", assignment(1))
     reassign(world, 2)
@@ -202,7 +202,7 @@ def test_while_it_moves_it_gets_no_new_partitions_and_no_other_replicas() -> Non
     assert world.refuse(AssignPartition(topic.id, 0, (1, 2)))[0] is refused
 
 
-def test_a_topic_can_be_deleted_while_it_moves() -> None:
+def test_topic_can_be_deleted_during_reassignment() -> None:
     world = World(1, 2)
     topic = world.create("orders", assignment(1))
     reassign(world, 2)
@@ -210,7 +210,7 @@ def test_a_topic_can_be_deleted_while_it_moves() -> None:
     assert "orders" not in world.image.topics
 
 
-def test_a_broker_that_goes_away_holds_up_the_end_but_breaks_nothing() -> None:
+def test_fenced_broker_delays_completion_of_reassignment() -> None:
     world = World(1, 2, 3, 4)
     world.create("orders", assignment(1, 2))
     reassign(world, 3, 4)
@@ -226,17 +226,17 @@ def test_a_broker_that_goes_away_holds_up_the_end_but_breaks_nothing() -> None:
     assert not done.is_reassigning
 
 
-def test_a_lost_disk_leaves_what_it_alone_held_offline_on_either_side_of_a_move() -> None:
+def test_disk_loss_of_sole_replica_leaves_partition_offline() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1))
     reassign(world, 2)
     world.register(1, life=1, disk=77)
     lost = world.partition("orders")
     assert (lost.replicas, lost.isr, lost.leader) == ((2, 1), (), NO_LEADER)
-    assert cancel(world) is ErrorCode.NONE, "there is nothing left that could be lost by it"
+    assert cancel(world) is ErrorCode.NONE, "no records can be lost any more"
 
 
-def test_an_unclean_leader_that_is_the_whole_target_ends_the_move() -> None:
+def test_unclean_leader_that_is_sole_target_completes_reassignment() -> None:
     world = World(1, 2)
     topic = world.create("orders", assignment(1))
     reassign(world, 2)
@@ -246,11 +246,11 @@ def test_an_unclean_leader_that_is_the_whole_target_ends_the_move() -> None:
     assert (done.replicas, done.isr, done.leader, done.is_reassigning) == ((2,), (2,), 2, False)
 
 
-def test_a_snapshot_keeps_a_reassignment_and_those_of_before_stay_good() -> None:
+def test_snapshot_contains_reassignment_and_old_hashes_stay_valid() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2))
     settled = world.partition("orders")
-    before = ((1, 2), (1, 2), 1, 0, 0, 0, 0)  # all there was to a partition when there were no reassignments
+    before = ((1, 2), (1, 2), 1, 0, 0, 0, 0)  # a partition before reassignments were introduced
     assert partition_hash(some_id(1), 7, settled) == record_hash(PARTITION, some_id(1), 7, before)
     reassign(world, 3, 2)
     moving = world.partition("orders")
@@ -259,14 +259,14 @@ def test_a_snapshot_keeps_a_reassignment_and_those_of_before_stay_good() -> None
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + count(20, 1000)))
-def test_whatever_happens_every_partition_stays_sound(seed: int) -> None:
+def test_partition_invariants_hold_under_random_commands(seed: int) -> None:
     randomness = random.Random(seed)
     world = World(1, 2, 3, 4)
     topic = world.create("orders", assignment(1, 2), assignment(2, 3), assignment(4, 1))
     reassigned = led = 0
     for step in range(300):
         before = world.image.topics["orders"].partitions
-        world.do(something(world, topic.id, randomness, step))
+        world.do(random_command(world, topic.id, randomness, step))
         after = world.image.topics["orders"].partitions
         for old, new in zip(before, after, strict=True):
             assert_sound(new, world.image)
@@ -277,7 +277,7 @@ def test_whatever_happens_every_partition_stays_sound(seed: int) -> None:
     assert led > 0
 
 
-def something(world: World, topic_id: bytes, randomness: random.Random, step: int) -> Command:
+def random_command(world: World, topic_id: bytes, randomness: random.Random, step: int) -> Command:
     number, broker = randomness.randrange(3), randomness.randint(1, 4)
     partition = world.image.topics["orders"].partitions[number]
     brokers = world.image.brokers
@@ -309,9 +309,9 @@ def something(world: World, topic_id: bytes, randomness: random.Random, step: in
 def assert_history_is_sound(old: Partition, new: Partition) -> None:
     if new == old:
         return
-    assert new.partition_epoch == old.partition_epoch + 1, "one change, counted once"
+    assert new.partition_epoch == old.partition_epoch + 1, "one change must increment the epoch once"
     if new.leader != old.leader:
         assert new.leader_epoch > old.leader_epoch
     assert new.leader_epoch >= old.leader_epoch
     if new.leader != NO_LEADER and not set(old.replicas) <= set(new.replicas):
-        assert new.leader_epoch > old.leader_epoch, "a replica has left: what it still says must not count"
+        assert new.leader_epoch > old.leader_epoch, "removing a replica must start a new leader epoch"

@@ -1,3 +1,5 @@
+"""ACL commands."""
+
 from __future__ import annotations
 
 import pytest
@@ -19,7 +21,7 @@ def acl(name: str = "t") -> Acl:
     return Acl(2, name, 3, "User:a", "*", 3, 3)
 
 
-def test_an_acl_is_there_once_until_it_is_deleted() -> None:
+def test_acl_exists_once_until_deleted() -> None:
     world = World()
     assert world.accept(CreateAcls((acl(), acl(), acl("u")))).value == 2
     assert list(world.delta.acls) == [Change(None, acl()), Change(None, acl("u"))]
@@ -31,7 +33,7 @@ def test_an_acl_is_there_once_until_it_is_deleted() -> None:
     assert world.replayed().state_hash == world.image.state_hash
 
 
-def test_a_snapshot_keeps_them_and_a_difference_finds_them() -> None:
+def test_acls_are_in_snapshots_and_deltas() -> None:
     world = World()
     before = world.image.state_hash
     world.accept(CreateAcls((acl(), acl("u"))))
@@ -42,7 +44,7 @@ def test_a_snapshot_keeps_them_and_a_difference_finds_them() -> None:
     assert difference(image, Image()).acls == (Change(acl(), None), Change(acl("u"), None))
 
 
-def test_there_are_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ACLS_MAX == 100_000
     monkeypatch.setattr(handlers, "ACLS_MAX", 3)
     world = World()
@@ -51,7 +53,7 @@ def test_there_are_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     world.accept(CreateAcls((acl("a"), acl("c"))))
 
 
-def test_a_command_has_so_many_and_no_more() -> None:
+def test_number_of_acls_per_command_is_limited() -> None:
     def sent(count: int) -> Envelope:
         command = CreateAcls(tuple(acl(str(number)) for number in range(count)))
         return decode_command(encode_command(Envelope(NODE, LIFE, 1, 0, command)))

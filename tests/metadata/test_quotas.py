@@ -1,3 +1,5 @@
+"""Commands of client quotas."""
+
 from __future__ import annotations
 
 import pytest
@@ -18,7 +20,7 @@ def alter(*alterations: QuotaAlteration) -> AlterQuotas:
     return AlterQuotas(alterations)
 
 
-def test_keys_are_set_and_removed_one_by_one() -> None:
+def test_alter_quotas_sets_and_removes_single_keys() -> None:
     world = World()
     world.accept(alter(QuotaAlteration(ALICE, {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0})))
     assert world.delta.quotas == (ALICE,)
@@ -30,21 +32,21 @@ def test_keys_are_set_and_removed_one_by_one() -> None:
     assert world.replayed().state_hash == world.image.state_hash
 
 
-def test_what_changes_nothing_is_told_to_nobody() -> None:
+def test_alteration_without_effect_produces_no_delta() -> None:
     world = World()
     world.accept(alter(QuotaAlteration(ALICE, {"producer_byte_rate": 5.0})))
     world.accept(alter(QuotaAlteration(ALICE, {"producer_byte_rate": 5}), QuotaAlteration((("user", ""),), {}, ("x",))))
     assert not world.delta
 
 
-def test_an_entity_is_the_same_however_its_parts_are_ordered() -> None:
+def test_order_of_entity_parts_is_irrelevant() -> None:
     world = World()
     world.accept(alter(QuotaAlteration((("user", ""), ("client-id", "c")), {"producer_byte_rate": 5.0})))
     world.accept(alter(QuotaAlteration((("client-id", "c"), ("user", "")), {"producer_byte_rate": 6.0})))
     assert world.image.quotas == {(("client-id", "c"), ("user", "")): {"producer_byte_rate": 6.0}}
 
 
-def test_there_is_a_limit_of_entities_and_those_that_are_there_can_be_changed() -> None:
+def test_number_of_quota_entities_is_limited() -> None:
     world = World()
     quotas = {"producer_byte_rate": 1.0}
     everybody = [QuotaAlteration((("user", str(number)),), quotas) for number in range(QUOTA_ENTITIES_MAX)]
@@ -57,14 +59,14 @@ def test_there_is_a_limit_of_entities_and_those_that_are_there_can_be_changed() 
     assert decode_snapshot(recomputed(world.image)).quotas == world.image.quotas
 
 
-def test_a_name_has_a_longest_length() -> None:
+def test_length_of_entity_name_is_limited() -> None:
     world = World()
     world.accept(alter(QuotaAlteration((("user", "u" * QUOTA_NAME_CHARACTERS_MAX),), {})))
     with pytest.raises(UnknownCommand):
         world.do(alter(QuotaAlteration((("user", "u" * (QUOTA_NAME_CHARACTERS_MAX + 1)),), {})))
 
 
-def test_no_two_kinds_of_records_are_hashed_alike() -> None:
+def test_record_types_have_distinct_hash_numbers() -> None:
     kinds = [
         value
         for name, value in vars(hashing).items()
@@ -74,7 +76,7 @@ def test_no_two_kinds_of_records_are_hashed_alike() -> None:
     assert len(kinds) == len(set(kinds))
 
 
-def test_quotas_wait_for_their_level() -> None:
+def test_quotas_require_security_feature_level() -> None:
     levels.refuse_above(alter(), levels.SECURITY)
     with pytest.raises(KafkaError, match=r"AlterQuotas needs chronik\.version 4"):
         levels.refuse_above(alter(), levels.SECURITY - 1)

@@ -1,4 +1,4 @@
-"""What a broker's coming and going takes of every node grows with what that broker holds, not with the cluster."""
+"""The cost of broker status changes depends on the replicas that the broker hosts, not on the size of the cluster."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TOPICS = 20
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many partitions were looked at, by why."""
+def examined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the partitions that each election rule examines."""
     counts: Counter[str] = Counter()
 
     def counted(name: str) -> Any:
         react = getattr(elections, name)
 
-        def react_counted(partition: Partition, broker_id: int, brokers: Mapping[int, Broker]) -> Partition:
+        def counting_reaction(partition: Partition, broker_id: int, brokers: Mapping[int, Broker]) -> Partition:
             counts[name] += 1
             changed: Partition = react(partition, broker_id, brokers)
             return changed
 
-        return react_counted
+        return counting_reaction
 
     for name in ("after_restart", "after_disk_loss"):
         monkeypatch.setattr(elections, name, counted(name))
@@ -43,7 +43,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def filled() -> World:
+def populated_world() -> World:
     world = World(1, 2, 3)
     for number in range(TOPICS):
         world.create(f"many-{number}", assignment(1, 2), assignment(2, 1))
@@ -51,43 +51,43 @@ def filled() -> World:
     return world
 
 
-def test_a_new_broker_has_no_partition_looked_at(looked_at: Counter[str]) -> None:
-    world = filled()
-    looked_at.clear()
+def test_registration_of_new_broker_examines_no_partitions(examined: Counter[str]) -> None:
+    world = populated_world()
+    examined.clear()
     world.register(4)
     world.accept(UpdateBrokerStatus(4, BrokerStatus.OFFLINE))
     world.accept(UpdateBrokerStatus(4, BrokerStatus.ONLINE))
     world.register(4, life=1)
-    assert not looked_at
+    assert not examined
 
 
-def test_a_broker_that_goes_and_comes_has_its_own_topics_looked_at(looked_at: Counter[str]) -> None:
-    world = filled()
-    looked_at.clear()
+def test_status_change_examines_only_topics_of_the_broker(examined: Counter[str]) -> None:
+    world = populated_world()
+    examined.clear()
     world.accept(UpdateBrokerStatus(3, BrokerStatus.OFFLINE))
     world.accept(UpdateBrokerStatus(3, BrokerStatus.ONLINE))
     world.register(3, life=1)
-    assert looked_at == {"after_fencing": 1, "after_return": 1, "after_restart": 1}
+    assert examined == {"after_fencing": 1, "after_return": 1, "after_restart": 1}
     assert world.partition("one").leader == 1
     world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
-    assert looked_at["after_fencing"] == 1 + 2 * TOPICS + 1
+    assert examined["after_fencing"] == 1 + 2 * TOPICS + 1
 
 
-def test_what_has_moved_to_a_broker_is_its_own(looked_at: Counter[str]) -> None:
-    world = filled()
+def test_reassigned_replicas_are_counted_for_their_new_broker(examined: Counter[str]) -> None:
+    world = populated_world()
     world.register(4)
     moved = world.image.topics["one"]
     world.accept(ReassignPartitions((Reassignment(moved.id, 0, (4, 1)),)))
-    looked_at.clear()
+    examined.clear()
     world.accept(UpdateBrokerStatus(4, BrokerStatus.OFFLINE))
-    assert looked_at == {"after_fencing": 1}
+    assert examined == {"after_fencing": 1}
     world.accept(DeleteTopic(moved.id))
     world.accept(UpdateBrokerStatus(4, BrokerStatus.ONLINE))
-    assert looked_at == {"after_fencing": 1}
+    assert examined == {"after_fencing": 1}
 
 
-def test_partitions_without_a_leader_are_found_among_many_that_have_one() -> None:
-    world = filled()
+def test_leaderless_topics_are_found_in_large_cluster() -> None:
+    world = populated_world()
     assert world.image.leaderless_topics() == []
     for broker in (1, 3):
         world.accept(UpdateBrokerStatus(broker, BrokerStatus.OFFLINE))
@@ -97,6 +97,6 @@ def test_partitions_without_a_leader_are_found_among_many_that_have_one() -> Non
     assert world.image.leaderless_topics() == []
 
 
-def test_what_each_holds_is_counted() -> None:
-    world = filled()
+def test_replica_count_of_each_broker_is_tracked() -> None:
+    world = populated_world()
     assert [world.image.replica_count(broker) for broker in (1, 2, 3, 4)] == [2 * TOPICS + 1, 2 * TOPICS, 1, 0]

@@ -1,3 +1,5 @@
+"""Cluster-wide commands and the decoding and ordering of commands."""
+
 from __future__ import annotations
 
 import typing
@@ -18,7 +20,7 @@ from chronik.protocol.errors import ErrorCode
 from .world import LIFE, World
 
 
-def test_a_cluster_gets_its_id_once() -> None:
+def test_cluster_id_can_be_set_only_once() -> None:
     world = World()
     assert world.image.cluster_id == ""
     world.accept(CreateCluster("first", 1))
@@ -26,7 +28,7 @@ def test_a_cluster_gets_its_id_once() -> None:
     assert world.image.cluster_id == "first"
 
 
-def test_nodes_are_added_changed_and_removed() -> None:
+def test_nodes_can_be_added_changed_and_removed() -> None:
     world = World()
     world.accept(AddNode(1, "a", 5001))
     assert world.delta.nodes == ((None, Node(1, "a", 5001, True)),)
@@ -39,7 +41,7 @@ def test_nodes_are_added_changed_and_removed() -> None:
     assert world.refuse(RemoveNode(1))[0] is ErrorCode.VOTER_NOT_FOUND
 
 
-def test_nodes_and_features_are_bounded() -> None:
+def test_number_of_nodes_and_features_is_limited() -> None:
     world = World()
     for number in range(NODES_MAX):
         world.accept(AddNode(number, "h", 1))
@@ -49,7 +51,7 @@ def test_nodes_and_features_are_bounded() -> None:
     assert world.refuse(SetFeatureLevel("more", 1))[0] is ErrorCode.FEATURE_UPDATE_FAILED
 
 
-def test_features_have_levels() -> None:
+def test_feature_level_can_be_set_and_removed() -> None:
     world = World()
     world.accept(SetFeatureLevel("metadata.version", 3))
     assert world.delta.features == ("metadata.version",)
@@ -59,7 +61,7 @@ def test_features_have_levels() -> None:
     assert world.refuse(SetFeatureLevel("", 1))[0] is ErrorCode.FEATURE_UPDATE_FAILED
 
 
-def test_producer_ids_are_given_out_once_and_only_to_brokers_of_this_life() -> None:
+def test_producer_ids_are_allocated_once_to_current_broker_epoch() -> None:
     world = World()
     assert world.refuse(AllocateProducerIds(1, 1, 10))[0] is ErrorCode.BROKER_ID_NOT_REGISTERED
     epoch = world.register(1)
@@ -70,7 +72,7 @@ def test_producer_ids_are_given_out_once_and_only_to_brokers_of_this_life() -> N
     assert world.refuse(AllocateProducerIds(1, epoch, 1000))[0] is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_every_command_has_a_handler_and_a_kind_of_its_own() -> None:
+def test_every_command_has_handler_and_unique_tag() -> None:
     kinds = typing.get_args(Command)
     assert len(kinds) == 47
     assert set(HANDLERS) == set(kinds)
@@ -92,12 +94,12 @@ def test_every_command_has_a_handler_and_a_kind_of_its_own() -> None:
         b"\xc1",
     ],
 )
-def test_a_command_that_is_not_fully_understood_is_refused(data: bytes) -> None:
+def test_command_with_unknown_tag_or_field_is_rejected(data: bytes) -> None:
     with pytest.raises(UnknownCommand):
         decode_command(data)
 
 
-def test_an_index_is_applied_once_and_in_order() -> None:
+def test_commands_must_be_applied_in_log_order() -> None:
     image = Image()
     envelope = Envelope(1, LIFE, 1, 0, AddNode(1, "h", 1))
     for wrong in (0, 2):
@@ -109,7 +111,7 @@ def test_an_index_is_applied_once_and_in_order() -> None:
     assert encode_command(envelope) == encode_command(decode_command(encode_command(envelope)))
 
 
-def test_recent_hashes_are_kept_by_index() -> None:
+def test_recent_state_hashes_are_kept_by_index() -> None:
     world = World()
     for number in range(HASHES_KEPT + 10):
         world.accept(AddNode(1, "h", number))

@@ -1,3 +1,5 @@
+"""Exactly-once application of retried commands."""
+
 from __future__ import annotations
 
 from chronik.metadata.commands.cluster import AllocateProducerIds, RemoveNode
@@ -13,12 +15,14 @@ SENDER = 9
 
 
 class Sender:
+    """A node that sends commands, each of which allocates ten producer ids."""
+
     def __init__(self) -> None:
         self.world = World()
         self.epoch = self.world.register(1)
 
     def send(self, sequence: int, *, answered: int = 0, life: int = 1) -> Result:
-        """Each one that is applied takes ten producer ids."""
+        """Send a command that allocates ten producer ids if it is applied."""
         command = AllocateProducerIds(1, self.epoch, 10)
         return self.world.send(Envelope(SENDER, some_id(life), sequence, answered, command))
 
@@ -27,7 +31,7 @@ class Sender:
         return self.world.image.next_producer_id // 10
 
 
-def test_a_duplicate_gets_the_first_result_and_changes_nothing() -> None:
+def test_duplicate_command_returns_first_result_and_changes_nothing() -> None:
     sender = Sender()
     first = sender.send(1)
     state = sender.world.image.state_hash
@@ -36,7 +40,7 @@ def test_a_duplicate_gets_the_first_result_and_changes_nothing() -> None:
     assert not sender.world.delta
 
 
-def test_a_rejection_is_remembered_too() -> None:
+def test_duplicate_of_rejected_command_returns_rejection() -> None:
     world = World()
     envelope = Envelope(SENDER, some_id(1), 1, 0, RemoveNode(5))
     first = world.send(envelope)
@@ -44,7 +48,7 @@ def test_a_rejection_is_remembered_too() -> None:
     assert world.send(envelope) == first
 
 
-def test_commands_may_arrive_in_any_order() -> None:
+def test_commands_of_a_node_may_arrive_out_of_order() -> None:
     sender = Sender()
     results = {sequence: sender.send(sequence) for sequence in (3, 1, 2, 5)}
     assert sender.applied == 4
@@ -52,7 +56,7 @@ def test_commands_may_arrive_in_any_order() -> None:
     assert sender.applied == 4
 
 
-def test_what_was_answered_is_forgotten_and_never_applied_again() -> None:
+def test_completed_results_are_dropped_and_not_applied_again() -> None:
     sender = Sender()
     for sequence in range(1, 11):
         sender.send(sequence)
@@ -65,7 +69,7 @@ def test_what_was_answered_is_forgotten_and_never_applied_again() -> None:
     assert sender.applied == 11
 
 
-def test_a_sender_that_never_acknowledges_is_bounded() -> None:
+def test_results_of_sender_without_acknowledgements_are_limited() -> None:
     sender = Sender()
     for sequence in range(1, RESULTS_KEPT_MAX + 6):
         sender.send(sequence)
@@ -77,7 +81,7 @@ def test_a_sender_that_never_acknowledges_is_bounded() -> None:
     recomputed(sender.world.image)
 
 
-def test_a_new_life_starts_again_and_ends_the_earlier_ones() -> None:
+def test_new_incarnation_ends_sessions_of_earlier_ones() -> None:
     sender = Sender()
     sender.send(1, life=1)
     sender.send(1, life=2)
@@ -88,7 +92,7 @@ def test_a_new_life_starts_again_and_ends_the_earlier_ones() -> None:
     assert sender.applied == 2
 
 
-def test_earlier_lives_are_remembered_up_to_a_bound() -> None:
+def test_number_of_remembered_incarnations_is_limited() -> None:
     sender = Sender()
     for life in range(1, INCARNATIONS_REMEMBERED_MAX + 3):
         sender.send(1, life=life)
@@ -99,7 +103,7 @@ def test_earlier_lives_are_remembered_up_to_a_bound() -> None:
     recomputed(sender.world.image)
 
 
-def test_what_is_remembered_survives_a_snapshot() -> None:
+def test_sessions_survive_a_snapshot() -> None:
     sender = Sender()
     sender.send(1, life=1)
     first = sender.send(1, life=2)

@@ -1,5 +1,4 @@
-"""A command of an earlier life that comes late passes for the first of a newer one. The life that runs then begins
-anew, and nothing of what it had under way is applied twice, or later."""
+"""A session ended by a delayed command of an earlier incarnation: the node starts a new incarnation."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ EARLIER = b"an earlier life!"
 
 
 class Log:
-    """What a majority agreed on, as one node applies it; commands can be held back on their way to it."""
+    """A metadata log as applied by one node; commands can be delayed."""
 
     def __init__(self) -> None:
         self.store = RaftStore(NODE)
@@ -64,8 +63,8 @@ def registration(incarnation: bytes) -> RegisterBroker:
 LATE = encode_command(Envelope(NODE, EARLIER, 1, 0, registration(EARLIER)))
 
 
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 10))
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 async def outcome_of(proposal: Coroutine[Any, Any, Result]) -> ErrorCode:
@@ -75,8 +74,8 @@ async def outcome_of(proposal: Coroutine[Any, Any, Result]) -> ErrorCode:
         return error.code
 
 
-def test_a_node_whose_earlier_life_comes_late_registers_again() -> None:
-    async def story() -> None:
+def test_node_registers_again_after_delayed_command_of_earlier_incarnation() -> None:
+    async def scenario() -> None:
         log = Log()
         await log.register()
         before = log.store.incarnation
@@ -89,11 +88,11 @@ def test_a_node_whose_earlier_life_comes_late_registers_again() -> None:
         log.append(encode_command(Envelope(NODE, EARLIER, 2, 0, registration(EARLIER))))
         assert log.store.image.brokers[NODE].incarnation == log.store.incarnation
 
-    run(story)
+    run(scenario)
 
 
-def test_what_was_under_way_ends_as_unknown_and_is_never_applied_late() -> None:
-    async def story() -> None:
+def test_pending_commands_of_ended_incarnation_are_never_applied() -> None:
+    async def scenario() -> None:
         log = Log()
         epoch = (await log.register()).value
         assert await outcome_of(log.allocate(epoch)) is ErrorCode.NONE
@@ -103,7 +102,7 @@ def test_what_was_under_way_ends_as_unknown_and_is_never_applied_late() -> None:
             await asyncio.sleep(0)
         first, *others = log.held
         log.append(LATE)
-        log.append(first)  # it is told that its life is over, and so are all
+        log.append(first)  # ends the session and all pending commands
         log.held = None
         pending = log.store._pending
         assert not pending
@@ -114,15 +113,15 @@ def test_what_was_under_way_ends_as_unknown_and_is_never_applied_late() -> None:
             log.append(late)
         assert log.allocated == before == 20
         for task in waiting:
-            task.cancel()  # their attempts hang; the store itself ends them in time
+            task.cancel()  # the attempts never complete
         await asyncio.gather(*waiting, return_exceptions=True)
         assert await outcome_of(log.allocate(new_epoch)) is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
-def test_those_who_wait_are_told_that_the_outcome_is_unknown() -> None:
-    async def story() -> None:
+def test_pending_proposals_of_ended_incarnation_report_unknown_outcome() -> None:
+    async def scenario() -> None:
         log = Log()
         epoch = (await log.register()).value
         gate = asyncio.Event()
@@ -139,11 +138,11 @@ def test_those_who_wait_are_told_that_the_outcome_is_unknown() -> None:
         assert await asyncio.gather(*waiting) == [ErrorCode.REQUEST_TIMED_OUT] * 3
         assert log.allocated == 0
 
-    run(story)
+    run(scenario)
 
 
-def test_a_snapshot_may_bring_the_news() -> None:
-    async def story() -> None:
+def test_installed_snapshot_can_end_the_incarnation() -> None:
+    async def scenario() -> None:
         log = Log()
         epoch = (await log.register()).value
         other = ImageMachine(lambda delta: None, lambda envelope, result: None, lambda: None)
@@ -164,4 +163,4 @@ def test_a_snapshot_may_bring_the_news() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    run(story)
+    run(scenario)

@@ -1,3 +1,5 @@
+"""Determinism of command application: equal commands yield equal images, results and state hashes."""
+
 from __future__ import annotations
 
 import os
@@ -186,7 +188,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
 
 
 def populated(level: int | None = None) -> World:
-    """Something for random commands to hit."""
+    """Return a world with records for random commands to change."""
     world = World(1, 2, 3, level=level)
     world.create("a", assignment(1, 2), assignment(2, 1), number=1)
     world.create("__consumer_offsets", assignment(1, 2), number=2)
@@ -196,7 +198,7 @@ def populated(level: int | None = None) -> World:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(COMMANDS, max_size=40), st.sampled_from([None, levels.HIGHEST]))
-def test_any_commands_give_the_same_hash_results_and_records_again(commands: list[Any], level: int | None) -> None:
+def test_replaying_random_commands_yields_equal_state(commands: list[Any], level: int | None) -> None:
     world = populated(level)
     results = [world.do(command) for command in commands]
     replica = Image()
@@ -211,9 +213,7 @@ def test_any_commands_give_the_same_hash_results_and_records_again(commands: lis
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(COMMANDS, max_size=30), st.lists(COMMANDS, max_size=20), st.sampled_from([None, levels.HIGHEST]))
-def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(
-    before: list[Any], after: list[Any], level: int | None
-) -> None:
+def test_node_restored_from_snapshot_stays_in_sync(before: list[Any], after: list[Any], level: int | None) -> None:
     world = populated(level)
     for command in before:
         world.do(command)
@@ -240,7 +240,7 @@ IMPORT_UNDER_WAY = [
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(COMMANDS, max_size=30))
 @example(IMPORT_UNDER_WAY)
-def test_deltas_lead_from_one_state_to_the_next(commands: list[Any]) -> None:
+def test_deltas_describe_changes_between_images(commands: list[Any]) -> None:
     world = populated()
     topics = dict(world.image.held_topics)
     brokers, groups = dict(world.image.brokers), dict(world.image.groups)
@@ -293,7 +293,7 @@ print(scripted())
 """
 
 
-def scripted() -> str:
+def run_script() -> str:
     world = populated()
     for number in range(20):
         configs = {"b": "1", "a": "2"}
@@ -306,7 +306,7 @@ def scripted() -> str:
 
 
 @pytest.mark.slow
-def test_another_process_with_another_hash_seed_gives_the_same_hash() -> None:
+def test_state_hash_is_independent_of_hash_seed() -> None:
     seen = set()
     for seed in ("1", "2"):
         path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)), *sys.path])
@@ -314,4 +314,4 @@ def test_another_process_with_another_hash_seed_gives_the_same_hash() -> None:
         command = [sys.executable, "-c", SCRIPT]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         seen.add(run.stdout.strip())
-    assert seen == {scripted()}
+    assert seen == {run_script()}

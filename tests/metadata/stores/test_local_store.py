@@ -1,3 +1,5 @@
+"""The local metadata store: durability, group commit, subscribers, snapshots and recovery."""
+
 from __future__ import annotations
 
 import asyncio
@@ -30,12 +32,12 @@ from tests.metadata.world import assignment, recomputed, records_of, some_id
 
 @pytest.fixture(autouse=True)
 def first_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store at the first level writes nothing of it: so what it writes is what the test proposes."""
+    """Run the store at level 1, at which it writes nothing but what the test proposes."""
     monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
 
 
 class Inline(Executor):
-    """Runs at once, so that a test on the twin has one order of events."""
+    """An executor that runs tasks immediately, for a deterministic order of events."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -50,7 +52,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 60))
 
 
-def on_twin(files: FileSystem, **options: Any) -> LocalStore:
+def open_store(files: FileSystem, **options: Any) -> LocalStore:
     return LocalStore(files, make_executor=Inline, **options)
 
 
@@ -58,7 +60,7 @@ def feature(number: int, level: int = 1) -> SetFeatureLevel:
     return SetFeatureLevel(f"f{number}", level)
 
 
-def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_acknowledged_commands_survive_restart(tmp_path: Path) -> None:
     async def test() -> None:
         store: MetadataStore = LocalStore(RealFiles(tmp_path))
         await store.start()
@@ -80,10 +82,10 @@ def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
     run(test())
 
 
-def test_commands_that_arrive_together_share_a_sync() -> None:
+def test_concurrent_commands_share_one_sync() -> None:
     async def test() -> None:
         files = TwinFiles()
-        store = on_twin(files)
+        store = open_store(files)
         await store.start()
         syncs: list[str] = []
         files.before_event = lambda action, path: syncs.append(path) if action == "sync" else None
@@ -95,7 +97,7 @@ def test_commands_that_arrive_together_share_a_sync() -> None:
     run(test())
 
 
-def test_a_rejection_is_raised_and_a_partial_failure_is_returned(tmp_path: Path) -> None:
+def test_rejection_is_raised_and_partial_failure_is_returned(tmp_path: Path) -> None:
     async def test() -> None:
         store = LocalStore(RealFiles(tmp_path))
         await store.start()
@@ -110,9 +112,9 @@ def test_a_rejection_is_raised_and_a_partial_failure_is_returned(tmp_path: Path)
     run(test())
 
 
-def test_what_could_not_be_read_back_never_reaches_the_log() -> None:
+def test_command_that_cannot_be_decoded_is_not_written() -> None:
     async def test() -> None:
-        store = on_twin(TwinFiles())
+        store = open_store(TwinFiles())
         await store.start()
         wrong: list[Any] = [
             AddNode(-1, "h", 1),
@@ -134,17 +136,17 @@ def test_what_could_not_be_read_back_never_reaches_the_log() -> None:
     run(test())
 
 
-def test_the_first_delta_holds_everything_and_each_later_one_its_command() -> None:
+def test_subscriber_gets_full_delta_then_one_per_command() -> None:
     async def test() -> None:
         files = TwinFiles()
-        store = on_twin(files)
+        store = open_store(files)
         await store.start()
         await store.propose(RegisterBroker(1, "h", 9092, None, some_id(1), some_id(2)))
         await store.propose(CreateTopic(some_id(7), "orders", (assignment(1),), {}, 1))
         await store.propose(CommitOffset("g", (OffsetToCommit("orders", 0, 5),), 1))
         await store.close()
 
-        again = on_twin(files)
+        again = open_store(files)
         early: list[Delta] = []
         late: list[Delta] = []
         again.subscribe(early.append)
@@ -167,7 +169,7 @@ def test_the_first_delta_holds_everything_and_each_later_one_its_command() -> No
     run(test())
 
 
-def test_a_proposer_that_is_cancelled_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_cancelled_proposal_does_not_block_others(tmp_path: Path) -> None:
     async def test() -> None:
         store = LocalStore(RealFiles(tmp_path))
         await store.start()
@@ -184,7 +186,7 @@ def test_a_proposer_that_is_cancelled_does_not_hold_up_the_others(tmp_path: Path
     run(test())
 
 
-def test_closing_finishes_what_was_proposed_and_takes_no_more(tmp_path: Path) -> None:
+def test_close_completes_pending_and_rejects_new_commands(tmp_path: Path) -> None:
     async def test() -> None:
         store = LocalStore(RealFiles(tmp_path))
         with pytest.raises(InvariantBroken):
@@ -201,11 +203,11 @@ def test_closing_finishes_what_was_proposed_and_takes_no_more(tmp_path: Path) ->
     run(test())
 
 
-def test_a_failed_sync_answers_nobody_and_stops_the_store() -> None:
+def test_failed_sync_fails_proposals_and_stops_store() -> None:
     async def test() -> None:
         files = TwinFiles()
         fatal: list[BaseException] = []
-        store = on_twin(files, on_fatal=fatal.append)
+        store = open_store(files, on_fatal=fatal.append)
         await store.start()
         before = records_of(store.image)
         files.fail_at(files.events + 1, errno.EIO)
@@ -220,7 +222,7 @@ def test_a_failed_sync_answers_nobody_and_stops_the_store() -> None:
     run(test())
 
 
-def test_a_subscriber_that_fails_stops_the_store(tmp_path: Path) -> None:
+def test_exception_in_subscriber_stops_store(tmp_path: Path) -> None:
     async def test() -> None:
         fatal: list[BaseException] = []
         store = LocalStore(RealFiles(tmp_path), on_fatal=fatal.append)
@@ -239,11 +241,11 @@ def test_a_subscriber_that_fails_stops_the_store(tmp_path: Path) -> None:
     run(test())
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_pending_commands_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_store, "PENDING_COMMANDS_MAX", 10)
 
     async def test() -> None:
-        store = on_twin(TwinFiles())
+        store = open_store(TwinFiles())
         await store.start()
         outcomes = await asyncio.gather(*(store.propose(feature(n)) for n in range(11)), return_exceptions=True)
         assert [isinstance(outcome, KafkaError) for outcome in outcomes] == [False] * 10 + [True]
@@ -253,10 +255,10 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test())
 
 
-def test_snapshots_shorten_the_log_and_lose_nothing() -> None:
+def test_snapshot_truncates_log_without_losing_commands() -> None:
     async def test() -> None:
         files = TwinFiles()
-        store = on_twin(files, snapshot_entries=50)
+        store = open_store(files, snapshot_entries=50)
         await store.start()
         for number in range(500):
             await store.propose(feature(number % 30, number % 7))
@@ -264,7 +266,7 @@ def test_snapshots_shorten_the_log_and_lose_nothing() -> None:
         names = files.list_folder("__meta")
         assert len([name for name in names if name.endswith(".snapshot")]) == 1
         assert len([name for name in names if name.endswith(".wal")]) <= 2
-        again = on_twin(files)
+        again = open_store(files)
         await again.start()
         assert records_of(again.image) == records_of(store.image)
         assert again.image.state_hash == store.image.state_hash
@@ -274,7 +276,7 @@ def test_snapshots_shorten_the_log_and_lose_nothing() -> None:
     run(test())
 
 
-def test_a_snapshot_is_taken_by_size_too_and_on_a_real_disk(tmp_path: Path) -> None:
+def test_snapshot_is_triggered_by_log_size(tmp_path: Path) -> None:
     async def test() -> None:
         store = LocalStore(RealFiles(tmp_path), snapshot_bytes=20_000)
         await store.start()
@@ -291,10 +293,10 @@ def test_a_snapshot_is_taken_by_size_too_and_on_a_real_disk(tmp_path: Path) -> N
     run(test())
 
 
-def test_a_damaged_snapshot_or_log_is_refused_at_the_start() -> None:
+def test_damaged_snapshot_or_log_is_rejected_at_startup() -> None:
     async def test() -> None:
         files = TwinFiles()
-        store = on_twin(files, snapshot_entries=20)
+        store = open_store(files, snapshot_entries=20)
         await store.start()
         for number in range(35):
             await store.propose(feature(number))
@@ -306,7 +308,7 @@ def test_a_damaged_snapshot_or_log_is_refused_at_the_start() -> None:
             content = bytearray(damaged.read(path))
             content[len(content) // 2] ^= 4
             damaged.overwrite(path, bytes(content))
-            broken = on_twin(damaged)
+            broken = open_store(damaged)
             with pytest.raises(DataDamaged, match=path):
                 await broken.start()
             await broken.close()
@@ -315,7 +317,7 @@ def test_a_damaged_snapshot_or_log_is_refused_at_the_start() -> None:
 
 
 class CutStore:
-    """Runs commands until the power goes; knows which of them were answered."""
+    """Proposes commands until a simulated power failure, and records which were acknowledged."""
 
     def __init__(self, cut: int | None) -> None:
         self.files = TwinFiles()
@@ -326,13 +328,13 @@ class CutStore:
             self.files.before_event = self._cut_power
 
     def _cut_power(self, action: str, path: str) -> None:
-        """Before the change takes effect; from then on nothing does."""
+        """Fail before the change takes effect; later changes have no effect either."""
         if self.files.events == self.cut:
             self.files.failure = "the power is gone"
             raise StorageFailed(self.files.failure)
 
     async def work(self) -> None:
-        store = on_twin(self.files, snapshot_entries=8, on_fatal=lambda error: None)
+        store = open_store(self.files, snapshot_entries=8, on_fatal=lambda error: None)
         await store.start()
         for step in range(12):
             await asyncio.gather(*(self._set(store, f"f{part}", step + 1) for part in range(3)))
@@ -344,12 +346,12 @@ class CutStore:
         self.answered[name] = level
 
 
-def test_a_power_cut_at_any_event_keeps_every_answered_command() -> None:
-    rehearsal = CutStore(None)
-    run(rehearsal.work())
-    assert rehearsal.answered == {"f0": 12, "f1": 12, "f2": 12}
-    assert rehearsal.files.events > 60
-    for cut in range(rehearsal.files.events):
+def test_power_failure_at_any_point_keeps_acknowledged_commands() -> None:
+    uninterrupted = CutStore(None)
+    run(uninterrupted.work())
+    assert uninterrupted.answered == {"f0": 12, "f1": 12, "f2": 12}
+    assert uninterrupted.files.events > 60
+    for cut in range(uninterrupted.files.events):
         attempt = CutStore(cut)
         with suppress(StorageFailed):
             run(attempt.work())
@@ -365,7 +367,7 @@ def recovered_features(files: TwinFiles) -> dict[str, int]:
     found: dict[str, int] = {}
 
     async def look() -> None:
-        store = on_twin(files)
+        store = open_store(files)
         await store.start()
         found.update(store.image.features)
         await store.close()

@@ -1,4 +1,4 @@
-"""Users in the image: what is kept of a password, and what strangers see of users that do not exist."""
+"""SCRAM users in the image, and the credential parameters of unknown users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def keys(mechanism: int = SHA_256, *, iterations: int = 4096, salt: bytes = b"sa
     return ScramKeys(mechanism, salt, b"S" * size, b"V" * size, iterations)
 
 
-def test_a_user_is_put_replaced_and_removed() -> None:
+def test_scram_credentials_can_be_set_replaced_and_removed() -> None:
     world = World()
     world.accept(AlterScramUser("alice", (keys(), keys(SHA_512)), secret=b"s" * 32))
     assert set(world.image.users.of("alice")) == {SHA_256, SHA_512}
@@ -37,14 +37,14 @@ def test_a_user_is_put_replaced_and_removed() -> None:
     recomputed(world.image)
 
 
-def test_the_secret_is_the_first_that_came() -> None:
+def test_salt_secret_is_set_only_once() -> None:
     world = World()
     world.accept(AlterScramUser("alice", (keys(),), secret=b"1" * 32))
     world.accept(AlterScramUser("bob", (keys(),), secret=b"2" * 32))
     assert world.image.salt_secret == b"1" * 32
 
 
-def test_snapshots_hold_users_and_the_secret() -> None:
+def test_snapshot_contains_users_and_salt_secret() -> None:
     world = World()
     world.accept(AlterScramUser("alice", (keys(), keys(SHA_512)), secret=b"s" * 32))
     again = decode_snapshot(recomputed(world.image))
@@ -65,17 +65,17 @@ def test_snapshots_hold_users_and_the_secret() -> None:
         (AlterScramUser("n" * (handler.USER_NAME_CHARACTERS_MAX + 1), (keys(),)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_what_cannot_be_is_refused_as_a_whole(command: AlterScramUser, code: ErrorCode) -> None:
+def test_invalid_user_change_is_rejected_atomically(command: AlterScramUser, code: ErrorCode) -> None:
     world = World()
     world.accept(AlterScramUser("alice", (keys(),)))
     assert world.refuse(command)[0] is code
 
 
-def test_the_longest_name_is_taken() -> None:
+def test_longest_user_name_is_accepted() -> None:
     World().accept(AlterScramUser("n" * handler.USER_NAME_CHARACTERS_MAX, (keys(),)))
 
 
-def test_there_are_so_many_users_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_users_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler, "USERS_MAX", 2)
     world = World()
     world.accept(AlterScramUser("a", (keys(),)))
@@ -84,13 +84,13 @@ def test_there_are_so_many_users_and_no_more(monkeypatch: pytest.MonkeyPatch) ->
     world.accept(AlterScramUser("b", (keys(SHA_512),)))
 
 
-def test_the_first_user_is_added_by_one_founder_only() -> None:
+def test_first_user_is_rejected_if_any_user_exists() -> None:
     world = World()
     world.accept(AlterScramUser("admin", (keys(),), is_first=True))
     assert world.refuse(AlterScramUser("admin", (keys(),), is_first=True))[0] is ErrorCode.DUPLICATE_RESOURCE
 
 
-def test_users_wait_for_their_level() -> None:
+def test_users_require_security_feature_level() -> None:
     with pytest.raises(KafkaError, match=r"AlterScramUser needs chronik\.version 4"):
         levels.refuse_above(AlterScramUser("a"), levels.GROWTH)
     levels.refuse_above(AlterScramUser("a"), levels.SECURITY)
@@ -127,7 +127,7 @@ def test_delta_names_users_whose_credentials_changed() -> None:
     assert not difference(world.replayed(), world.image)
 
 
-def test_nothing_of_a_key_is_shown() -> None:
+def test_repr_of_credentials_hides_keys() -> None:
     secret = b"top-secret-key-of-thirty-two-byt"
     kept = ScramKeys(SHA_256, b"salt-of-it", secret, secret, 4096)
     credential = ScramCredential("alice", SHA_256, b"salt-of-it", secret, secret, 4096)

@@ -1,4 +1,4 @@
-"""The level of a cluster: who may be in it, when it is raised, and what nodes that do not know it do."""
+"""The feature level of a cluster: registration, upgrades, bootstrap and versions that do not support it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.metadata.world import World, recomputed, some_id
 
 @pytest.fixture(autouse=True)
 def first_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this were the version that knows the first level alone."""
+    """Simulate a version that supports only level 1."""
     monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
 
 
 @pytest.fixture
 def two_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that supports level 2, too."""
+    """Simulate a version that also supports level 2."""
     monkeypatch.setattr(levels, "HIGHEST", 2)
 
 
@@ -44,12 +44,12 @@ def raised(level: int) -> SetFeatureLevel:
     return SetFeatureLevel(levels.FEATURE, level)
 
 
-def at(image: Image) -> int:
+def level_in(image: Image) -> int:
     return level_of(image.features)
 
 
 @pytest.mark.usefixtures("two_levels")
-def test_it_is_raised_when_every_broker_supports_it() -> None:
+def test_level_is_raised_when_all_brokers_support_it() -> None:
     world = World()
     for broker, supported in ((1, (1, 2)), (2, (1, 1)), (3, (1, 1))):
         world.accept(registration(broker, supported))
@@ -61,15 +61,15 @@ def test_it_is_raised_when_every_broker_supports_it() -> None:
     world.accept(registration(2, (1, 2), life=1))
     assert "3 (1 to 1)" in world.refuse(raised(2))[1]
     world.accept(registration(3, (1, 3), life=1))
-    assert at(world.image) == 1
+    assert level_in(world.image) == 1
     world.accept(raised(2))
-    assert at(world.image) == 2
+    assert level_in(world.image) == 2
     world.accept(raised(2))
     assert world.replayed().state_hash == world.image.state_hash
 
 
 @pytest.mark.usefixtures("two_levels")
-def test_it_is_never_lowered() -> None:
+def test_level_cannot_be_lowered() -> None:
     world = World()
     world.accept(registration(1, (1, 2)))
     world.accept(raised(2))
@@ -79,9 +79,9 @@ def test_it_is_never_lowered() -> None:
         assert "It is at 2 and is never lowered" in message
 
 
-def test_a_level_that_nobody_says_anything_of_is_the_first() -> None:
+def test_image_without_level_is_at_level_1() -> None:
     world = World(1)
-    assert at(world.image) == 1
+    assert level_in(world.image) == 1
     before = world.image.features
     world.accept(raised(1))
     assert world.image.features == before == {}
@@ -89,7 +89,7 @@ def test_a_level_that_nobody_says_anything_of_is_the_first() -> None:
 
 
 @pytest.mark.usefixtures("two_levels")
-def test_a_broker_that_does_not_support_it_is_not_registered() -> None:
+def test_broker_that_does_not_support_level_cannot_register() -> None:
     world = World()
     world.accept(CreateCluster("c", 1))
     world.accept(registration(1, (1, 2)))
@@ -103,11 +103,11 @@ def test_a_broker_that_does_not_support_it_is_not_registered() -> None:
     world.accept(registration(2, (2, 3)))
 
 
-# Founding
+# --- bootstrap ---
 
 
-def test_a_version_that_has_dropped_the_first_level_founds_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers register before there is one."""
+def test_version_without_first_level_can_bootstrap_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers register before the bootstrap."""
     monkeypatch.setattr(levels, "LOWEST", 2)
     monkeypatch.setattr(levels, "HIGHEST", 4)
     world = World()
@@ -117,20 +117,20 @@ def test_a_version_that_has_dropped_the_first_level_founds_a_cluster(monkeypatch
     assert levels.founding_level(world.image.brokers) == 3
     world.accept(raised(3))
     world.accept(CreateCluster("c", 1))
-    assert at(world.image) == 3
+    assert level_in(world.image) == 3
     assert world.replayed().state_hash == world.image.state_hash
 
 
-def test_brokers_that_share_no_level_found_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_fails_if_brokers_share_no_level(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.accept(registration(1, (2, 3)))
     world.accept(registration(2, (1, 1)))
     for lowest, highest in ((1, 1), (2, 3)):
         monkeypatch.setattr(levels, "LOWEST", lowest)
         monkeypatch.setattr(levels, "HIGHEST", highest)
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError) as error:
             levels.founding_level(world.image.brokers)
-        assert refused.value.message == (
+        assert error.value.message == (
             "no chronik.version level is supported by all brokers: "
             f"this node ({lowest} to {highest}), 1 (2 to 3), 2 (1 to 1)"
         )
@@ -139,10 +139,10 @@ def test_brokers_that_share_no_level_found_no_cluster(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("two_levels")
-def test_a_broker_that_registers_while_a_cluster_is_founded_supports_its_level_too() -> None:
+def test_bootstrap_is_rejected_if_new_broker_does_not_support_level() -> None:
     world = World()
     world.accept(registration(1, (2, 3)))
-    code, message = world.refuse(CreateCluster("c", 1))  # the founder has not seen that one
+    code, message = world.refuse(CreateCluster("c", 1))  # the proposer has not seen this broker
     assert code is ErrorCode.UNSUPPORTED_VERSION
     assert message.startswith("chronik.version 1: Not all brokers support it: 1 (2 to 3).")
     world.accept(raised(2))
@@ -151,21 +151,21 @@ def test_a_broker_that_registers_while_a_cluster_is_founded_supports_its_level_t
     world.accept(CreateCluster("c", 1))
 
 
-# Who does not know it
+# --- unsupported levels ---
 
 
-def test_a_node_that_does_not_know_the_level_reads_no_further() -> None:
+def test_node_stops_at_unsupported_level() -> None:
     with pytest.raises(LevelNotSupported, match=r"the cluster is at chronik\.version 2, and this version of Chronik"):
         World().do(raised(2))
 
 
-def test_nor_does_it_read_a_snapshot_of_that_level(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_with_unsupported_level_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     with monkeypatch.context() as newer:
         newer.setattr(levels, "HIGHEST", 2)
         world.accept(raised(2))
         chunks = recomputed(world.image)
-        assert at(decode_snapshot(chunks)) == 2
+        assert level_in(decode_snapshot(chunks)) == 2
     with pytest.raises(LevelNotSupported, match=r"the snapshot is at chronik\.version 2"):
         decode_snapshot(chunks)
     unknown = msgspec.msgpack.encode([*msgspec.msgpack.decode(chunks[0]), [99, "what came with level 2"]])
@@ -177,7 +177,7 @@ def test_nor_does_it_read_a_snapshot_of_that_level(monkeypatch: pytest.MonkeyPat
             decode_snapshot([chunk])
 
 
-def test_a_snapshot_tells_its_level_before_all_that_may_have_come_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_level_precedes_entries_that_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     with monkeypatch.context() as newer:
         newer.setattr(levels, "HIGHEST", 2)
@@ -185,7 +185,7 @@ def test_a_snapshot_tells_its_level_before_all_that_may_have_come_with_it(monkey
         for number in range(CHUNK_RECORDS + 1):
             world.accept(UpdateBrokerConfig(number, {"a": "b"}))
         first, *others = recomputed(world.image)
-        assert at(decode_snapshot([first, *others])) == 2
+        assert level_in(decode_snapshot([first, *others])) == 2
     head = msgspec.msgpack.encode([Head(2, 5, bytes(16), "c", 0), FeatureEntry(levels.FEATURE, 2)])
     for beginning in (first, head):
         loader = SnapshotLoader()
@@ -194,30 +194,30 @@ def test_a_snapshot_tells_its_level_before_all_that_may_have_come_with_it(monkey
     assert others
 
 
-def test_names_that_others_give_are_not_taken_for_the_level() -> None:
+def test_feature_name_in_other_entries_is_not_taken_for_level() -> None:
     group = msgspec.msgpack.encode([[9, levels.FEATURE, 7], [5, "another", 9], [5, levels.FEATURE, 3]])
     assert levels.level_told_by(group, 5) == 3
     assert levels.level_told_by(msgspec.msgpack.encode([[9, levels.FEATURE, 7]]), 5) == 1
 
 
-# Stores
+# --- stores ---
 
 
 def in_store(folder: Path, *commands: SetFeatureLevel | CreateCluster) -> tuple[list[Result], int]:
-    """What they came to, and the level in the end."""
+    """Propose commands to a local store. Return their results and the final feature level."""
 
     async def run() -> tuple[list[Result], int]:
         store = LocalStore(RealFiles(folder))
         await store.start()
         try:
-            return [await store.propose(command) for command in commands], at(store.image)
+            return [await store.propose(command) for command in commands], level_in(store.image)
         finally:
             await store.close()
 
     return asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_new_node_begins_at_its_highest_level_and_an_old_one_stays_where_it_was(
+def test_new_store_starts_at_highest_level_and_old_store_keeps_its_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert in_store(tmp_path / "old")[1] == 1
@@ -232,13 +232,13 @@ def test_a_new_node_begins_at_its_highest_level_and_an_old_one_stays_where_it_wa
             in_store(tmp_path / folder)
 
 
-def test_a_command_above_the_level_is_refused_before_it_is_written(
+def test_command_above_cluster_level_is_rejected_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_store(tmp_path)
     monkeypatch.setitem(levels.CLASS_LEVELS, SetFeatureLevel, 2)
     before = {path.name: path.read_bytes() for path in (tmp_path / "__meta").iterdir()}
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(KafkaError) as error:
         in_store(tmp_path, SetFeatureLevel("anything", 1))
-    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert error.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert {path.name: path.read_bytes() for path in (tmp_path / "__meta").iterdir()} == before

@@ -1,3 +1,5 @@
+"""Size, chunking, consistency and verification of snapshots."""
+
 from __future__ import annotations
 
 import pytest
@@ -16,11 +18,11 @@ from chronik.metadata.handlers.configs import CONFIG_CHARACTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot, encode_snapshot
 
-from .test_topics_stand_whole_or_not_at_all import creation
+from .test_topics import creation
 from .world import World, assignment, recomputed, records_of
 
 
-def test_ten_thousand_topics_take_less_than_a_megabyte() -> None:
+def test_snapshot_of_ten_thousand_topics_is_below_one_megabyte() -> None:
     world = World(1, 2, 3)
     for first in range(0, 10_000, 1000):
         topics = tuple(
@@ -32,7 +34,7 @@ def test_ten_thousand_topics_take_less_than_a_megabyte() -> None:
     assert size <= 1_000_000, size
 
 
-def test_offsets_take_less_than_a_hundred_bytes_each() -> None:
+def test_snapshot_needs_less_than_hundred_bytes_per_offset() -> None:
     world = World(1)
     world.create("topic-with-20-letters", *(assignment(1),) * 1000)
     for group in range(20):
@@ -42,7 +44,7 @@ def test_offsets_take_less_than_a_hundred_bytes_each() -> None:
     assert size <= 20_000 * 100, size
 
 
-def test_no_chunk_holds_more_records_than_the_loop_can_spare() -> None:
+def test_snapshot_chunks_have_limited_number_of_records() -> None:
     world = World(1)
     world.create("large", *(assignment(1),) * TOPIC_PARTITIONS_MAX)
     for group in ("a", "b"):
@@ -55,7 +57,7 @@ def test_no_chunk_holds_more_records_than_the_loop_can_spare() -> None:
     assert records_of(decode_snapshot(chunks)) == records_of(world.image)
 
 
-def test_chunks_stay_small_however_much_members_and_configs_bring() -> None:
+def test_snapshot_chunks_stay_small_with_large_members_and_configs() -> None:
     world = World(1)
     for number in range(20):
         member = GroupMember(f"m{number}", None, "c", "/h", 1, 1, (("range", bytes(400_000)),), bytes(100_000))
@@ -68,7 +70,7 @@ def test_chunks_stay_small_however_much_members_and_configs_bring() -> None:
     assert records_of(decode_snapshot(chunks)) == records_of(world.image)
 
 
-def test_what_is_frozen_stays_while_everything_changes() -> None:
+def test_frozen_image_is_unaffected_by_later_commands() -> None:
     world = World(1)
     topics = [world.create(f"t{n}", assignment(1), assignment(1)) for n in range(4)]
     for group in ("a", "b", "c", "d"):
@@ -87,23 +89,23 @@ def test_what_is_frozen_stays_while_everything_changes() -> None:
     assert records_of(decode_snapshot(recomputed(world.image))) == records_of(world.replayed())
 
 
-def test_several_snapshots_are_taken_at_a_time() -> None:
-    """Each of its own moment, and in any order: a backup reads the image while the node takes a snapshot of it."""
+def test_several_snapshots_can_be_encoded_concurrently() -> None:
+    """A backup may read the image while the node takes a snapshot."""
     world = World(1)
     world.create("orders", assignment(1), assignment(1))
-    moments, chunks = [], []
+    expected_records, chunks = [], []
     for number in range(4):
         world.accept(CommitOffset("a", (OffsetToCommit("orders", number % 2, number),), number))
-        moments.append(records_of(decode_snapshot(recomputed(world.image))))
+        expected_records.append(records_of(decode_snapshot(recomputed(world.image))))
         chunks.append(encode_snapshot(world.image.freeze()))
         world.accept(CommitOffset("a", (OffsetToCommit("orders", 0, 90 + number),), number))
     for number in (2, 0, 3):
-        assert records_of(decode_snapshot(chunks[number])) == moments[number]
+        assert records_of(decode_snapshot(chunks[number])) == expected_records[number]
         world.accept(CommitOffset("a", (OffsetToCommit("orders", 1, 80 + number),), number))
-    assert records_of(decode_snapshot(chunks[1])) == moments[1]
+    assert records_of(decode_snapshot(chunks[1])) == expected_records[1]
 
 
-def test_a_snapshot_whose_records_do_not_match_the_hash_is_never_written() -> None:
+def test_encoding_fails_if_records_do_not_match_state_hash() -> None:
     world = World(1)
     world.create("orders")
     frozen = world.image.freeze()
@@ -111,7 +113,7 @@ def test_a_snapshot_whose_records_do_not_match_the_hash_is_never_written() -> No
         list(encode_snapshot(frozen._replace(state_hash=frozen.state_hash + 1)))
 
 
-def test_a_snapshot_that_was_altered_is_never_loaded() -> None:
+def test_modified_snapshot_is_rejected() -> None:
     world = World(1)
     world.create("orders")
     (chunk,) = recomputed(world.image)
@@ -123,5 +125,5 @@ def test_a_snapshot_that_was_altered_is_never_loaded() -> None:
         decode_snapshot([])
 
 
-def test_an_empty_image_is_a_snapshot_too() -> None:
+def test_empty_image_snapshot_round_trip() -> None:
     assert records_of(decode_snapshot(recomputed(Image()))) == records_of(Image())

@@ -1,4 +1,4 @@
-"""A broker whose disk has lost records of a partition leaves its ISR, be it the last, and leads it no more."""
+"""Reports of lost records: the broker leaves the ISR, even as the last member, and stops leading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(world: World, broker_id: int, epoch: int = NO_EPOCH) -> None:
     world.accept(ReportLostRecords(broker_id, epoch, (key,)))
 
 
-def test_one_after_the_other_leaves_until_nobody_leads() -> None:
+def test_brokers_that_lost_records_leave_isr_until_no_leader_is_left() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3, leader=1))
     report(world, 1)
@@ -35,7 +35,7 @@ def test_one_after_the_other_leaves_until_nobody_leads() -> None:
     assert not world.delta
 
 
-def test_only_this_life_of_a_broker_may_say_so_and_of_so_many_at_once() -> None:
+def test_report_requires_current_broker_epoch_and_limits_partitions() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2, leader=1))
     key = PartitionKey(world.image.topics["orders"].id, 0)
@@ -45,8 +45,8 @@ def test_only_this_life_of_a_broker_may_say_so_and_of_so_many_at_once() -> None:
     world.accept(ReportLostRecords(1, NO_EPOCH, too_many[:-1]))
 
 
-def test_the_last_one_leads_again_when_it_is_made_the_first_of_the_replicas_and_elected() -> None:
-    """Its files are back; the others, which an unclean election would take before it, have less."""
+def test_restored_replica_leads_again_after_reordering_and_unclean_election() -> None:
+    """Its files were restored; other replicas, which an unclean election would prefer, have fewer records."""
     world = World(1, 2, 3)
     world.create("orders", assignment(2, 3, 1, isr=(1,), leader=1))
     report(world, 1)

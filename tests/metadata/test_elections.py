@@ -1,4 +1,4 @@
-"""Preferred and unclean elections: many partitions in one command, each for itself."""
+"""Preferred and unclean leader elections; each partition of a command succeeds or fails separately."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def elect(world: World, number: int = 0, *, unclean: bool = False) -> ErrorCode:
     return failures[0].code if failures else ErrorCode.NONE
 
 
-def test_the_preferred_leader_is_the_first_replica() -> None:
+def test_preferred_election_elects_first_replica() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2, leader=2))
     assert elect(world) is ErrorCode.NONE
@@ -36,20 +36,20 @@ def test_the_preferred_leader_is_the_first_replica() -> None:
     assert not world.delta
 
 
-def test_a_preferred_leader_must_be_in_sync_and_online() -> None:
+def test_preferred_election_requires_in_sync_online_replica() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2, isr=(2,), leader=2), assignment(1, 2, leader=2))
-    refused = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    assert elect(world, 0) is refused
+    rejected = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert elect(world, 0) is rejected
     world.accept(UpdateBrokerStatus(1, MAINTENANCE))
-    assert elect(world, 1) is refused
+    assert elect(world, 1) is rejected
     world.accept(UpdateBrokerStatus(1, OFFLINE))
-    assert elect(world, 1) is refused
+    assert elect(world, 1) is rejected
     world.accept(UpdateBrokerStatus(1, ONLINE))
-    assert elect(world, 1) is refused, "it has to catch up first"
+    assert elect(world, 1) is rejected, "the broker is not in sync yet"
 
 
-def test_an_unclean_leader_is_the_whole_isr() -> None:
+def test_unclean_election_reduces_isr_to_new_leader() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3, isr=(1,)))
     assert elect(world, unclean=True) is ErrorCode.ELECTION_NOT_NEEDED
@@ -58,17 +58,19 @@ def test_an_unclean_leader_is_the_whole_isr() -> None:
     assert world.partition("orders").leader == NO_LEADER
     assert elect(world, unclean=True) is ErrorCode.NONE
     elected = world.partition("orders")
-    assert (elected.leader, elected.isr, elected.leader_epoch) == (3, (3,), 2), "those in maintenance come last"
+    assert (elected.leader, elected.isr, elected.leader_epoch) == (3, (3,), 2), (
+        "brokers in maintenance are the last choice"
+    )
 
 
-def test_an_unclean_election_needs_somebody() -> None:
+def test_unclean_election_fails_without_online_replica() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1))
     world.accept(UpdateBrokerStatus(1, OFFLINE))
     assert elect(world, unclean=True) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_a_lost_disk_can_be_done_without() -> None:
+def test_unclean_election_recovers_partition_after_disk_loss() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2, isr=(1,)))
     world.register(1, life=1, disk=77)
@@ -77,7 +79,7 @@ def test_a_lost_disk_can_be_done_without() -> None:
     assert world.partition("orders").isr == (world.partition("orders").leader,)
 
 
-def test_a_replica_that_is_only_being_added_is_the_last_choice() -> None:
+def test_unclean_election_prefers_original_over_added_replicas() -> None:
     world = World(1, 2, 3)
     topic = world.create("orders", assignment(1, 2, isr=(1,)))
     world.accept(ReassignPartitions((Reassignment(topic.id, 0, (3, 1)),)))
@@ -86,7 +88,7 @@ def test_a_replica_that_is_only_being_added_is_the_last_choice() -> None:
     assert world.partition("orders").leader == 2
 
 
-def test_many_are_elected_at_once_each_for_itself() -> None:
+def test_elections_of_many_partitions_succeed_or_fail_separately() -> None:
     world = World(1, 2)
     most = PARTITIONS_PER_COMMAND_MAX
     topic = world.create("orders", *[assignment(1, 2, leader=2)] * (most - 1), assignment(1, 2))
@@ -94,7 +96,7 @@ def test_many_are_elected_at_once_each_for_itself() -> None:
     keys = (unknown, *(PartitionKey(topic.id, number) for number in range(1, most)))
     began = time.thread_time()
     failures = world.accept(ElectLeaders(keys)).failures
-    assert time.thread_time() - began < 1, "one turn of the loop: some milliseconds"
+    assert time.thread_time() - began < 1, "must not block the event loop"
     assert [(failure.item, failure.code) for failure in failures] == [
         (0, ErrorCode.UNKNOWN_TOPIC_ID),
         (most - 1, ErrorCode.ELECTION_NOT_NEEDED),

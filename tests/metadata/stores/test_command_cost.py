@@ -1,4 +1,4 @@
-"""A command's price does not grow with the number of those under way: nothing walks through all of them for one."""
+"""The cost of a command does not depend on the number of pending commands."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.quorum.forwarding import Forwarder
-from tests.metadata.test_a_command_sent_twice_is_applied_once import SENDER, Sender
+from tests.metadata.test_sessions import SENDER, Sender
 from tests.metadata.world import recomputed
 
 COMMAND = DeleteTopic(b"x" * 16)
 
 
-class Unwalkable(dict[int, Any]):
-    """Keys can be looked up; whoever goes through all of them is caught."""
+class NotIterableDict(dict[int, Any]):
+    """A dict that supports lookups but fails on iteration."""
 
     def __iter__(self) -> Iterator[int]:
         raise AssertionError("all keys were walked through")
 
 
 class Attempts:
-    """Commands as a store sends them, each answered when told."""
+    """Commands of a store that complete when the test says so."""
 
     def __init__(self) -> None:
         self.answered: list[int] = []
-        """What each command said of those before it."""
+        """The completed sequence that each command reported."""
         self.store = RaftStore(1)
         self.store._forwarder = cast(Forwarder, SimpleNamespace(propose=self._propose))
         self._tasks: dict[int, asyncio.Task[Any]] = {}
@@ -53,25 +53,25 @@ class Attempts:
 
 
 @pytest.mark.parametrize(
-    ("given_up", "expected"), [((), 0), ((1,), 1), ((2, 3), 0), ((3, 1, 2), 3), ((1, 2, 3, 4, 5), 5), ((5,), 0)]
+    ("abandoned", "expected"), [((), 0), ((1,), 1), ((2, 3), 0), ((3, 1, 2), 3), ((1, 2, 3, 4, 5), 5), ((5,), 0)]
 )
-def test_a_command_says_up_to_where_those_before_it_are_done(given_up: tuple[int, ...], expected: int) -> None:
+def test_command_reports_up_to_which_sequence_commands_completed(abandoned: tuple[int, ...], expected: int) -> None:
     async def scenario() -> list[int]:
         attempts = Attempts()
         for _ in range(5):
             await attempts.send()
-        await attempts.give_up(*given_up)
+        await attempts.give_up(*abandoned)
         await attempts.send()
-        await attempts.give_up(*({1, 2, 3, 4, 5, 6} - set(given_up)))
+        await attempts.give_up(*({1, 2, 3, 4, 5, 6} - set(abandoned)))
         return attempts.answered
 
     assert asyncio.run(scenario()) == [0, 0, 0, 0, 0, expected]
 
 
-def test_sending_a_command_does_not_walk_through_those_under_way() -> None:
+def test_proposing_does_not_iterate_over_pending_commands() -> None:
     async def scenario() -> list[int]:
         attempts = Attempts()
-        attempts.store._pending = Unwalkable()
+        attempts.store._pending = NotIterableDict()
         for _ in range(3):
             await attempts.send()
         await attempts.give_up(1, 2, 3)
@@ -80,19 +80,19 @@ def test_sending_a_command_does_not_walk_through_those_under_way() -> None:
     assert asyncio.run(scenario()) == [0, 0, 0]
 
 
-def test_dropping_answered_results_does_not_walk_through_those_that_stay() -> None:
+def test_dropping_results_does_not_iterate_over_kept_results() -> None:
     sender = Sender()
     for sequence in range(1, RESULTS_KEPT_MAX // 2):
         sender.send(sequence)
     session = sender.world.image.session(SENDER)
     assert session is not None
-    session.results = Unwalkable(session.results)
+    session.results = NotIterableDict(session.results)
     sender.send(RESULTS_KEPT_MAX // 2, answered=2)
     assert session.floor == 2
     assert sorted(session.results.keys())[:2] == [3, 4]
 
 
-def test_a_floor_far_above_all_results_drops_them_at_once() -> None:
+def test_completed_sequence_above_all_results_drops_them() -> None:
     sender = Sender()
     for sequence in (1, 2, 5):
         sender.send(sequence)

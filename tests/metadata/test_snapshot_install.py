@@ -1,4 +1,4 @@
-"""A follower that lags behind gets a whole image: in slices, and yet in one moment for those who read it."""
+"""Installation of a snapshot on a lagging follower: in slices of the event loop, atomic for readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUPS = 5
 
 
 def worlds() -> tuple[World, World]:
-    """The same history, with more of it in the second: something of every kind has changed, come or gone."""
+    """Return two worlds with a common history; in the second, records of every type were changed, added and removed."""
     earlier, later = World(1, 2), World(1, 2)
     for world in (earlier, later):
         kept = world.create("kept", *(assignment(1),) * PARTITIONS, number=1)
@@ -51,7 +51,7 @@ def commit(world: World, group: str, count: int, offset: int) -> None:
     assert not world.accept(CommitOffset(group, offsets, 1)).failures
 
 
-async def one_by_one(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
+async def iterate_chunks(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
     for chunk in chunks:
         yield chunk
 
@@ -68,10 +68,10 @@ class Follower:
 
     async def install(self, world: World, chunks: Sequence[bytes] | None = None) -> None:
         whole = recomputed(world.image) if chunks is None else chunks
-        await self.machine.install_snapshot(world.image.applied_index, one_by_one(whole))
+        await self.machine.install_snapshot(world.image.applied_index, iterate_chunks(whole))
 
 
-def test_readers_see_the_old_image_or_the_new_one_and_one_delta_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_install_replaces_image_atomically_with_one_delta(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     follower = Follower(earlier.image)
@@ -87,19 +87,19 @@ def test_readers_see_the_old_image_or_the_new_one_and_one_delta_between_them(mon
         await installing
 
     asyncio.run(scenario())
-    turns_before = [count for image, count in seen if image is earlier.image]
-    turns_after = [count for image, count in seen if image is not earlier.image]
-    assert len(turns_before) > GROUPS * PARTITIONS // CHUNK_RECORDS  # others ran while it was loaded and compared
-    assert len(turns_after) > GROUPS  # and while the old one was let go of
-    assert set(turns_before) == {0}
-    assert set(turns_after) == {1}
+    iterations_before = [count for image, count in seen if image is earlier.image]
+    iterations_after = [count for image, count in seen if image is not earlier.image]
+    assert len(iterations_before) > GROUPS * PARTITIONS // CHUNK_RECORDS  # other tasks ran during load and comparison
+    assert len(iterations_after) > GROUPS  # and while the old image was freed
+    assert set(iterations_before) == {0}
+    assert set(iterations_after) == {1}
     assert records_of(follower.machine.image) == after
-    assert records_of(earlier.image) == before  # whoever still reads the old one reads all of it
+    assert records_of(earlier.image) == before  # a reader of the old image still sees all of it
     assert follower.deltas == [expected]
     assert follower.restored == 1
 
 
-def test_the_difference_names_everything_that_changed() -> None:
+def test_delta_of_snapshot_contains_all_changes() -> None:
     earlier, later = worlds()
     follower = Follower(earlier.image)
     asyncio.run(follower.install(later))
@@ -112,8 +112,8 @@ def test_the_difference_names_everything_that_changed() -> None:
     assert (delta.broker_configs, delta.features) == ((1,), ("feature",))
 
 
-def test_no_slice_holds_the_loop_for_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in chunks and steps, and not in time: each of them is small, and others run behind each."""
+def test_snapshot_install_yields_after_every_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts chunks and steps instead of measuring time."""
     monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
     earlier, later = worlds()
     follower = Follower(earlier.image)
@@ -136,11 +136,11 @@ def test_no_slice_holds_the_loop_for_more_than_a_chunk(monkeypatch: pytest.Monke
 
     asyncio.run(scenario())
     assert len(chunks) > GROUPS
-    assert len(set(added)) == len(chunks)  # never two of them in one turn
+    assert len(set(added)) == len(chunks)  # never two chunks in one event-loop iteration
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
-def test_a_node_that_stops_midway_has_its_old_image_and_starts_with_the_new_one(
+def test_cancelled_snapshot_install_keeps_old_image_and_can_be_repeated(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chronik.scheduler.SLICE_SECONDS", 0.0)
@@ -157,7 +157,7 @@ def test_a_node_that_stops_midway_has_its_old_image_and_starts_with_the_new_one(
         with pytest.raises(asyncio.CancelledError):
             await installing
 
-    turns_until_seen = asyncio.run(turns_of(Follower(worlds()[0].image), later))
+    turns_until_seen = asyncio.run(count_iterations(Follower(worlds()[0].image), later))
     asyncio.run(stopped_after(int(share * turns_until_seen)))
     assert follower.machine.image is earlier.image
     assert records_of(earlier.image) == before
@@ -169,8 +169,8 @@ def test_a_node_that_stops_midway_has_its_old_image_and_starts_with_the_new_one(
     assert records_of(again.machine.image) == records_of(later.image)
 
 
-async def turns_of(follower: Follower, world: World) -> int:
-    """How many turns of the loop pass until the new image can be seen."""
+async def count_iterations(follower: Follower, world: World) -> int:
+    """Return the number of event-loop iterations until the new image is visible."""
     installing = asyncio.create_task(follower.install(world))
     turns = 0
     while not follower.deltas:
@@ -180,7 +180,7 @@ async def turns_of(follower: Follower, world: World) -> int:
     return turns
 
 
-def test_a_snapshot_that_is_damaged_changes_nothing() -> None:
+def test_damaged_snapshot_leaves_image_unchanged() -> None:
     earlier, later = worlds()
     follower = Follower(earlier.image)
     chunks = recomputed(later.image)

@@ -1,4 +1,4 @@
-"""A broker registers all of its listeners; one that has only the usual one is written as before there were others."""
+"""Registration of broker listeners. A broker with only the default listener is encoded as in earlier versions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ EARLIER_COMMAND = (
     "c41000000000000000000000000000000000c3"
 )
 EARLIER_HASH = "1ae6c6b163d806cef6287163dfbd3ab4"
+"""The state hash computed by commit 1bf886d."""
 EARLIER_SNAPSHOT = (
     "9396010101c4101ae6c6b163d806cef6287163dfbd3ab4a00092039801a5686f737431cd2384c0a66f6e6c696e6501c410000102030405"
     "060708090a0b0c0d0e0fc41000000000000000000000000000000000920a9501c410746865206c696665206f66206e6f64650090919201"
@@ -30,12 +31,12 @@ def with_listeners(*listeners: Endpoint) -> World:
     return world
 
 
-def places(broker: Broker, *names: str) -> list[tuple[str, int] | None]:
+def addresses(broker: Broker, *names: str) -> list[tuple[str, int] | None]:
     found = [broker.place(name) for name in names]
     return [None if place is None else (place.host, place.port) for place in found]
 
 
-def test_a_broker_with_the_usual_listener_is_written_and_hashed_as_before() -> None:
+def test_broker_with_default_listener_has_earlier_encoding_and_hash() -> None:
     world = World()
     world.accept(USUAL)
     assert encode_command(Envelope(NODE, LIFE, 1, 0, USUAL)).hex() == EARLIER_COMMAND
@@ -45,19 +46,19 @@ def test_a_broker_with_the_usual_listener_is_written_and_hashed_as_before() -> N
     assert decode_snapshot([bytes.fromhex(EARLIER_SNAPSHOT)]).brokers == world.image.brokers
 
 
-def test_without_listeners_it_has_the_usual_one() -> None:
+def test_broker_without_listeners_has_plaintext_endpoint() -> None:
     broker = with_listeners().image.brokers[1]
     assert broker.endpoints == (Endpoint("PLAINTEXT", "host1", 9092),)
-    assert places(broker, "PLAINTEXT", "EXTERNAL") == [("host1", 9092), None]
+    assert addresses(broker, "PLAINTEXT", "EXTERNAL") == [("host1", 9092), None]
 
 
-def test_each_listener_has_its_place() -> None:
+def test_each_listener_has_its_own_address() -> None:
     broker = with_listeners(INSIDE, OUTSIDE).image.brokers[1]
     assert broker.endpoints == (INSIDE, OUTSIDE)
-    assert places(broker, "INTERNAL", "EXTERNAL", "PLAINTEXT") == [("host1", 9092), ("example.org", 443), None]
+    assert addresses(broker, "INTERNAL", "EXTERNAL", "PLAINTEXT") == [("host1", 9092), ("example.org", 443), None]
 
 
-def test_listeners_are_in_snapshots_and_in_the_state_hash() -> None:
+def test_listeners_are_part_of_snapshot_and_state_hash() -> None:
     world = with_listeners(INSIDE, OUTSIDE)
     restored = decode_snapshot(recomputed(world.image))
     assert restored.brokers == world.image.brokers == world.replayed().brokers
