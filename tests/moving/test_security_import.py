@@ -19,14 +19,14 @@ from chronik.metadata.commands.acls import CreateAcls
 from chronik.metadata.commands.quotas import AlterQuotas, QuotaAlteration
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.records import Acl
-from chronik.moving import failpoints
+from chronik.moving import failpoints, importing
 from chronik.moving.backup.folder import open_backup
 from chronik.moving.backup.moment import moment_of
 from chronik.moving.backup.taking import Backup
 from chronik.moving.folder import StandaloneFolder
 from chronik.moving.importing import Imported, Importer
 from chronik.moving.plan import plan_of, refusals
-from chronik.moving.security import missing, others_there, security_of
+from chronik.moving.security import missing, others_there, requests_of, security_of
 from chronik.moving.source import CannotMove
 from chronik.protocol.errors import ErrorCode
 from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MAX
@@ -147,7 +147,7 @@ def test_interrupted_import_of_security_metadata_is_resumed(
         if hits == request_number:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(failpoints, "reached", stop)
+    monkeypatch.setattr(failpoints, failpoints.reached.__name__, stop)
     with pytest.raises(KeyboardInterrupt):
         run(source, target)
     assert not target.services.image.topics, "topics must stay invisible until their ACLs are imported"
@@ -161,7 +161,7 @@ def test_interrupted_import_of_security_metadata_is_resumed(
 def test_missing_user_or_acl_is_reported_after_import(
     source: StandaloneFolder, target: GuardedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronik.moving.importing.requests_of", lambda *_: iter(()))
+    monkeypatch.setattr(importing, requests_of.__name__, lambda *_: iter(()))
     with pytest.raises(CannotMove, match="user alice is missing; user bob is missing; an ACL of User:alice for"):
         run(source, target)
 

@@ -116,7 +116,7 @@ class SnapshotLoader:
         """Decode a chunk.
 
         Raises:
-            DataDamaged: The chunk cannot be decoded.
+            DamagedDataError: The chunk cannot be decoded.
             UnsupportedLevelError: A newer version has written the snapshot.
         """
         refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
@@ -133,7 +133,7 @@ class SnapshotLoader:
         """Return the decoded image.
 
         Raises:
-            DataDamaged: The image does not match its state hash.
+            DamagedDataError: The image does not match its state hash.
         """
         if self._head is None:
             raise DataDamaged("the snapshot has no header")
@@ -145,7 +145,7 @@ class SnapshotLoader:
 
 
 def decode_snapshot(chunks: Iterable[bytes]) -> Image:
-    """Decode a whole snapshot without yielding. Raises DataDamaged or UnsupportedLevelError."""
+    """Decode a whole snapshot without yielding. Raises DamagedDataError or UnsupportedLevelError."""
     loader = SnapshotLoader()
     for chunk in chunks:
         loader.add(chunk)

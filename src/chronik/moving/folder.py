@@ -50,7 +50,7 @@ class StandaloneFolder:
         Raises:
             MigrationError: The directory is in use or not that of a standalone node.
             ConfigError: The node's identity file is invalid.
-            DataDamaged: The metadata is damaged.
+            DamagedDataError: The metadata is damaged.
         """
         self._path = path
         self.name: Final = str(path)
@@ -86,6 +86,7 @@ class StandaloneFolder:
     def id(self) -> bytes:
         """Return an id of the directory's state. It changes with every start, because the broker registers then."""
         image = self.image
+        # The import id is derived from this text: its wording must not change.
         text = f"folder {image.cluster_id} {image.applied_index} {image.state_hash}"
         return blake2b(text.encode(), digest_size=16).digest()
 

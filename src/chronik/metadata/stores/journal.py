@@ -44,7 +44,7 @@ class Journal:
         """Open the log and return the image as of the last durable command.
 
         Raises:
-            DataDamaged: The files are damaged.
+            DamagedDataError: The files are damaged.
             UnsupportedLevelError: A newer version has written them.
             UnknownCommandError: A newer version has written them.
         """

@@ -144,7 +144,7 @@ class LocalStore:
         """Recover the image from disk, and create the cluster on the first start.
 
         Raises:
-            DataDamaged: The files are damaged.
+            DamagedDataError: The files are damaged.
             UnsupportedLevelError: A newer version has written them.
         """
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()

@@ -49,7 +49,7 @@ class MetadataStore(Protocol):
 
         Raises:
             KafkaError: The command was rejected and changed nothing.
-            StorageFailed: The disk failed, and the outcome is unknown.
+            StorageError: The disk failed, and the outcome is unknown.
             StoreClosedError: The store is closing and did not accept the command.
         """
 

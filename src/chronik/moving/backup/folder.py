@@ -116,7 +116,7 @@ def open_backup(path: Path, tell: Callable[[str], None] = lambda _: None) -> Bac
 
     Raises:
         MigrationError: The directory contains no finished backup.
-        DataDamaged: A file is missing or damaged.
+        DamagedDataError: A file is missing or damaged.
     """
     files = OverlayFiles(path)
     manifest = read_manifest(files)

@@ -84,7 +84,7 @@ def read_manifest(files: FileSystem) -> Manifest | None:
     """Return the manifest, or None if there is none.
 
     Raises:
-        DataDamaged: The manifest is damaged or has an unknown format.
+        DamagedDataError: The manifest is damaged or has an unknown format.
     """
     data = read_file(files, MANIFEST)
     if data is None:

@@ -43,7 +43,7 @@ class PieceWriter:
         """Continue the last chunk of an earlier run.
 
         Raises:
-            DataDamaged: The chunk is damaged.
+            DamagedDataError: The chunk is damaged.
         """
         data = read_file(self._files, piece.file.path)
         if data is None or digest_of(data) != piece.file.digest:

@@ -55,7 +55,7 @@ class Backup:
 
         Raises:
             MigrationError: Another run is writing to the directory.
-            DataDamaged: The manifest is damaged.
+            DamagedDataError: The manifest is damaged.
         """
         self._files = RealFiles(path)
         try:
