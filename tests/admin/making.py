@@ -1,4 +1,4 @@
-"""Topics as a node administers them, over a store that a test has made."""
+"""Construction of a TopicAdmin over a test's metadata store."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Makes the data folders of a version, for later ones to bring over: those of a standalone node, and of three.
+"""Creates archives of the data directories of a version: of a standalone node, and of a cluster of three nodes.
 
     PYTHONPATH=<sources of that version> python tests/folders/make.py tests/folders/<version>.tar.gz
 
-Each holds one topic with VALUES in every partition, configs, and what a group has committed; snapshots of the metadata
-and logs behind them.
+Each data directory has one topic with VALUES in every partition, configs, committed offsets of a group, metadata
+snapshots and the logs after them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def fill(bootstrap: str) -> None:
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(DEADLINE_SECONDS)
     consumer = Consumer(servers | {"group.id": GROUP, "enable.auto.commit": False})
-    for offset in range(COMMITTED + 1):  # one by one: enough commands for snapshots, and for a log behind them
+    for offset in range(COMMITTED + 1):  # separate commits: enough commands for snapshots and a log after them
         for partition in range(PARTITIONS):
             consumer.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False)
     consumer.close()
@@ -68,10 +68,11 @@ def main() -> None:
         with tarfile.open(sys.argv[1], "w:gz") as archive:
             for path in sorted(Path(temporary).rglob("*")):
                 if path.is_file() and "data" in path.parts and path.name != ".lock":
-                    archive.add(path, path.relative_to(temporary), filter=_nobodys)
+                    archive.add(path, path.relative_to(temporary), filter=_without_owner)
 
 
-def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Remove the owner from an archive member."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

@@ -1,4 +1,4 @@
-"""Real nodes of earlier versions, from the repository's history, which are replaced by this one, and back."""
+"""Nodes of earlier versions, built from the repository's history."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode
 
 COMMITS = {1: "5b5ad4aaf794e100b3cfdce8a7b9a59fa2570270", 2: "1676693a353cc88ac61b8bbf2d3f84c926aa497c"}
-"""Of 0.2.0 and 0.3.0, by the highest level that they support."""
+"""Commits of 0.2.0 and 0.3.0 by the highest feature level that they support."""
 
 ROOT = Path(__file__).parents[2]
 
 
 def sources_of(level: int, folder: Path) -> Path:
-    """Returns where the sources of the version are that came with a level. Skips the test where there is no history."""
+    """Return the sources of the version with this highest level. Skip the test if there is no history."""
     commit = COMMITS[level]
     known = subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, check=False, capture_output=True)
     if known.returncode:
-        pytest.skip("the repository's history, in which it is, is not here (a shallow clone, or an archive)")
+        pytest.skip("the git history is not available (a shallow clone or an archive)")
     archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     return folder / "src"
 
 
 class Upgraded(ClusterNode):
+    """A node that can be restarted with another version."""
+
     sources: Path | None = None
-    """Of an older version; None for this one."""
+    """The sources of an older version, or None for this version."""
 
     @property
     def command(self) -> list[str]:
@@ -44,8 +46,7 @@ class Upgraded(ClusterNode):
 
 
 class UpgradedCluster(Cluster):
-    """Three nodes that begin with the version whose sources are given. They take snapshots often, so that versions are
-    handed each other's."""
+    """Three nodes that start with an older version. Frequent snapshots exercise their exchange between versions."""
 
     def __init__(self, sources: Path) -> None:
         self._first = sources
@@ -63,12 +64,12 @@ class UpgradedCluster(Cluster):
 
     @property
     def levels(self) -> list[int]:
-        """At which each live node is."""
+        """Return the feature level of each live node."""
         return [node.status()["level"] for node in self.live]
 
 
 def commit_something(bootstrap: str) -> None:
-    """Raises KafkaException below the level of transactions. Its topic is `committed`."""
+    """Commit a transaction in the topic `committed`. Raises KafkaException below the transactions level."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "after the upgrade"})
     producer.init_transactions(30)
     producer.begin_transaction()

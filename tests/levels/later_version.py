@@ -1,4 +1,4 @@
-"""A node of a version that is yet further away, as a program: it has dropped the first level."""
+"""A node program that simulates a later version, which no longer supports the first feature level."""
 
 from __future__ import annotations
 

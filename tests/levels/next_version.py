@@ -1,9 +1,7 @@
-"""A node of the version to come, as a program: it supports one more level, which has one more command and one more
-field.
+"""A node program that simulates the next version: one more feature level with a new command and a new field.
 
-Nothing in Chronik can be told to do this: what that version would have in its source is put there before anything else
-is loaded. `Greet` is proposed in place of a broker config that is called GREETING; a topic that is deleted is given a
-reason once the cluster is at that level, and none before that.
+The source is patched before any other module is loaded. `Greet` is proposed instead of a broker config called GREETING;
+a deleted topic gets a reason if the cluster has reached the new level.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ LEVEL = HIGHEST + 1
 
 
 def add_to_commands() -> type[msgspec.Struct]:
-    """Before any other module has the commands."""
+    """Add the new command and field. Must run before other modules import the commands."""
     from chronik.metadata import levels
     from chronik.metadata.commands import base, envelope, topics
 
@@ -32,24 +30,24 @@ def add_to_commands() -> type[msgspec.Struct]:
     earlier = topics.DeleteTopic
     fields: list[Any] = [("topic_id", base.Id), ("reason", str, "")]
     delete_topic = msgspec.defstruct("DeleteTopic", fields, tag=22, **common)
-    kinds = [kind for kind in get_args(envelope.Command) if kind is not earlier]
-    command: Any = reduce(or_, [*kinds, delete_topic, greet])
+    command_classes = [kind for kind in get_args(envelope.Command) if kind is not earlier]
+    command: Any = reduce(or_, [*command_classes, delete_topic, greet])
     hints = {name: hint for name, hint in envelope.Envelope.__annotations__.items() if name != "command"}
-    wider = msgspec.defstruct(
+    wider_envelope = msgspec.defstruct(
         "Envelope",
         [*((name, vars(envelope).get(hint, Any)) for name, hint in hints.items()), ("command", command)],
         frozen=True,
         array_like=True,
         forbid_unknown_fields=True,
     )
-    kinds_of_topics: Any = topics
-    kinds_of_topics.DeleteTopic = delete_topic
-    replaced: Any = envelope
-    replaced.Command, replaced.Envelope = command, wider
-    replaced._decoder = msgspec.msgpack.Decoder(wider)
+    topics_module: Any = topics
+    topics_module.DeleteTopic = delete_topic
+    envelope_module: Any = envelope
+    envelope_module.Command, envelope_module.Envelope = command, wider_envelope
+    envelope_module._decoder = msgspec.msgpack.Decoder(wider_envelope)
     levels.HIGHEST = LEVEL
-    levels.COMMANDS["Greet"] = LEVEL
-    levels.FIELDS["DeleteTopic"] = {"reason": LEVEL}
+    levels.CLASS_LEVELS[greet] = LEVEL
+    levels.FIELD_LEVELS[delete_topic] = {"reason": LEVEL}
     return greet
 
 

@@ -1,3 +1,5 @@
+"""Broker registration, leader epochs, fencing and ISR changes."""
+
 from __future__ import annotations
 
 from chronik.metadata.commands.base import NO_EPOCH
@@ -28,7 +30,7 @@ from .world import World, assignment, some_id
 OFFLINE, ONLINE, MAINTENANCE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE
 
 
-def test_a_broker_epoch_is_the_index_of_its_registration() -> None:
+def test_broker_epoch_is_log_index_of_registration() -> None:
     world = World()
     world.accept(AddNode(1, "h", 5001))
     epoch = world.register(1)
@@ -38,14 +40,14 @@ def test_a_broker_epoch_is_the_index_of_its_registration() -> None:
     assert change.created
 
 
-def test_a_registration_sent_again_is_the_same_registration() -> None:
+def test_repeated_registration_returns_same_broker_epoch() -> None:
     world = World(1)
     epoch = world.image.brokers[1].epoch
     assert world.register(1) == epoch
     assert not world.delta
 
 
-def test_a_restarted_broker_that_is_alone_leads_on_in_a_new_epoch() -> None:
+def test_restarted_sole_replica_leads_in_new_leader_epoch() -> None:
     world = World(1)
     world.create("orders", assignment(1), assignment(1))
     world.register(1, life=1)
@@ -53,7 +55,7 @@ def test_a_restarted_broker_that_is_alone_leads_on_in_a_new_epoch() -> None:
     assert [change.new for change in world.delta.topics] == [world.image.topics["orders"]]
 
 
-def test_a_restarted_broker_leaves_every_isr_that_has_others() -> None:
+def test_restarted_broker_leaves_isr_with_other_members() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3), assignment(2, 1, 3), assignment(1, 2, 3, isr=(1,)))
     world.register(1, life=1)
@@ -63,17 +65,17 @@ def test_a_restarted_broker_leaves_every_isr_that_has_others() -> None:
     assert alone == Partition((1, 2, 3), (1,), 1, 1, 1)
 
 
-def test_a_restarted_broker_that_had_synced_everything_stays_in_sync_and_leads_in_new_epochs() -> None:
+def test_durable_restart_keeps_broker_in_isr_with_new_leader_epoch() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3), assignment(2, 1, 3), assignment(2, 1, 3, isr=(2, 3)))
     world.register(1, life=1, durable=True)
     led, followed, outside = world.image.topics["orders"].partitions
     assert led == Partition((1, 2, 3), (1, 2, 3), 1, 1, 1)
-    assert followed == Partition((2, 1, 3), (2, 1, 3), 2, 0, 1)  # what was proposed for its earlier life is void
+    assert followed == Partition((2, 1, 3), (2, 1, 3), 2, 0, 1)  # ISR proposals for its earlier incarnation are invalid
     assert outside == Partition((2, 1, 3), (2, 3), 2, 0, 0)
 
 
-def test_when_all_were_killed_those_that_come_back_need_not_wait_for_the_rest() -> None:
+def test_durable_brokers_lead_without_waiting_for_other_killed_brokers() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(3, 1, 2))
     for broker in (1, 2):
@@ -83,14 +85,14 @@ def test_when_all_were_killed_those_that_come_back_need_not_wait_for_the_rest() 
     assert world.partition("orders").isr == (1, 2)
 
 
-def test_a_durable_broker_with_another_disk_has_nothing() -> None:
+def test_durable_flag_is_ignored_with_new_directory_id() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2))
     world.register(1, life=1, disk=77, durable=True)
     assert world.partition("orders") == Partition((1, 2), (2,), 2, 1, 1)
 
 
-def test_a_broker_with_another_disk_leads_nothing_and_its_lone_partitions_stay_offline() -> None:
+def test_broker_with_new_disk_leaves_its_sole_partitions_offline() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)), assignment(2, 1))
     world.register(1, life=1, disk=77)
@@ -103,20 +105,20 @@ def test_a_broker_with_another_disk_leads_nothing_and_its_lone_partitions_stay_o
     assert world.partition("orders", 1).leader == NO_LEADER
 
 
-def test_a_data_folder_belongs_to_one_broker() -> None:
+def test_directory_id_of_another_broker_is_rejected() -> None:
     world = World(1)
-    stolen = RegisterBroker(2, "h", 1, None, some_id(50), some_id(1))
-    assert world.refuse(stolen)[0] is ErrorCode.INVALID_REGISTRATION
+    duplicate = RegisterBroker(2, "h", 1, None, some_id(50), some_id(1))
+    assert world.refuse(duplicate)[0] is ErrorCode.INVALID_REGISTRATION
 
 
-def test_the_number_of_brokers_is_bounded() -> None:
+def test_number_of_brokers_is_limited() -> None:
     world = World(*range(BROKERS_MAX))
     one_more = RegisterBroker(BROKERS_MAX, "h", 1, None, some_id(10**9), some_id(10**9))
     assert world.refuse(one_more)[0] is ErrorCode.INVALID_REGISTRATION
     world.register(5, life=1)
 
 
-def test_fencing_shrinks_isrs_and_elects_leaders_in_one_command() -> None:
+def test_fencing_shrinks_isr_and_elects_leader_atomically() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3), assignment(2, 1, 3), assignment(1, 2, 3, isr=(1,)))
     world.accept(UpdateBrokerStatus(1, OFFLINE))
@@ -130,14 +132,14 @@ def test_fencing_shrinks_isrs_and_elects_leaders_in_one_command() -> None:
     assert world.partition("orders", 0) == led
 
 
-def test_fencing_twice_changes_nothing() -> None:
+def test_fencing_a_fenced_broker_changes_nothing() -> None:
     world = World(1)
     world.accept(UpdateBrokerStatus(1, OFFLINE))
     world.accept(UpdateBrokerStatus(1, OFFLINE))
     assert not world.delta
 
 
-def test_maintenance_hands_leadership_over_and_keeps_the_isr() -> None:
+def test_maintenance_moves_leadership_and_keeps_isr() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)))
     world.accept(UpdateBrokerStatus(1, MAINTENANCE))
@@ -145,7 +147,7 @@ def test_maintenance_hands_leadership_over_and_keeps_the_isr() -> None:
     assert world.partition("orders", 1) == Partition((1, 2), (1,), 1, 0, 0)
 
 
-def test_who_comes_back_for_maintenance_leads_what_nobody_else_can() -> None:
+def test_broker_in_maintenance_leads_partitions_without_other_candidate() -> None:
     world = World(1)
     world.create("orders")
     world.accept(UpdateBrokerStatus(1, OFFLINE))
@@ -154,7 +156,7 @@ def test_who_comes_back_for_maintenance_leads_what_nobody_else_can() -> None:
     assert world.partition("orders").leader_epoch == 2
 
 
-def test_a_status_for_an_earlier_life_is_stale() -> None:
+def test_status_update_with_old_broker_epoch_is_rejected() -> None:
     world = World(1)
     old = world.image.brokers[1].epoch
     world.register(1, life=1)
@@ -163,7 +165,7 @@ def test_a_status_for_an_earlier_life_is_stale() -> None:
     assert world.refuse(UpdateBrokerStatus(9, OFFLINE))[0] is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_a_removed_broker_is_gone_with_its_configs() -> None:
+def test_removing_broker_removes_its_configs() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2))
     world.accept(UpdateBrokerConfig(1, {"a": "1"}))
@@ -174,7 +176,7 @@ def test_a_removed_broker_is_gone_with_its_configs() -> None:
     assert world.delta.brokers[0].deleted
 
 
-def test_a_replica_may_be_a_member_that_has_not_registered_yet() -> None:
+def test_replica_may_be_node_that_has_not_registered() -> None:
     world = World(1)
     world.accept(AddNode(2, "h", 5002))
     world.create("orders", assignment(1, 2, isr=(1,)))
@@ -194,7 +196,7 @@ def isr_change(world: World, *members: int, leader: int = 1, epoch_shift: int = 
     return UpdateISR(leader, brokers[leader].epoch, (change,))
 
 
-def test_the_leader_grows_and_shrinks_its_isr() -> None:
+def test_leader_can_expand_and_shrink_isr() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3))
     assert not world.accept(isr_change(world, 1)).failures
@@ -203,7 +205,7 @@ def test_the_leader_grows_and_shrinks_its_isr() -> None:
     assert world.partition("orders") == Partition((1, 2, 3), (1, 3), 1, 0, 2)
 
 
-def test_an_isr_change_holds_only_in_the_epochs_its_leader_saw() -> None:
+def test_isr_change_with_outdated_epoch_is_rejected() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3))
     cases = {
@@ -221,7 +223,7 @@ def test_an_isr_change_holds_only_in_the_epochs_its_leader_saw() -> None:
         assert world.partition("orders") == Partition((1, 2, 3), (1, 2, 3), 1)
 
 
-def test_a_replica_that_restarted_or_is_fenced_does_not_join_the_isr() -> None:
+def test_restarted_or_fenced_replica_cannot_join_isr() -> None:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, 3, isr=(1,)))
     with_old_epoch = isr_change(world, 1, 2)
@@ -232,7 +234,7 @@ def test_a_replica_that_restarted_or_is_fenced_does_not_join_the_isr() -> None:
     assert world.partition("orders").isr == (1,)
 
 
-def test_a_leader_from_an_earlier_life_changes_no_isr() -> None:
+def test_isr_change_with_old_broker_epoch_is_rejected() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2))
     command = isr_change(world, 1)
@@ -240,7 +242,7 @@ def test_a_leader_from_an_earlier_life_changes_no_isr() -> None:
     assert world.refuse(command)[0] is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_leader_is_chosen_from_the_isr_unless_unclean() -> None:
+def test_leader_must_be_in_isr_unless_unclean() -> None:
     world = World(1, 2, 3)
     topic = world.create("orders", assignment(1, 2, 3, isr=(1, 2)))
     world.accept(SetPartitionLeader(topic.id, 0, 2, leader_epoch=0))
@@ -263,7 +265,7 @@ def test_a_leader_is_chosen_from_the_isr_unless_unclean() -> None:
     assert world.partition("orders") == Partition((1, 2, 3), (3,), NO_LEADER, 3, 3)
 
 
-def test_replicas_move_without_losing_what_is_in_sync() -> None:
+def test_assignment_must_keep_an_in_sync_replica() -> None:
     world = World(1, 2, 3)
     topic = world.create("orders", assignment(1, 2))
     world.accept(AssignPartition(topic.id, 0, (1, 2, 3)))
@@ -281,7 +283,7 @@ def test_replicas_move_without_losing_what_is_in_sync() -> None:
         assert world.refuse(command)[0] is code
 
 
-def test_checkpoints_of_watermarks_are_told_apart_from_changes_of_a_topic() -> None:
+def test_delta_distinguishes_checkpoints_from_topic_changes() -> None:
     world = World(1)
     topic = world.create("orders")
     checkpoint = OffsetCheckpoint(topic.id, 0, 0, 100, 40)
@@ -292,7 +294,7 @@ def test_checkpoints_of_watermarks_are_told_apart_from_changes_of_a_topic() -> N
     assert not world.delta
 
 
-def test_a_checkpoint_from_an_old_leader_or_against_reason_is_refused() -> None:
+def test_invalid_or_outdated_checkpoint_is_rejected() -> None:
     world = World(1)
     topic = world.create("orders")
     world.register(1, life=1)

@@ -1,4 +1,4 @@
-"""The table of committed offsets: what it stores, what it writes into snapshots, and how much memory it takes."""
+"""The table of committed offsets: contents, snapshots and memory usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory topics take in the image, besides their partitions."""
+"""Memory usage of topics in the image, excluding their partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def creations(first_sequence: int) -> list[bytes]:
 
 
 def partition_bytes(image: Image) -> int:
-    """Return the size of the partitions' own objects."""
+    """Return the size of the partition objects."""
     partitions = {id(each): each for topic in image.topics.values() for each in topic.partitions}.values()
     members = {id(each): each for partition in partitions for each in (partition.replicas, partition.isr)}.values()
     tuples = (topic.partitions for topic in image.topics.values())
@@ -52,7 +52,7 @@ def assert_small(image: Image) -> None:
 
 
 @pytest.mark.slow
-def test_topics_that_were_created_take_at_most_500_bytes_each() -> None:
+def test_created_topics_take_at_most_500_bytes_each() -> None:
     world = World(1, 2, 3)
     encoded = creations(len(world.envelopes) + 1)
     gc.collect()
@@ -66,7 +66,7 @@ def test_topics_that_were_created_take_at_most_500_bytes_each() -> None:
 
 
 @pytest.mark.slow
-def test_topics_that_were_loaded_take_at_most_500_bytes_each() -> None:
+def test_loaded_topics_take_at_most_500_bytes_each() -> None:
     world = World(1, 2, 3)
     for each in creations(len(world.envelopes) + 1):
         apply(world.image, decode_command(each), world.image.applied_index + 1)

@@ -1,3 +1,5 @@
+"""Commands of transactions and of offsets committed in them."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,8 +30,8 @@ ID = "pay"
 PRODUCER = 7
 
 
-class Shop(World):
-    """A cluster with topics `orders` and `bills` of two partitions each, and one transactional id."""
+class TransactionWorld(World):
+    """A world with topics `orders` and `bills` of two partitions each, and one transactional id."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -55,8 +57,8 @@ class Shop(World):
         self.accept(EndTransaction(ID, self.now.index, commit, epoch, 40, next_producer_id=next_producer_id))
 
 
-def test_a_transaction_begins_with_what_is_added_first() -> None:
-    world = Shop()
+def test_first_addition_starts_transaction() -> None:
+    world = TransactionWorld()
     assert not world.now.partitions
     world.add(world.part("orders"), world.part("orders"), groups=("g",))
     assert world.now.state is TransactionState.ONGOING
@@ -71,15 +73,15 @@ def test_a_transaction_begins_with_what_is_added_first() -> None:
     assert world.image.transaction_partition_count == 2
 
 
-def test_partitions_that_are_gone_are_left_out() -> None:
-    world = Shop()
+def test_deleted_partitions_are_not_added_to_transaction() -> None:
+    world = TransactionWorld()
     world.add(world.part("orders"), world.part("orders", 2), TransactionPartition(b"?" * 16, 0))
     assert world.now.partitions == (world.part("orders"),)
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_and_its_offsets_are_one_command(commit: bool) -> None:
-    world = Shop()
+def test_end_transaction_settles_staged_offsets_atomically(commit: bool) -> None:
+    world = TransactionWorld()
     world.add(world.part("bills"), groups=("g",))
     world.stage(5)
     assert world.image.is_staged("g", "orders", 0)
@@ -94,8 +96,8 @@ def test_a_decision_and_its_offsets_are_one_command(commit: bool) -> None:
     assert ("g" in world.image.groups) is commit
 
 
-def test_markers_end_it_and_an_id_whose_epochs_are_used_up_is_changed() -> None:
-    world = Shop()
+def test_completed_transaction_switches_to_next_producer_id() -> None:
+    world = TransactionWorld()
     world.add(world.part("bills"))
     world.end(commit=True, epoch=32767, next_producer_id=99)
     assert (world.now.producer_id, world.now.producer_epoch, world.now.given) == (PRODUCER, 32767, (99, 0))
@@ -106,16 +108,16 @@ def test_markers_end_it_and_an_id_whose_epochs_are_used_up_is_changed() -> None:
     assert world.image.transaction_of(99) == world.now
 
 
-def test_without_partitions_there_is_nothing_to_wait_for() -> None:
-    world = Shop()
+def test_transaction_without_partitions_completes_immediately() -> None:
+    world = TransactionWorld()
     world.add(groups=("g",))
     world.stage(5)
     world.end(commit=True)
     assert world.now.state is TransactionState.COMPLETE_COMMIT
 
 
-def test_a_command_that_was_long_under_way_changes_nothing() -> None:
-    world = Shop()
+def test_command_with_outdated_index_is_rejected() -> None:
+    world = TransactionWorld()
     seen = world.now.index
     world.add(world.part("bills"))
     late: list[Command] = [
@@ -130,8 +132,8 @@ def test_a_command_that_was_long_under_way_changes_nothing() -> None:
         assert world.refuse(command)[0] is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_what_is_decided_is_carried_out_before_anything_else() -> None:
-    world = Shop()
+def test_prepared_transaction_rejects_further_changes() -> None:
+    world = TransactionWorld()
     world.add(world.part("bills"))
     assert world.refuse(CompleteTransaction(ID, world.now.index, 1))[0] is ErrorCode.INVALID_TXN_STATE
     assert world.refuse(ExpireTransaction(ID, world.now.index))[0] is ErrorCode.INVALID_TXN_STATE
@@ -147,10 +149,10 @@ def test_what_is_decided_is_carried_out_before_anything_else() -> None:
 
 
 @pytest.mark.parametrize("next_producer_id", [-1, 99])
-def test_what_comes_next_may_complete_what_has_its_markers(next_producer_id: int) -> None:
+def test_next_command_may_complete_marked_transaction(next_producer_id: int) -> None:
     given = next_producer_id if next_producer_id > 0 else PRODUCER
     for follows in range(3):
-        world = Shop()
+        world = TransactionWorld()
         world.add(world.part("bills"), groups=("g",))
         world.end(commit=True, epoch=1, next_producer_id=next_producer_id)
         index = world.now.index
@@ -168,8 +170,8 @@ def test_what_comes_next_may_complete_what_has_its_markers(next_producer_id: int
         assert recomputed(world.image)
 
 
-def test_a_coordinator_that_was_replaced_decides_nothing() -> None:
-    world = Shop()
+def test_command_of_replaced_transaction_coordinator_is_rejected() -> None:
+    world = TransactionWorld()
     world.create(TRANSACTIONS_TOPIC, *[assignment(1)] * 4)
     epoch = world.partition(TRANSACTIONS_TOPIC, coordinator_partition(ID, 4)).leader_epoch
     stale = AddToTransaction(ID, world.now.index, (), ("g",), 1, epoch + 1)
@@ -177,8 +179,8 @@ def test_a_coordinator_that_was_replaced_decides_nothing() -> None:
     world.accept(AddToTransaction(ID, world.now.index, (), ("g",), 1, epoch))
 
 
-def test_two_ids_never_share_a_producer_id() -> None:
-    world = Shop()
+def test_producer_id_of_another_transactional_id_is_rejected() -> None:
+    world = TransactionWorld()
     assert world.refuse(InitTransaction("other", NOT_SEEN, PRODUCER, 0, 1, 1))[0] is (
         ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
@@ -191,8 +193,8 @@ def test_two_ids_never_share_a_producer_id() -> None:
 # --- offsets ---
 
 
-def test_offsets_wait_only_for_the_very_transaction_they_were_sent_in() -> None:
-    world = Shop()
+def test_staged_offsets_belong_to_a_single_transaction() -> None:
+    world = TransactionWorld()
     offsets = (OffsetToCommit("orders", 0, 5),)
     assert world.refuse(StageOffsets("g", ID, -1, offsets, 1))[0] is ErrorCode.INVALID_TXN_STATE
     world.add(world.part("bills"), groups=("g",))
@@ -204,8 +206,8 @@ def test_offsets_wait_only_for_the_very_transaction_they_were_sent_in() -> None:
     assert world.refuse(StageOffsets("g", ID, first, offsets, 1))[0] is ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_later_commit_stands_whatever_becomes_of_the_transaction() -> None:
-    world = Shop()
+def test_later_offset_commit_overrides_staged_offset() -> None:
+    world = TransactionWorld()
     world.add(groups=("g",))
     world.stage(5)
     world.accept(CommitOffset("g", (OffsetToCommit("orders", 0, 9),), 35))
@@ -216,8 +218,8 @@ def test_a_later_commit_stands_whatever_becomes_of_the_transaction() -> None:
     assert committed.offset == 9
 
 
-def test_of_two_transactions_the_offset_that_was_sent_last_stands() -> None:
-    world = Shop()
+def test_latest_staged_offset_of_two_transactions_wins() -> None:
+    world = TransactionWorld()
     world.accept(InitTransaction("other", NOT_SEEN, 8, 0, 1, 1))
     world.accept(AddToTransaction("other", world.image.transactions["other"].index, (), ("g",), 1))
     world.add(groups=("g",))
@@ -232,8 +234,8 @@ def test_of_two_transactions_the_offset_that_was_sent_last_stands() -> None:
     assert committed.offset == 6
 
 
-def test_a_group_with_offsets_in_open_transactions_stays() -> None:
-    world = Shop()
+def test_group_with_staged_offsets_cannot_be_deleted() -> None:
+    world = TransactionWorld()
     world.accept(CommitOffset("g", (OffsetToCommit("orders", 1, 9),), 35))
     world.add(groups=("g",))
     world.stage(5)
@@ -246,8 +248,8 @@ def test_a_group_with_offsets_in_open_transactions_stays() -> None:
 # --- topics ---
 
 
-def test_a_deleted_topic_leaves_transactions_and_the_next_of_its_name_is_another() -> None:
-    world = Shop()
+def test_deleting_topic_removes_it_from_open_transactions() -> None:
+    world = TransactionWorld()
     world.add(world.part("orders"), world.part("bills"), world.part("orders", 1), groups=("g",))
     world.stage(5)
     index = world.now.index
@@ -261,11 +263,11 @@ def test_a_deleted_topic_leaves_transactions_and_the_next_of_its_name_is_another
     assert world.image.offset("g", "orders", 0) is None
 
 
-# --- as a whole ---
+# --- snapshots and expiration ---
 
 
-def test_snapshots_hold_transactions_and_what_waits_for_them() -> None:
-    world = Shop()
+def test_snapshot_contains_transactions_and_staged_offsets() -> None:
+    world = TransactionWorld()
     world.accept(InitTransaction("other", NOT_SEEN, 8, 3, 1, 1))
     world.create("wide", *[assignment(1)] * 2_500)
     world.add(*(world.part("wide", index) for index in range(2_500)), groups=("g",))
@@ -282,8 +284,8 @@ def test_snapshots_hold_transactions_and_what_waits_for_them() -> None:
         assert image.is_staged("g", "orders", 0)
 
 
-def test_an_id_that_is_expired_is_gone() -> None:
-    world = Shop()
+def test_expired_transactional_id_is_removed() -> None:
+    world = TransactionWorld()
     world.accept(ExpireTransaction(ID, world.now.index))
     assert not world.image.transactions
     assert world.image.transaction_of(PRODUCER) is None

@@ -1,4 +1,4 @@
-"""An image with a log around it, for tests that say what happens and look at what came of it."""
+"""A metadata image with its log, for tests of commands."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ LIFE = b"the life of node"
 
 
 def some_id(number: int) -> bytes:
+    """Return a 16-byte id for a number."""
     return number.to_bytes(16, "big")
 
 
 def assignment(*replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None) -> PartitionAssignment:
-    """In sync on all replicas and led by the first, unless told otherwise."""
+    """Return an assignment that is in sync on all replicas and led by the first, by default."""
     return PartitionAssignment(replicas, replicas if isr is None else isr, replicas[0] if leader is None else leader)
 
 
 class World:
+    """An image and the commands that were applied to it."""
+
     def __init__(self, *brokers: int, level: int | None = None) -> None:
-        """With a level, the cluster is at that level and its brokers support it."""
+        """Register the brokers; with a level, the cluster is at that level and the brokers support it."""
         self.image = Image()
         self.envelopes: list[Envelope] = []
         self.delta = Delta(0)
@@ -40,24 +43,26 @@ class World:
             self.register(broker)
 
     def send(self, envelope: Envelope) -> Result:
-        """As the store does it: through bytes, so that what cannot be stored is noticed."""
+        """Encode, decode and apply a command as a store does."""
         envelope = decode_command(encode_command(envelope))
         self.envelopes.append(envelope)
         result, self.delta = apply(self.image, envelope, self.image.applied_index + 1)
         return result
 
     def do(self, command: Command) -> Result:
+        """Apply a command and return its result."""
         sequence = len(self.envelopes) + 1
         return self.send(Envelope(NODE, LIFE, sequence, sequence - 1, command))
 
     def accept(self, command: Command) -> Result:
+        """Apply a command that must succeed."""
         result = self.do(command)
         assert result.code is ErrorCode.NONE, result
         assert result.index == self.image.applied_index
         return result
 
     def refuse(self, command: Command) -> tuple[ErrorCode, str]:
-        """Also checks that nothing changed but what is remembered of the command itself."""
+        """Apply a command that must be rejected without changing the image. Return its code and message."""
         before = records_of(self.image)
         result = self.do(command)
         assert result.code is not ErrorCode.NONE
@@ -66,6 +71,7 @@ class World:
         return result.code, result.message
 
     def register(self, broker: int, *, life: int = 0, disk: int | None = None, durable: bool = False) -> int:
+        """Register a broker incarnation and return its broker epoch."""
         incarnation = some_id(1000 * (life + 1) + broker)
         directory = some_id(broker if disk is None else disk)
         command = RegisterBroker(
@@ -74,6 +80,7 @@ class World:
         return self.accept(command).value
 
     def create(self, name: str, *partitions: PartitionAssignment, number: int | None = None) -> Topic:
+        """Create a topic and return it."""
         topic_id = some_id(len(self.envelopes) + 1_000_000 if number is None else number)
         self.accept(CreateTopic(topic_id, name, partitions or (assignment(1),), {}, 1234))
         return self.image.topics[name]
@@ -82,7 +89,7 @@ class World:
         return self.image.topics[name].partitions[number]
 
     def replayed(self) -> Image:
-        """A second image from the same log."""
+        """Return a second image with the same commands applied."""
         image = Image()
         for index, envelope in enumerate(self.envelopes, 1):
             apply(image, envelope, index)
@@ -90,7 +97,7 @@ class World:
 
 
 def records_of(image: Image) -> tuple[object, ...]:
-    """All there is except the sessions."""
+    """Return all records of an image except the sessions."""
     return (
         image.cluster_id,
         image.next_producer_id,
@@ -116,12 +123,12 @@ def records_of(image: Image) -> tuple[object, ...]:
 
 
 def recomputed(image: Image) -> list[bytes]:
-    """A snapshot, which raises unless the state hash equals the sum over all records."""
+    """Return the chunks of a snapshot, which also verifies the state hash."""
     return list(encode_snapshot(image.freeze()))
 
 
 def assert_sound(partition: Partition, image: Image) -> None:
-    """What holds for every partition after every command."""
+    """Check the invariants of a partition."""
     assert partition.replicas
     for members in (partition.replicas, partition.isr, partition.adding, partition.removing):
         assert len(set(members)) == len(members)
@@ -134,4 +141,4 @@ def assert_sound(partition: Partition, image: Image) -> None:
         assert partition.leader in partition.isr
         assert not image.brokers[partition.leader].fenced
     if partition.is_reassigning:
-        assert not set(partition.target) <= set(partition.isr), "it is done, and nobody has noticed"
+        assert not set(partition.target) <= set(partition.isr), "the reassignment should be completed"

@@ -1,4 +1,4 @@
-"""Logs of a source, made of batches in memory."""
+"""Source logs with batches in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from chronik.protocol.records import Record, encode_batch
 
 
 class MemoryLog:
+    """A source log with batches in memory."""
+
     def __init__(self, batches: Sequence[bytes], start: int = 0, producer_ids: int = 100) -> None:
         self._data = b"".join(batches)
         headers = [header for _, header in iter_batches(self._data)]
@@ -56,5 +58,6 @@ def stream(log: MemoryLog, first_producer_id: int = 0, committed: frozenset[int]
     return ImportedStream(log, "orders-0", first_producer_id, log.producer_ids, lambda producer: producer in committed)
 
 
-def joined(stretches: Sequence[Stretch]) -> bytes:
-    return b"".join(stretch.data for stretch in stretches)
+def joined(chunks: Sequence[Stretch]) -> bytes:
+    """Return the bytes of all chunks."""
+    return b"".join(chunk.data for chunk in chunks)

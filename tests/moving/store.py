@@ -1,4 +1,4 @@
-"""A store with all that is hard to move in it, and what a client sees of a store, to be compared with another's."""
+"""Test data that is hard to migrate, and a client's view of a cluster for comparison."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ EAGER: Final = {"log.cleaner.backoff.ms": 100, "log.retention.check.interval.ms"
 SECONDS: Final = 30.0
 
 COMPACTED: Final = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
-"""Every batch has a segment of its own, so that all but the last can be compacted at once."""
+"""Configs that give every batch its own segment, so that all but the last can be compacted."""
 
 
 def fill(bootstrap: str, *, records: int = 200) -> None:
+    """Create topics with compressed, compacted, deleted, transactional and old records, and committed offsets."""
     with Cluster(bootstrap) as cluster:
         create_topics(
             cluster,
@@ -68,7 +69,7 @@ def produce(
     timestamp: int = 0,
     batch: int = 0,
 ) -> None:
-    """With `batch`, every so many records are a batch of their own."""
+    """Produce records. With `batch`, records are sent in batches of that size."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, **(config or {})})
     times = {"timestamp": timestamp} if timestamp else {}
     for number in range(count):
@@ -80,7 +81,7 @@ def produce(
 
 
 def transact(bootstrap: str, transactional_id: str, *, commit: bool | None) -> Producer:
-    """Without `commit`, the transaction is left open."""
+    """Run a transaction. Without `commit`, it is left open."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
@@ -114,7 +115,7 @@ def delete_records(cluster: Cluster, partition: TopicPartition, offset: int) -> 
 
 
 def seen(bootstrap: str, topics: set[str] | None = None) -> dict[str, Any]:
-    """Returns what clients see of these topics, or of all that are not internal."""
+    """Return what clients see of these topics, or of all non-internal ones."""
     view: dict[str, Any] = {}
     with Cluster(bootstrap) as cluster:
         listed = [topic for topic in list_topics(cluster) if not topic.is_internal]
@@ -141,7 +142,7 @@ def ends(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
 
 
 def read_committed(bootstrap: str, partitions: list[TopicPartition]) -> list[tuple[TopicPartition, int, bytes | None]]:
-    """Returns partition, offset and value of all that is committed; it goes by librdkafka's own reading."""
+    """Return partition, offset and value of all committed records, read with librdkafka."""
     config = {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
     consumer = Consumer(config | {"enable.auto.commit": False, "enable.partition.eof": True})
     found, left = [], set(partitions)
@@ -149,7 +150,7 @@ def read_committed(bootstrap: str, partitions: list[TopicPartition]) -> list[tup
         consumer.assign([Offset(*each, OFFSET_BEGINNING) for each in partitions])
         while left:
             message = consumer.poll(SECONDS)
-            assert message is not None, f"{left} do not end"
+            assert message is not None, f"no end of partition for {left}"
             error, place = message.error(), TopicPartition(message.topic(), message.partition())
             if error is None:
                 found.append((place, message.offset(), message.value()))

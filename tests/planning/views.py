@@ -1,4 +1,4 @@
-"""Clusters at random, as plans see them, and what any layout of theirs can be judged by."""
+"""Random clusters for planning tests, and measures of their balance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Replicas = tuple[int, ...]
 
 
 def some_nodes(count: int, racks: str = "") -> list[NodeView]:
-    """Nodes 1 to `count`, in the racks that the letters name, if any; all of up to three vote, else five."""
+    """Return nodes 1 to `count`, in the racks given by letters; the first five are voters."""
     return [
         NodeView(number, racks[number - 1] if racks else None, is_voter=number <= 5, meant_to_vote=number <= 5)
         for number in range(1, count + 1)
@@ -31,6 +31,7 @@ def partition(*replicas: int, topic: str = "orders", index: int = 0, min_in_sync
 
 @st.composite
 def nodes(draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_least: int = 1) -> list[NodeView]:
+    """Draw random nodes."""
     count = draw(st.integers(at_least, NODES_MAX))
     names = draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=count, max_size=count))
     found = []
@@ -47,7 +48,7 @@ def nodes(draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_lea
 def clusters(
     draw: st.DrawFn, *, racks: bool = True, all_well: bool = False, at_least: int = 1, spare: int = 0
 ) -> tuple[list[NodeView], list[PartitionView]]:
-    """Nodes and partitions; with `spare`, no partition has so many replicas that fewer nodes than this lack it."""
+    """Draw random nodes and partitions; with `spare`, at least that many nodes lack any given partition."""
     found = draw(nodes(racks=racks, all_well=all_well, at_least=at_least))
     ids = [node.id for node in found]
     partitions = []
@@ -62,7 +63,7 @@ def clusters(
 
 
 def after(partitions: Iterable[PartitionView], moves: Iterable[Move]) -> list[PartitionView]:
-    """As they are when all moves are done."""
+    """Return the partitions after all moves."""
     done = {(move.partition.topic, move.partition.index): move.replicas for move in moves}
     return [
         replace(
@@ -85,16 +86,18 @@ def leader_counts(found: Iterable[NodeView], partitions: Iterable[PartitionView]
 
 
 def spread(counts: Mapping[int, int]) -> int:
+    """Return the difference between the highest and the lowest count."""
     return max(counts.values()) - min(counts.values())
 
 
 def crowding(found: Sequence[NodeView], replicas: Replicas) -> int:
+    """Return the number of replicas that share a rack with another."""
     racks = {node.id: node.rack for node in found}
     return len(replicas) - len({racks[replica] for replica in replicas})
 
 
 def legal_sets(found: Sequence[NodeView], factor: int) -> list[Replicas]:
-    """All sets of replicas that share no rack needlessly."""
+    """Return all replica sets with the best possible rack diversity."""
     sets = list(combinations([node.id for node in found], factor))
     best = min(crowding(found, each) for each in sets)
     return [each for each in sets if crowding(found, each) == best]

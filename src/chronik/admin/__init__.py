@@ -1,2 +1,5 @@
-"""What administration does, whoever asks for it: Kafka's APIs, HTTP, the command line. It speaks of topics, partitions,
-configs and records in types of its own, and refuses with KafkaError; messages are for those who ask."""
+"""Administration of topics, partitions, configs, nodes and security, independent of the API that requests it.
+
+Kafka's APIs, the REST API and the CLI share these functions. They have types of their own and raise KafkaError with
+messages for the user.
+"""

@@ -1,4 +1,4 @@
-"""ACLs are added and removed: as many as a request names, in commands that each take one turn of the loop."""
+"""Creation and deletion of ACLs, split into commands that each block the event loop only briefly."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ Outcome = KafkaError | None
 
 
 class Deleted(NamedTuple):
+    """An ACL that matched a filter, and the error if it could not be deleted."""
+
     acl: Acl
     error: Outcome
-    """Why it may still be there."""
+    """Why the ACL may still exist, or None if it was deleted."""
 
 
 async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outcome]:
-    """Returns why each cannot be there; None for those that are, from before or from now on."""
+    """Create ACLs. Return the error of each, or None if it was created or existed already."""
     if len(wanted) > ACLS_PER_REQUEST_MAX:
-        told = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
-        return [KafkaError(ErrorCode.POLICY_VIOLATION, told)] * len(wanted)
+        message = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
+        return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(wanted)
     faults = [fault_of(acl) for acl in wanted]
     legal = dict.fromkeys(acl for acl, fault in zip(wanted, faults, strict=True) if fault is None)
     outcomes: dict[Acl, Outcome] = {}
-    for some in _portions(legal):
+    for chunk in _chunks(legal):
         try:
-            await store.propose(CreateAcls(some))
+            await store.propose(CreateAcls(chunk))
             outcome = None
         except KafkaError as error:
             outcome = error.without_frames()
-        outcomes.update(dict.fromkeys(some, outcome))
+        outcomes.update(dict.fromkeys(chunk, outcome))
     return [
         outcomes[acl] if fault is None else KafkaError(ErrorCode.INVALID_REQUEST, fault)
         for acl, fault in zip(wanted, faults, strict=True)
@@ -44,36 +46,44 @@ async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outco
 
 
 async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Deleted] | KafkaError]:
-    """Returns for each filter what it has found, and whether that is gone; or why nothing was looked for. Raises
-    KafkaError when the cluster does not agree on any of it."""
-    found = await _found(store, filters)
-    gone = dict.fromkeys(acl for acls in found if isinstance(acls, list) for acl in acls)
-    if len(gone) > ACLS_PER_REQUEST_MAX:
-        told = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
-        return [KafkaError(ErrorCode.POLICY_VIOLATION, told)] * len(filters)
-    errors = await _delete(store, gone)
+    """Delete the ACLs that match the filters. Return the matches, or an error, for each filter.
+
+    Raises:
+        KafkaError: The first command failed, so nothing was deleted.
+    """
+    found = await _find_matches(store, filters)
+    to_delete = dict.fromkeys(acl for acls in found if isinstance(acls, list) for acl in acls)
+    if len(to_delete) > ACLS_PER_REQUEST_MAX:
+        message = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
+        return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(filters)
+    errors = await _delete(store, to_delete)
     return [acls if isinstance(acls, KafkaError) else [Deleted(acl, errors.get(acl)) for acl in acls] for acls in found]
 
 
-async def _delete(store: MetadataStore, gone: Iterable[Acl]) -> dict[Acl, Outcome]:
-    """Returns those that may still be there. After one portion has failed, no other is tried: each would fail as late.
-    Raises KafkaError when it is the first one."""
+async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, Outcome]:
+    """Delete ACLs and return the errors of those that may still exist.
+
+    After a failed command no other is tried, because each would only time out as well.
+
+    Raises:
+        KafkaError: The first command failed.
+    """
     errors: dict[Acl, Outcome] = {}
     failure: Outcome = None
-    for number, some in enumerate(_portions(gone)):
+    for number, chunk in enumerate(_chunks(to_delete)):
         if failure is None:
             try:
-                await store.propose(DeleteAcls(some))
+                await store.propose(DeleteAcls(chunk))
                 continue
             except KafkaError as error:
                 if number == 0:
                     raise
                 failure = error.without_frames()
-        errors.update(dict.fromkeys(some, failure))
+        errors.update(dict.fromkeys(chunk, failure))
     return errors
 
 
-async def _found(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Acl] | KafkaError]:
+async def _find_matches(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Acl] | KafkaError]:
     await store.read_barrier()
     found: list[list[Acl] | KafkaError] = []
     pace, scans = Pace(), 0
@@ -81,12 +91,17 @@ async def _found(store: MetadataStore, filters: Sequence[Filter]) -> list[list[A
         only = each.only
         scans += only is None
         if not each.is_known:
-            found.append(KafkaError(ErrorCode.INVALID_REQUEST, "A filter names what there is not."))
+            found.append(
+                KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A filter contains an unknown resource type, pattern type, operation or permission.",
+                )
+            )
         elif only is not None:
             found.append([only] if only in store.image.acls else [])
         elif scans > ACL_FILTERS_MAX:
-            told = f"More than {ACL_FILTERS_MAX} filters that may find several acls each."
-            found.append(KafkaError(ErrorCode.INVALID_REQUEST, told))
+            message = f"More than {ACL_FILTERS_MAX} filters that can match several ACLs."
+            found.append(KafkaError(ErrorCode.INVALID_REQUEST, message))
         else:
             found.append(await matching(store, each))
         await pace.yield_if_due()
@@ -94,15 +109,15 @@ async def _found(store: MetadataStore, filters: Sequence[Filter]) -> list[list[A
 
 
 async def matching(store: MetadataStore, wanted: Filter) -> list[Acl]:
-    """Returns what a filter finds, in the order in which a list of it is easy to read."""
+    """Return the ACLs that match the filter, sorted by resource, principal and operation."""
     found: list[Acl] = []
     pace = Pace()
-    for some in in_pieces(list(store.image.acls)):
-        found += filter(wanted.finds, some)
+    for chunk in in_pieces(list(store.image.acls)):
+        found += filter(wanted.finds, chunk)
         await pace.yield_if_due()
     return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
 
 
-def _portions(acls: Iterable[Acl]) -> Iterable[tuple[Acl, ...]]:
-    every = tuple(acls)
-    return (every[first : first + ACLS_PER_COMMAND_MAX] for first in range(0, len(every), ACLS_PER_COMMAND_MAX))
+def _chunks(acls: Iterable[Acl]) -> Iterable[tuple[Acl, ...]]:
+    all_acls = tuple(acls)
+    return (all_acls[first : first + ACLS_PER_COMMAND_MAX] for first in range(0, len(all_acls), ACLS_PER_COMMAND_MAX))

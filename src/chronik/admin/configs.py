@@ -1,4 +1,4 @@
-"""Configs of topics, brokers, groups and loggers: which there are, what their values are, and how they change."""
+"""Description and alteration of the configs of topics, brokers, groups and loggers."""
 
 from __future__ import annotations
 
@@ -30,28 +30,34 @@ from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 BROKER_ID_DIGITS_MAX: Final = 10
-"""As many as an int32 has: to read a number of 32,000 digits takes a while, and Python refuses to."""
+"""The maximum number of digits of a broker id (int32). Parsing a number with thousands of digits is slow."""
 
 SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
-"""Broker configs that say what a topic has: once it is there, they say what is true of it."""
+"""Prefixes of broker configs that describe a system topic. If the topic exists, its actual values are returned."""
 
 
 class ResourceType(IntEnum):
+    """The type of a config resource, with Kafka's numbers."""
+
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
-    """Has no configs here: there is no telemetry."""
+    """Client metrics subscriptions, which have no configs here: telemetry is not supported."""
     GROUP = 32
 
 
 class Resource(NamedTuple):
+    """A topic, broker, logger or group that has configs."""
+
     type: int
     name: str
-    """Of a broker it is the id, and empty for all brokers."""
+    """The name of the resource; for a broker its id, or an empty string for all brokers."""
 
 
 class Operation(IntEnum):
+    """An operation of IncrementalAlterConfigs, with Kafka's numbers."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -59,12 +65,16 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
+    """The change of one config."""
+
     name: str
     value: str | None
     operation: int = Operation.SET
 
 
 class ConfigAdmin:
+    """Describes and alters configs."""
+
     def __init__(
         self,
         config: NodeConfig,
@@ -73,7 +83,7 @@ class ConfigAdmin:
         clock: Clock,
         bound: Mapping[str, Address] = MappingProxyType({}),
     ) -> None:
-        """`bound` is where the node listens, by listener."""
+        """Initialize with the node's configuration; `bound` maps listeners to the addresses they are bound to."""
         self._clock = clock
         self._config = config
         self._bound = bound
@@ -81,7 +91,7 @@ class ConfigAdmin:
         self._configs = configs
 
     def resources(self) -> dict[ResourceType, list[str]]:
-        """Returns the names of all resources that have configs."""
+        """Return the names of all resources that have configs, by type."""
         image = self._store.image
         brokers = [str(broker) for broker in image.brokers]
         return {
@@ -91,65 +101,79 @@ class ConfigAdmin:
             ResourceType.GROUP: list(image.group_configs),
         }
 
-    # Descriptions
+    # --- description ---
 
     def describe(self, resource: Resource) -> Iterable[ConfigEntry]:
-        """Raises KafkaError."""
+        """Return the configs of a resource.
+
+        Raises:
+            KafkaError: The resource does not exist or has no configs.
+        """
         if resource.type == ResourceType.TOPIC:
             return self._configs.describe_topic(self._topic(resource.name).configs)
         if resource.type == ResourceType.BROKER:
             broker = self._broker(resource.name)
-            return self._configs.describe_cluster_default() if broker == CLUSTER_DEFAULT else self._with_facts(broker)
+            return (
+                self._configs.describe_cluster_default() if broker == CLUSTER_DEFAULT else self._describe_broker(broker)
+            )
         if resource.type == ResourceType.BROKER_LOGGER:
             refuse_other_nodes(self._config.node_id, resource.name)
             return describe_levels()
         if resource.type == ResourceType.GROUP and resource.name:
             return self._configs.describe_group(resource.name)
-        raise _unknown(resource)
+        raise _unknown_resource_error(resource)
 
-    def _with_facts(self, broker_id: int) -> Iterable[ConfigEntry]:
-        """Describes a broker; some keys are not configured in Kafka's words, but follow from what the node is."""
+    def _describe_broker(self, broker_id: int) -> Iterable[ConfigEntry]:
+        """Yield the configs of a broker, with actual values for those that follow from the node's own settings."""
         image = self._store.image
         broker = image.brokers[broker_id]
-        facts = {
+        actual_values = {
             "node.id": str(broker_id),
             "broker.id": str(broker_id),
             "broker.rack": broker.rack,
-            ADVERTISED: _listed((each.listener, Address(each.host, each.port)) for each in broker.endpoints),
+            ADVERTISED: _format_listeners((each.listener, Address(each.host, each.port)) for each in broker.endpoints),
         }
         if broker_id == self._config.node_id:
-            facts[LISTENERS] = _listed(self._bound.items())
-            facts["log.dirs"] = str(self._config.data_dir)
+            actual_values[LISTENERS] = _format_listeners(self._bound.items())
+            actual_values["log.dirs"] = str(self._config.data_dir)
         for name, prefix in SYSTEM_TOPIC_CONFIGS.items():
             topic = image.topics.get(name)
             if topic is not None:
-                facts[f"{prefix}.num.partitions"] = str(len(topic.partitions))
-                facts[f"{prefix}.replication.factor"] = str(topic.replication_factor)
+                actual_values[f"{prefix}.num.partitions"] = str(len(topic.partitions))
+                actual_values[f"{prefix}.replication.factor"] = str(topic.replication_factor)
         for entry in self._configs.describe_broker(broker_id):
-            value = facts.get(entry.key.name)
+            value = actual_values.get(entry.key.name)
             if value is not None:
                 own = Synonym(entry.key.name, value, ConfigSource.STATIC_BROKER)
                 entry = replace(entry, value=value, source=own.source, synonyms=[own])
             yield entry
 
-    # Changes: all of a resource or nothing
+    # --- alteration, atomic for each resource ---
 
     async def replace_all(self, resource: Resource, changes: Iterable[Change], *, validate_only: bool = False) -> None:
-        """Replaces all configs of the resource: what is not named gets its default. Raises KafkaError."""
+        """Replace all configs of a resource (AlterConfigs). Configs that are not named get their defaults.
+
+        Raises:
+            KafkaError: The resource does not exist or a config is invalid.
+        """
         wanted: dict[str, str] = {}
         for change in changes:
             if change.value is None or change.name in wanted:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} must be given once and with a value")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} must be specified once, with a value")
             wanted[change.name] = change.value
         update = partial(self._update, resource, wanted, (), is_all=True, validate_only=validate_only)
         await with_second_look(self._store, update)
 
     async def change(self, resource: Resource, changes: Sequence[Change], *, validate_only: bool = False) -> None:
-        """Changes some configs of the resource. Raises KafkaError."""
+        """Change some configs of a resource (IncrementalAlterConfigs).
+
+        Raises:
+            KafkaError: The resource does not exist or a config is invalid.
+        """
         await with_second_look(self._store, partial(self._change, resource, changes, validate_only))
 
     async def _change(self, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
-        wanted, delete = self._sorted(resource, changes)
+        wanted, delete = self._split_changes(resource, changes)
         if resource.type == ResourceType.BROKER_LOGGER:
             refuse_other_nodes(self._config.node_id, resource.name)
             change_levels(wanted, delete, validate_only=validate_only)
@@ -165,45 +189,45 @@ class ConfigAdmin:
         is_all: bool,
         validate_only: bool,
     ) -> None:
-        """Checks everything, then changes it by one command. Raises KafkaError."""
+        """Validate all changes, then apply them with one command."""
         command: UpdateTopicConfig | UpdateBrokerConfig | UpdateGroupConfig
         if resource.type == ResourceType.TOPIC:
             topic = self._topic(resource.name)
             for key, value in wanted.items():
                 check_topic_config(key, value)
-            after = _after({} if is_all else topic.configs, wanted, delete)
+            after = _apply_changes({} if is_all else topic.configs, wanted, delete)
             self._configs.check_together(after)
             time_ms = levels.time_if_kept(self._store.image.features, self._clock.now_ms())
             command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all, time_ms)
         elif resource.type == ResourceType.BROKER:
             broker = self._broker(resource.name)
             check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
-            of_broker = {} if is_all else self._store.image.broker_configs.get(broker, {})
-            after = _after(of_broker, wanted, delete)
+            broker_configs_before = {} if is_all else self._store.image.broker_configs.get(broker, {})
+            after = _apply_changes(broker_configs_before, wanted, delete)
             command = UpdateBrokerConfig(broker, dict(wanted), delete, is_all)
         elif resource.type == ResourceType.GROUP:
             if resource.name == "":
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             if len(resource.name) > GROUP_ID_CHARACTERS_MAX and resource.name not in self._store.image.group_configs:
-                told = f"A group id has at most {GROUP_ID_CHARACTERS_MAX} characters, not {len(resource.name)}"
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID, told)
-            of_group = {} if is_all else self._store.image.group_configs.get(resource.name, {})
-            after = _after(of_group, wanted, delete)
+                message = f"A group id has at most {GROUP_ID_CHARACTERS_MAX} characters, not {len(resource.name)}"
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, message)
+            group_configs_before = {} if is_all else self._store.image.group_configs.get(resource.name, {})
+            after = _apply_changes(group_configs_before, wanted, delete)
             self._configs.check_group_configs(after)
             command = UpdateGroupConfig(resource.name, dict(wanted), delete, is_all)
         else:
-            raise _unknown(resource)
+            raise _unknown_resource_error(resource)
         check_sizes([*wanted, *delete], after)
         if not validate_only:
             await self._store.propose(command)
 
-    def _sorted(self, resource: Resource, changes: Sequence[Change]) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Returns what is to be set, and what is to be deleted."""
+    def _split_changes(self, resource: Resource, changes: Sequence[Change]) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return the configs to set and the configs to delete."""
         wanted: dict[str, str] = {}
         delete: dict[str, None] = {}
         for name, value, operation in changes:
             if name in wanted or name in delete:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is given twice")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is specified twice")
             if operation == Operation.DELETE:
                 delete[name] = None
             elif value is None:
@@ -211,14 +235,14 @@ class ConfigAdmin:
             elif operation == Operation.SET:
                 wanted[name] = value
             elif operation in (Operation.APPEND, Operation.SUBTRACT):
-                wanted[name] = _changed_list(self._current_list(resource, name), value, operation)
+                wanted[name] = _edit_list(self._current_list(resource, name), value, operation)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no config operation {operation}")
         return wanted, tuple(delete)
 
     def _current_list(self, resource: Resource, name: str) -> str:
         if resource.type == ResourceType.BROKER_LOGGER:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A level is no list: it can only be set or deleted")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A log level is not a list: it can only be set or deleted")
         on_topic = resource.type == ResourceType.TOPIC
         key = TOPIC_KEYS.get(name) if on_topic else broker_key(name)
         if key is None or key.type is not ConfigType.LIST:
@@ -227,7 +251,7 @@ class ConfigAdmin:
             return self._configs.topic(self._topic(resource.name).configs, name)
         return self._configs.list_of_broker(key, self._broker(resource.name))
 
-    # Resources by their names
+    # --- lookup of resources ---
 
     def _topic(self, name: str) -> Topic:
         topic = self._store.image.topics.get(name)
@@ -236,7 +260,7 @@ class ConfigAdmin:
         return topic
 
     def _broker(self, name: str) -> int:
-        """Returns a broker's id; CLUSTER_DEFAULT for the empty name, which stands for all brokers."""
+        """Return a broker's id, or CLUSTER_DEFAULT for an empty name."""
         if name == "":
             return CLUSTER_DEFAULT
         if not name.isdecimal() or len(name) > BROKER_ID_DIGITS_MAX or int(name) not in self._store.image.brokers:
@@ -244,19 +268,19 @@ class ConfigAdmin:
         return int(name)
 
 
-def _listed(listeners: Iterable[tuple[str, Address]]) -> str:
+def _format_listeners(listeners: Iterable[tuple[str, Address]]) -> str:
     return ",".join(f"{name}://{address}" for name, address in listeners)
 
 
-def _unknown(resource: Resource) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.type} has no configs here")
+def _unknown_resource_error(resource: Resource) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.type} has no configs")
 
 
-def _after(before: Mapping[str, str], wanted: Mapping[str, str], delete: Iterable[str]) -> dict[str, str]:
+def _apply_changes(before: Mapping[str, str], wanted: Mapping[str, str], delete: Iterable[str]) -> dict[str, str]:
     return {key: value for key, value in before.items() if key not in delete} | dict(wanted)
 
 
-def _changed_list(current: str, value: str, operation: int) -> str:
+def _edit_list(current: str, value: str, operation: int) -> str:
     items, given = ([item.strip() for item in text.split(",") if item.strip()] for text in (current, value))
     if operation == Operation.APPEND:
         return ",".join(items + [item for item in given if item not in items])

@@ -1,4 +1,4 @@
-"""Features, as tools know them: which there are, at which level each of them is, and how it is raised."""
+"""Description and update of feature levels, as in Kafka's DescribeFeatures and UpdateFeatures."""
 
 from __future__ import annotations
 
@@ -15,35 +15,43 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 KAFKAS_FEATURE: Final = "metadata.version"
 KAFKAS_LEVEL: Final = 30
-"""Kafka's 4.3-IV0, whose messages are spoken here, and from which tools take the release that a node is like. The one
-level that is supported: metadata is kept in Chronik's own commands, which have levels of their own."""
+"""Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with.
+
+It is the only supported level: Chronik's metadata commands have levels of their own.
+"""
 
 TRANSACTIONS_FEATURE: Final = "transaction.version"
 TRANSACTIONS_LEVEL: Final = 2
-"""Kafka's transactions v2, KIP-890. It follows from Chronik's own level: a cluster has them from the level on at which
-it has transactions, and none before."""
+"""Kafka's transactions v2 (KIP-890). The level follows from Chronik's own feature level."""
 
 
 class Feature(NamedTuple):
+    """A feature with the range of levels that this node supports and the cluster's level."""
+
     lowest: int
     highest: int
-    """What this node supports."""
+    """The highest level that this node supports."""
     level: int
-    """That of the cluster; 0 for what it does not have."""
+    """The level of the cluster; 0 if the feature is not enabled."""
 
 
 class UpgradeType(IntEnum):
+    """Kafka's upgrade types."""
+
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
 
 
 class Update(NamedTuple):
+    """The requested level of a feature."""
+
     level: int
     upgrade_type: int = UpgradeType.UPGRADE
 
 
 def features_of(image: Image) -> dict[str, Feature]:
+    """Return the features of the cluster by name."""
     own = levels.level_of(image.features)
     return {
         KAFKAS_FEATURE: Feature(KAFKAS_LEVEL, KAFKAS_LEVEL, KAFKAS_LEVEL),
@@ -53,19 +61,23 @@ def features_of(image: Image) -> dict[str, Feature]:
 
 
 async def update_features(store: MetadataStore, updates: Mapping[str, Update], *, validate_only: bool = False) -> None:
-    """Updates all of them or none. Raises KafkaError, in the words that Kafka's tools expect."""
+    """Update all features, or none if one of them is rejected.
+
+    Raises:
+        KafkaError: An update is rejected, with the message that Kafka's tools expect.
+    """
     await look_again(store)
     for name, update in updates.items():
-        fault = _fault(store.image, name, update)
+        fault = _find_fault(store.image, name, update)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, levels.not_updated(name, update.level, fault))
     wanted = updates.get(levels.FEATURE)
-    # Nodes that know nothing of levels yet would store also one that is reached already.
+    # Old nodes without feature levels would store the level even if it is already reached.
     if wanted is not None and wanted.level > levels.level_of(store.image.features) and not validate_only:
         await store.propose(SetFeatureLevel(levels.FEATURE, wanted.level))
 
 
-def _fault(image: Image, name: str, update: Update) -> str | None:
+def _find_fault(image: Image, name: str, update: Update) -> str | None:
     if update.upgrade_type not in list(UpgradeType):
         return "The controller does not support the given upgrade type."
     if name not in features_of(image):
@@ -73,7 +85,7 @@ def _fault(image: Image, name: str, update: Update) -> str | None:
     if name == KAFKAS_FEATURE:
         return None if update.level == KAFKAS_LEVEL else f"Brokers support {KAFKAS_LEVEL} and no other."
     if name == TRANSACTIONS_FEATURE:
-        return _fault_of_transactions(image, update)
+        return _find_transactions_fault(image, update)
     if update.level > levels.level_of(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
     fault = levels.why_not_raised(image.features, image.brokers, update.level)
@@ -84,7 +96,7 @@ def _fault(image: Image, name: str, update: Update) -> str | None:
     return fault
 
 
-def _fault_of_transactions(image: Image, update: Update) -> str | None:
+def _find_transactions_fault(image: Image, update: Update) -> str | None:
     current = features_of(image)[TRANSACTIONS_FEATURE].level
     if update.level == current:
         return None

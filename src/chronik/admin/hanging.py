@@ -1,6 +1,6 @@
-"""Hanging transactions: open in a partition, while their coordinator knows nothing of them and will never end them.
+"""Aborting of hanging transactions: open in a partition, but unknown to their coordinator.
 
-What is written here never gets such records any more (KIP-890); records of another broker's log may still have them.
+Chronik itself no longer creates them (KIP-890), but imported logs of other brokers may contain them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.api")
 
 COMMITTED_SECONDS_MAX: Final = 30.0
-"""Time for the in-sync replicas to have the marker, as long as Kafka waits for a request."""
+"""The timeout for replicating the abort marker to the ISR, as in Kafka."""
 
 
 async def abort_hanging(
@@ -33,35 +33,39 @@ async def abort_hanging(
     coordinator_epoch: int,
     now_ms: int,
 ) -> None:
-    """Aborts what a producer has open in a partition that this node leads; if that is nothing, there is nothing to do.
+    """Abort the open transaction of a producer in a partition that this node leads, if there is one.
 
-    Raises KafkaError: INVALID_TXN_STATE when the coordinator knows the transaction, and ends it itself."""
+    Raises:
+        KafkaError: The producer or coordinator epoch is outdated, or the coordinator knows the transaction
+            (INVALID_TXN_STATE).
+    """
     replica = replicas.by_name(partition.topic, partition.partition)
     if producer_id not in replica.log.producers.transactions.open:
         return
     known = replica.log.producers.get(producer_id)
-    # Whoever asks must have looked: an epoch of their own would fence a producer that writes again by now.
+    # The caller must know the current epoch. Another epoch could fence a producer that is active again.
     if known is None or known.epoch != producer_epoch:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
     if coordinator_epoch < known.coordinator_epoch:
         raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-    if _is_known(store.image, producer_id, TransactionPartition(replica.topic_id, replica.index)):
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the coordinator knows the transaction, and will end it")
+    if _is_known_to_coordinator(store.image, producer_id, TransactionPartition(replica.topic_id, replica.index)):
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the coordinator knows the transaction and will end it")
     if not replica.has_enough_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    # Not the epoch that was sent: a high one would fence the coordinator, whose markers come with its own.
+    # Do not use the epoch of the request: a high one would fence the markers of the coordinator.
     marker = TransactionMarker(committed=False, coordinator_epoch=max(known.coordinator_epoch, 0))
     end_offset = replica.append_marker(producer_id, producer_epoch, marker, now_ms)
-    logger.warning("%r: the open transaction of producer %d is aborted, as it was asked to", replica, producer_id)
-    await _committed(replica, end_offset)
+    logger.warning("%r: hanging transaction aborted by request producer_id=%d", replica, producer_id)
+    await _wait_until_committed(replica, end_offset)
 
 
-def _is_known(image: Image, producer_id: int, partition: TransactionPartition) -> bool:
+def _is_known_to_coordinator(image: Image, producer_id: int, partition: TransactionPartition) -> bool:
     transaction = image.transaction_of(producer_id)
     return transaction is not None and not transaction.state.is_at_rest and partition in transaction.partitions
 
 
-async def _committed(replica: Replica, end_offset: int) -> None:
+async def _wait_until_committed(replica: Replica, end_offset: int) -> None:
+    """Wait until the records before `end_offset` are on all in-sync replicas."""
     if replica.is_committed(end_offset):
         return
     outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Limits on the names, groups and configs that an import brings, checked before anything of it is proposed."""
+"""Limits on the names, groups and configs of an import, checked before anything is proposed."""
 
 from __future__ import annotations
 
@@ -19,42 +19,46 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 def check_import_source(source: str) -> None:
-    """Raise INVALID_REQUEST for a description that is too long."""
+    """Raise INVALID_REQUEST if the description of the source is too long."""
     if len(source) > IMPORT_SOURCE_CHARACTERS_MAX:
-        told = f"The source of the import has {len(source)} characters; at most {IMPORT_SOURCE_CHARACTERS_MAX}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+        message = f"The source of the import has {len(source)} characters; the limit is {IMPORT_SOURCE_CHARACTERS_MAX}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def check_imported_groups(image: Image, groups: Sequence[ImportedGroup], metadata_characters_max: int) -> None:
-    """Raise KafkaError for the first group that this cluster would not have accepted from a client."""
+    """Raise KafkaError for the first group that the cluster would not accept from a client."""
     new = {group.group_id for group in groups} - image.groups.keys()
     if len(image.groups) + len(new) > GROUPS_MAX:
-        told = f"{len(new)} groups are imported, and the cluster has {len(image.groups)}; it keeps at most {GROUPS_MAX}"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, told)
+        message = (
+            f"importing {len(new)} groups into a cluster with {len(image.groups)} exceeds the limit of {GROUPS_MAX}"
+        )
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
     for group in groups:
         _check_group_id(group.group_id)
         if len(group.protocol_type) > GROUP_PROTOCOL_CHARACTERS_MAX:
-            told = f"group {group.group_id}: the protocol type has more than {GROUP_PROTOCOL_CHARACTERS_MAX} characters"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+            message = (
+                f"group {group.group_id}: the protocol type has more than {GROUP_PROTOCOL_CHARACTERS_MAX} characters"
+            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         for offset in group.offsets:
             if len(offset.topic) > TOPIC_NAME_CHARACTERS_MAX:
-                told = f"group {group.group_id}: a topic name has more than {TOPIC_NAME_CHARACTERS_MAX} characters"
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, told)
+                message = f"group {group.group_id}: a topic name has more than {TOPIC_NAME_CHARACTERS_MAX} characters"
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
             if len(offset.metadata or "") > metadata_characters_max:
-                told = (
+                message = (
                     f"group {group.group_id}: the metadata of {offset.topic}-{offset.partition} has "
                     f"{len(offset.metadata or '')} characters; offset.metadata.max.bytes is {metadata_characters_max}"
                 )
-                raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, told)
+                raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
 
 
 def check_imported_configs(
     image: Image, of_groups: Mapping[str, Mapping[str, str]], of_cluster: Mapping[str, str]
 ) -> None:
-    """Raise KafkaError for configs that are too many or too large."""
+    """Raise KafkaError if configs are too many or too large."""
     if len(image.group_configs) + len(of_groups.keys() - image.group_configs.keys()) > GROUPS_WITH_CONFIGS_MAX:
-        told = f"at most {GROUPS_WITH_CONFIGS_MAX} groups may have configs"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, told)
+        message = f"at most {GROUPS_WITH_CONFIGS_MAX} groups may have configs"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
     for group_id, configs in of_groups.items():
         _check_group_id(group_id)
         check_sizes(configs, configs)
@@ -63,5 +67,7 @@ def check_imported_configs(
 
 def _check_group_id(group_id: str) -> None:
     if len(group_id) > GROUP_ID_CHARACTERS_MAX:
-        told = f"group {group_id[:20]}… has an id of {len(group_id)} characters; at most {GROUP_ID_CHARACTERS_MAX}"
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, told)
+        message = (
+            f"group {group_id[:20]}… has an id of {len(group_id)} characters; the limit is {GROUP_ID_CHARACTERS_MAX}"
+        )
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, message)

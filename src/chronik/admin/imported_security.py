@@ -1,7 +1,7 @@
-"""Users, ACLs and quotas of another store: those that the cluster has already stay as they are.
+"""Import of users, ACLs and quotas. Those that the cluster already has are not changed.
 
-They come by the commands that clients' requests become, after a look at what there is. Who alters the same user in the
-milliseconds between them may find that the imported one has won.
+The import uses the same commands as client requests, after a check of what exists. A user that a client alters between
+the check and the command may be overwritten.
 """
 
 from __future__ import annotations
@@ -24,24 +24,31 @@ from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MAX, ITERATIO
 
 
 def refuse_without_import(store: MetadataStore, import_id: bytes) -> None:
-    """Raises KafkaError unless it is under way: only then may anybody bring keys that nobody has made of a password."""
+    """Raise RESOURCE_NOT_FOUND unless the import is in progress.
+
+    Only an import may store SCRAM keys that were not derived from a password here.
+    """
     known = store.image.imported
     if known is None or known.id != import_id or known.is_finished:
-        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no import {format_id(import_id)} under way")
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"no import {format_id(import_id)} is in progress")
 
 
 async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys, ...]]) -> None:
-    """A user who exists gets no keys, not even of another mechanism: it may be another person. Raises KafkaError."""
+    """Import users that do not exist yet. An existing user gets no keys, because it may be another person.
+
+    Raises:
+        KafkaError: A name or a key is invalid.
+    """
     new = {name: keys for name, keys in users.items() if name not in store.image.users.by_name}
     for name, keys in new.items():
-        _check(name, keys)
+        _check_keys(name, keys)
     for some in in_pieces(new.items()):
         secret = b"" if store.image.salt_secret else secrets.token_bytes(SECRET_BYTES)
         await asyncio.gather(*(store.propose(AlterScramUser(name, keys, (), secret)) for name, keys in some))
 
 
-def _check(name: str, keys: Sequence[ScramKeys]) -> None:
-    """What is in the log is not looked at again: a node could not read what does not hold here."""
+def _check_keys(name: str, keys: Sequence[ScramKeys]) -> None:
+    """Validate the keys of a user. They are not validated again when they are read from the log."""
     check_user_name(name)
     for each in keys:
         scram = BY_NUMBER.get(each.mechanism)
@@ -51,18 +58,18 @@ def _check(name: str, keys: Sequence[ScramKeys]) -> None:
             or not 0 < len(each.salt) <= SALT_BYTES_MAX
             or not ITERATIONS_MIN <= each.iterations <= ITERATIONS_MAX
         ):
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"the keys of {name} are none")
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"the SCRAM keys of user {name} are invalid")
     if not keys:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"{name} has no keys")
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"user {name} has no SCRAM keys")
 
 
 async def import_acls(store: MetadataStore, acls: Sequence[Acl]) -> None:
-    """Raises the KafkaError of the first that cannot be."""
+    """Import ACLs. Raises the KafkaError of the first that is rejected."""
     _raise_first(await create_acls(store, acls))
 
 
 async def import_quotas(store: MetadataStore, quotas: Sequence[WantedQuotas]) -> None:
-    """Who has quotas keeps them, and gets no others. Raises the KafkaError of the first that cannot be."""
+    """Import the quotas of entities that have none. Raises the KafkaError of the first that is rejected."""
     new = [each for each in quotas if checked_entity(each.entity) not in store.image.quotas]
     if new:
         _raise_first((await alter_quotas(store, new, validate_only=False)).values())

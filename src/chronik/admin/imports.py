@@ -1,6 +1,6 @@
-"""Topics of another store come into the cluster: made, filled by the leaders of their partitions, and shown at the end.
+"""Import of topics: creation, and replication of their records by the partition leaders.
 
-What a tool does step by step is idempotent here: it may be stopped at any time, and begin again.
+All steps are idempotent, so a tool can be interrupted at any time and start again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class TopicToImport(NamedTuple):
+    """A topic of the import's source."""
+
     topic_id: bytes
     name: str
     created_ms: int
@@ -31,11 +33,12 @@ class TopicToImport(NamedTuple):
     configs: Mapping[str, str]
 
     def as_request(self) -> TopicRequest:
+        """Return the request that plans the topic."""
         return TopicRequest(self.name, len(self.leader_epochs), self.replication_factor, configs=self.configs)
 
 
 class Ends(NamedTuple):
-    """Where the log of an imported partition begins, how far it is committed, and where all of it is decided."""
+    """The log start offset, high watermark and last stable offset of an imported partition."""
 
     log_start_offset: int
     high_watermark: int
@@ -45,13 +48,16 @@ class Ends(NamedTuple):
 async def import_topics(
     store: MetadataStore, planner: TopicPlanner, import_id: bytes, topics: Sequence[TopicToImport]
 ) -> int:
-    """Makes the topics that are not there yet. Returns the index of the last command. Raises KafkaError, which names
-    the first topic that could not be made."""
+    """Create the topics of an import that do not exist yet. Return the log index of the last command.
+
+    Raises:
+        KafkaError: A topic could not be created. The message names the topic.
+    """
     index, pace = store.image.applied_index, Pace()
-    for piece in _in_proposals(topics):
+    for chunk in _split_into_proposals(topics):
         for plans_left in range(REPLANS_MAX, -1, -1):
             planned: list[tuple[CreateTopic, tuple[int, ...]]] = []
-            for topic in piece:
+            for topic in chunk:
                 known = store.image.importing.get(topic.name)
                 if known is None or known.id != topic.topic_id:
                     plan = planner.plan_import(topic.as_request(), topic.topic_id, topic.created_ms)
@@ -68,20 +74,20 @@ async def import_topics(
     return index
 
 
-def _in_proposals(topics: Sequence[TopicToImport]) -> list[list[TopicToImport]]:
-    pieces: list[list[TopicToImport]] = []
+def _split_into_proposals(topics: Sequence[TopicToImport]) -> list[list[TopicToImport]]:
+    chunks: list[list[TopicToImport]] = []
     partitions = 0
     for topic in topics:
-        if not pieces or partitions + len(topic.leader_epochs) > PARTITIONS_PER_PROPOSAL:
-            pieces.append([])
+        if not chunks or partitions + len(topic.leader_epochs) > PARTITIONS_PER_PROPOSAL:
+            chunks.append([])
             partitions = 0
-        pieces[-1].append(topic)
+        chunks[-1].append(topic)
         partitions += len(topic.leader_epochs)
-    return pieces
+    return chunks
 
 
 class ImportedLogs:
-    """The logs of imported partitions that this node leads."""
+    """Write access to the logs of imported partitions that this node leads."""
 
     def __init__(self, store: MetadataStore, replicas: Replicas, import_id: bytes) -> None:
         self._store = store
@@ -91,18 +97,23 @@ class ImportedLogs:
     async def append(
         self, topic_id: bytes, index: int, expected_end: int, log_start_offset: int, records: Buffer | None
     ) -> Ends:
-        """Appends batches to a log that ends at `expected_end`; returns when they are committed. One that ends
-        elsewhere is left as it is, and its ends tell so. Without records it waits until all replicas begin at the
-        start. Raises KafkaError."""
+        """Append batches to a log that ends at `expected_end`, and wait until they are committed.
+
+        A log that ends elsewhere is not changed; the returned offsets show where it ends. Without records, the method
+        waits until all replicas have the log start offset.
+
+        Raises:
+            KafkaError: The partition is not led here or not being imported, or too few replicas are in sync.
+        """
         replica = self.replica(topic_id, index)
         if replica.log.log_end_offset < expected_end <= log_start_offset:
-            replica = await self._begin(replica, expected_end)
+            replica = await self._set_start_offset(replica, expected_end)
         if records and replica.log.log_end_offset == expected_end:
             if not replica.has_enough_replicas:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
             replica.append_imported(records, replica.leader_epoch)
-            _tell_followers(replica)
-        await self._committed(replica, replica.log.log_end_offset)
+            _notify_followers(replica)
+        await self._wait_until_committed(replica, replica.log.log_end_offset)
         if replica.log.log_start_offset < log_start_offset <= replica.high_watermark:
             await replica.delete_records_before(log_start_offset)
         if not records:
@@ -110,27 +121,31 @@ class ImportedLogs:
         return ends_of(replica)
 
     def replica(self, topic_id: bytes, index: int) -> Replica:
-        """Returns one that this node leads, of the import under way. Raises KafkaError."""
+        """Return a replica of the current import that this node leads.
+
+        Raises:
+            KafkaError: The import is not in progress, or this node does not lead the partition.
+        """
         imported = self._store.image.imported
         if imported is None or imported.id != self._import_id or imported.is_finished:
-            told = f"There is no import {format_id(self._import_id)} under way."
-            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, told)
+            message = f"No import {format_id(self._import_id)} is in progress."
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
         replica = self._replicas.by_id(topic_id, index, hidden_too=True)
         if not replica.is_hidden:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{replica} is not being imported.")
         return replica
 
-    async def _begin(self, replica: Replica, offset: int) -> Replica:
-        """Has an empty log begin where the source's first batch does."""
+    async def _set_start_offset(self, replica: Replica, offset: int) -> Replica:
+        """Set the start of an empty log to the first offset of the source."""
         await replica.syncs.settled()
         replica = self.replica(replica.topic_id, replica.index)
         log = replica.log
         if log.log_start_offset == log.log_end_offset < offset:
             replica.begin_at(offset)
-            _tell_followers(replica)
+            _notify_followers(replica)
         return replica
 
-    async def _committed(self, replica: Replica, end_offset: int) -> None:
+    async def _wait_until_committed(self, replica: Replica, end_offset: int) -> None:
         if replica.is_committed(end_offset):
             return
         safe: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
@@ -144,10 +159,11 @@ class ImportedLogs:
         return broker is not None and not broker.fenced
 
 
-def _tell_followers(replica: Replica) -> None:
+def _notify_followers(replica: Replica) -> None:
     for reader in replica.readers:
         reader.appended()
 
 
 def ends_of(replica: Replica) -> Ends:
+    """Return the offsets of a replica."""
     return Ends(replica.log.log_start_offset, replica.high_watermark, replica.last_stable_offset)

@@ -1,4 +1,4 @@
-"""The data folder of this node, of which there is one: what its partitions take, and which replicas are in it."""
+"""The log directory of this node: partition sizes, and requests to move replicas into it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from chronik.protocol.errors import ErrorCode
 
 
 class PartitionSize(NamedTuple):
+    """The size of a partition on disk and its lag."""
+
     size_bytes: int
     offset_lag: int
-    """How far it is behind the high watermark."""
+    """The number of offsets behind the high watermark."""
 
 
 def partition_size(store: MetadataStore, replicas: Replicas, topic: str, index: int) -> PartitionSize | None:
-    """Returns None for a partition that is not here."""
+    """Return the size of a partition, or None if it is not hosted here."""
     replica = replicas.get(topic, index)
     if replica is None:
         return None
@@ -26,7 +28,7 @@ def partition_size(store: MetadataStore, replicas: Replicas, topic: str, index: 
 
 
 def refusal_of_move(store: MetadataStore, replicas: Replicas, topic: str, index: int) -> ErrorCode:
-    """Returns what to say to whoever wants a replica in this folder: it is there, or cannot go there."""
+    """Return the error code for a request to move a replica into this directory: NONE if it is already there."""
     known = store.image.topics.get(topic)
     if known is None or not known.has_partition(index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""Loggers of this node: their levels are configs that hold until the node ends."""
+"""Log levels of this node as configs. Changes last until the node stops."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ LEVEL_DOC = "The level of a logger."
 
 
 def refuse_other_nodes(node_id: int, name: str) -> None:
-    """Raises INVALID_REQUEST: each node knows of its own loggers only."""
+    """Raise INVALID_REQUEST unless the broker id is this node's: a node knows only its own loggers."""
     if name != str(node_id):
-        told = f"Unexpected broker id, expected {node_id} but received {name!r}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+        message = f"Unexpected broker id, expected {node_id} but received {name!r}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def describe_levels() -> Iterator[ConfigEntry]:
+    """Yield the levels of all loggers."""
     for name, level in log_levels.log_levels().items():
         key = ConfigKey(name, ConfigType.UNKNOWN, None, LEVEL_DOC, anything)
         yield ConfigEntry(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, read_only=False)
 
 
 def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
-    """Changes all or nothing. Raises KafkaError."""
+    """Set and remove log levels, all or none.
+
+    Raises:
+        KafkaError: A logger or a level does not exist.
+    """
     for name, level in wanted.items():
-        _refuse_unknown(name)
+        _check_logger_exists(name)
         if level not in log_levels.LEVELS:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
@@ -39,7 +44,7 @@ def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_
     for name in delete:
         if name == log_levels.ROOT:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
-        _refuse_unknown(name)
+        _check_logger_exists(name)
     if not validate_only:
         for name, level in wanted.items():
             log_levels.set_level(name, level)
@@ -47,6 +52,6 @@ def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_
             log_levels.inherit_level(name)
 
 
-def _refuse_unknown(name: str) -> None:
+def _check_logger_exists(name: str) -> None:
     if not log_levels.knows(name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")

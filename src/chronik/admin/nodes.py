@@ -1,7 +1,7 @@
-"""Nodes, as operators know them: who belongs to the cluster, who is meant to vote, who is drained.
+"""Administration of cluster nodes: membership, voters and draining.
 
-What is changed here is what is meant to be: one command of the metadata log for each change. The controller makes it
-true, whoever leads by then, and goes on when nobody waits for it any more.
+A change writes the intended state with one command. The controller then changes the membership of the metadata log to
+match it, even if the caller no longer waits and the leader changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wording import counted
 
 UNREGISTERED: Final = "unregistered"
-"""The status of a node that has never started, or whose broker was forgotten."""
+"""The status of a node whose broker has never registered or was unregistered."""
 
 PORT_MAX: Final = 65535
 
@@ -35,6 +35,8 @@ Command = AddNode | UpdateNode | RemoveNode
 
 
 class Action(IntEnum):
+    """A change of a node, with the numbers of the AlterNodes API."""
+
     ADD = 0
     REMOVE = 1
     PROMOTE = 2
@@ -44,6 +46,8 @@ class Action(IntEnum):
 
 
 class NodeChange(NamedTuple):
+    """A requested change of a node."""
+
     node_id: int
     action: int
     host: str | None = None
@@ -51,10 +55,10 @@ class NodeChange(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """What a node is meant to be, and what it is."""
+    """The intended and the actual state of a node."""
 
     node: Node
-    """A member that is to be removed has no address, and is meant to be nothing."""
+    """The intended state. A member that is being removed has no address here."""
     member: QuorumMember | None
     directory_id: bytes
     rack: str | None
@@ -63,8 +67,11 @@ class NodeState(NamedTuple):
 
 
 async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
-    """Returns all that belong to the cluster or still take part in it. Raises KafkaError when nobody can be asked who
-    knows."""
+    """Return the state of all nodes of the cluster, including members that are being removed.
+
+    Raises:
+        KafkaError: The Raft leader cannot be reached.
+    """
     await store.read_barrier()
     members = await members_of(store, node_id)
     image = store.image
@@ -72,6 +79,7 @@ async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
 
 
 async def members_of(store: MetadataStore, node_id: int) -> dict[int, QuorumMember]:
+    """Return the members of the metadata log by node id."""
     quorum = await describe_quorum(store, node_id)
     return {member.node_id: member for member in quorum.members}
 
@@ -95,10 +103,12 @@ async def alter_nodes(
     validate_only: bool = False,
     may_promote_absent: bool = False,
 ) -> list[KafkaError | None]:
-    """Makes the changes in their order, each as a whole, up to the first that fails. Returns what became of each.
-    With `may_promote_absent` a node may be meant to vote that has not joined yet.
+    """Apply the changes in order, up to the first that fails. Return the error of each, or None.
 
-    Raises KafkaError when none of them can be tried.
+    With `may_promote_absent`, a node may be promoted before it has joined.
+
+    Raises:
+        KafkaError: No change can be tried.
     """
     await look_again(store)
     refuse_other_cluster(store.image, cluster_id)
@@ -108,7 +118,7 @@ async def alter_nodes(
     try:
         async with asyncio.timeout(seconds):
             for change in changes:
-                command = _planned(store.image, planned, members, change)
+                command = _plan_change(store.image, planned, members, change)
                 if command is not None and not validate_only:
                     await store.propose(command)
                 outcomes.append(None)
@@ -116,12 +126,12 @@ async def alter_nodes(
         outcomes.append(error.without_frames())
     except TimeoutError:
         outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-    untried = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "Not tried, because the change before it failed.")
+    untried = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "Not attempted because an earlier change failed.")
     return outcomes + [untried] * (len(changes) - len(outcomes))
 
 
 def refuse_other_cluster(image: Image, cluster_id: str | None) -> None:
-    """Raises KafkaError where the nodes cannot be changed at all: the cluster is another, alone or not there yet."""
+    """Raise KafkaError if nodes cannot be changed: another cluster id, a low feature level or a standalone node."""
     if cluster_id is not None and cluster_id != image.cluster_id:
         message = f"This is cluster {image.cluster_id}, not {cluster_id}."
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
@@ -129,42 +139,42 @@ def refuse_other_cluster(image: Image, cluster_id: str | None) -> None:
     if level < levels.GROWTH:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Nodes are added and removed from {levels.FEATURE} {levels.GROWTH} on, and the cluster is at {level}: "
+            f"Changing nodes needs {levels.FEATURE} {levels.GROWTH}, and the cluster is at {level}: "
             "once all nodes run a version of Chronik that supports it, raise it with chronik cluster upgrade.",
         )
     if not image.nodes:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "This node stands alone: it has no [[peers]].")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "This is a standalone node without [[peers]]; it cannot add nodes.")
 
 
-def _planned(
+def _plan_change(
     image: Image, nodes: dict[int, Node], members: Mapping[int, QuorumMember] | None, change: NodeChange
 ) -> Command | None:
-    """Returns the command, or None when there is nothing to do, and makes the change in `nodes`. Raises KafkaError."""
+    """Apply a change to `nodes` and return its command, or None if nothing changes."""
     if change.action == Action.ADD:
-        return _addition(nodes, change)
+        return _plan_addition(nodes, change)
     node = nodes.get(change.node_id)
     if node is None:
-        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"There is no node {change.node_id} in this cluster.")
+        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {change.node_id} does not exist in this cluster.")
     match change.action:
         case Action.REMOVE:
-            _refuse_lost_majority(image, nodes, node, "removed")
-            _refuse_lost_replicas(image, node.id)
+            _check_majority_remains(image, nodes, node, "removed")
+            _check_hosts_no_replicas(image, node.id)
             del nodes[node.id]
             return RemoveNode(node.id)
         case Action.PROMOTE:
             if members is not None and node.id not in members:
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION,
-                    f"Node {node.id} has not joined yet: start it, and promote it when it follows the others.",
+                    f"Node {node.id} has not joined yet: start it, and promote it once it follows the metadata log.",
                 )
             command = UpdateNode(node.id, voter=True)
         case Action.DEMOTE:
-            _refuse_lost_majority(image, nodes, node, "demoted")
+            _check_majority_remains(image, nodes, node, "demoted")
             command = UpdateNode(node.id, voter=False)
         case Action.DRAIN | Action.UNDRAIN:
             command = UpdateNode(node.id, draining=change.action == Action.DRAIN)
         case _:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no action {change.action}.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown action {change.action}.")
     changed = replace(
         node,
         voter=node.voter if command.voter is None else command.voter,
@@ -174,23 +184,25 @@ def _planned(
     return command if changed != node else None
 
 
-def _addition(nodes: dict[int, Node], change: NodeChange) -> Command | None:
-    """Adds a node without a vote; one that is there already gets another address, and keeps what it is."""
+def _plan_addition(nodes: dict[int, Node], change: NodeChange) -> Command | None:
+    """Add a node as an observer; a known node only gets the new address."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Where do its peers find node {change.node_id}? HOST:PORT is needed."
+            ErrorCode.INVALID_REQUEST, f"The peer address HOST:PORT of node {change.node_id} is missing or invalid."
         )
     if len(change.host) > HOST_CHARACTERS_MAX:
-        told = f"The host of node {change.node_id} has {len(change.host)} characters; at most {HOST_CHARACTERS_MAX}."
-        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+        message = (
+            f"The host of node {change.node_id} has {len(change.host)} characters; the limit is {HOST_CHARACTERS_MAX}."
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if change.node_id < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A node's id is 0 or more, not {change.node_id}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A node id must not be negative: {change.node_id}.")
     known = nodes.get(change.node_id)
     if known is None and len(nodes) >= CLUSTER_MEMBERS_MAX:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"A cluster has at most {CLUSTER_MEMBERS_MAX} nodes.")
     for other in nodes.values():
         if other.id != change.node_id and (other.host, other.port) == (change.host, change.port):
-            message = f"{change.host}:{change.port} is where the peers of node {other.id} find it."
+            message = f"{change.host}:{change.port} is already the peer address of node {other.id}."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if known is None:
         nodes[change.node_id] = Node(change.node_id, change.host, change.port, voter=False)
@@ -199,38 +211,46 @@ def _addition(nodes: dict[int, Node], change: NodeChange) -> Command | None:
     return UpdateNode(change.node_id, change.host, change.port) if moved != known else None
 
 
-def _refuse_lost_majority(image: Image, nodes: Mapping[int, Node], node: Node, done: str) -> None:
+def _check_majority_remains(image: Image, nodes: Mapping[int, Node], node: Node, done: str) -> None:
     voters = [other.id for other in nodes.values() if other.voter and other.id != node.id]
     if not node.voter:
         return
     online = [voter for voter in voters if voter in image.brokers and not image.brokers[voter].fenced]
     if 2 * len(online) <= len(voters) or not voters:
-        left = f"of voters {_listed(voters)} only {_listed(online)} would be there" if voters else "nobody would vote"
+        left = (
+            f"only {_join_ids(online)} of the voters {_join_ids(voters)} would be online"
+            if voters
+            else "no voter would be left"
+        )
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"If node {node.id} were {done}, {left}: that is no majority. Promote others first.",
+            f"If node {node.id} were {done}, {left}, which is no majority. Promote other nodes first.",
         )
 
 
-def _listed(ids: Sequence[int]) -> str:
+def _join_ids(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids)) or "none"
 
 
 async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
-    """Forgets a broker that is gone for good. Raises KafkaError."""
+    """Unregister a broker that will not return.
+
+    Raises:
+        KafkaError: The broker is not registered, still alive, or hosts replicas.
+    """
     await look_again(store)
     broker = store.image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
     if not broker.fenced:
-        message = f"Broker {broker_id} is {broker.status.value}, and would register again: stop it first."
+        message = f"Broker {broker_id} is {broker.status.value} and would register again: stop it first."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-    _refuse_lost_replicas(store.image, broker_id)
+    _check_hosts_no_replicas(store.image, broker_id)
     await store.propose(RemoveBroker(broker_id, broker.epoch))
 
 
-def _refuse_lost_replicas(image: Image, node_id: int) -> None:
-    held = len(image.topics_on(node_id))
-    if held:
-        message = f"Node {node_id} holds replicas of {counted(held, 'topic')}: move them to other nodes first."
+def _check_hosts_no_replicas(image: Image, node_id: int) -> None:
+    topic_count = len(image.topics_on(node_id))
+    if topic_count:
+        message = f"Node {node_id} hosts replicas of {counted(topic_count, 'topic')}: move them to other nodes first."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -1,4 +1,4 @@
-"""Partitions from request to command: moved to other replicas, given other leaders; many of them by one command."""
+"""Reassignment of partitions and leader election, batched into commands."""
 
 from __future__ import annotations
 
@@ -27,61 +27,68 @@ BROKER_ID_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
 Outcome = KafkaError | None
-"""What a partition's change was refused with, if it was."""
+"""The error of a partition's change, or None if it succeeded."""
 
 
 class NamedPartition(NamedTuple):
+    """A partition identified by topic name and index."""
+
     topic: str
     partition: int
 
 
 class WantedReplicas(msgspec.Struct, frozen=True):
+    """The requested replicas of a partition."""
+
     partition: NamedPartition
     replicas: tuple[int, ...] | None
-    """None gives up the move that is under way."""
+    """The target replicas, or None to cancel the current reassignment."""
 
 
 async def reassign(
     store: MetadataStore, wanted: Sequence[WantedReplicas], *, allow_replication_factor_change: bool
 ) -> list[Outcome]:
-    """Returns what became of each, in order; each stands or falls alone."""
-    keys = await _keys(store, [each.partition for each in wanted])
+    """Start or cancel reassignments. Return the error of each, or None; each succeeds or fails separately."""
+    keys = await _find_keys(store, [each.partition for each in wanted])
     outcomes: list[Outcome] = [
-        key if isinstance(key, KafkaError) else _replicas_fault(each.replicas)
+        key if isinstance(key, KafkaError) else _check_replicas(each.replicas)
         for key, each in zip(keys, wanted, strict=True)
     ]
     changes = {
-        place: Reassignment(key.topic_id, key.partition, each.replicas)
-        for place, (key, each) in enumerate(zip(keys, wanted, strict=True))
-        if isinstance(key, PartitionKey) and outcomes[place] is None
+        position: Reassignment(key.topic_id, key.partition, each.replicas)
+        for position, (key, each) in enumerate(zip(keys, wanted, strict=True))
+        if isinstance(key, PartitionKey) and outcomes[position] is None
     }
-    for some in _pieces(changes.items()):
-        command = ReassignPartitions(tuple(change for _, change in some), allow_replication_factor_change)
-        await _propose(store, command, [place for place, _ in some], outcomes)
+    for chunk in _chunks(changes.items()):
+        command = ReassignPartitions(tuple(change for _, change in chunk), allow_replication_factor_change)
+        await _propose(store, command, [position for position, _ in chunk], outcomes)
     return outcomes
 
 
 async def elect(store: MetadataStore, wanted: Sequence[NamedPartition], *, unclean: bool) -> list[Outcome]:
-    """Returns what became of each, in order; each stands or falls alone."""
-    keys = await _keys(store, wanted)
+    """Elect leaders. Return the error of each partition, or None; each succeeds or fails separately."""
+    keys = await _find_keys(store, wanted)
     outcomes: list[Outcome] = [key if isinstance(key, KafkaError) else None for key in keys]
-    known = {place: key for place, key in enumerate(keys) if isinstance(key, PartitionKey)}
-    for some in _pieces(known.items()):
-        command = ElectLeaders(tuple(key for _, key in some), unclean)
-        await _propose(store, command, [place for place, _ in some], outcomes)
+    known = {position: key for position, key in enumerate(keys) if isinstance(key, PartitionKey)}
+    for chunk in _chunks(known.items()):
+        command = ElectLeaders(tuple(key for _, key in chunk), unclean)
+        await _propose(store, command, [position for position, _ in chunk], outcomes)
     return outcomes
 
 
 def in_need_of_election(image: Image, *, unclean: bool) -> Iterator[NamedPartition]:
-    """Yields partitions without their preferred leader; if `unclean`, those without any."""
+    """Yield partitions not led by their preferred leader; with `unclean`, partitions without a leader."""
     for name, topic in image.topics.items():
         for index, partition in enumerate(topic.partitions):
             if partition.leader == NO_LEADER or (not unclean and partition.leader != partition.replicas[0]):
                 yield NamedPartition(name, index)
 
 
-async def _keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[PartitionKey | KafkaError]:
-    """Returns ids, or why not. What is unknown here may just have been created on another node: a second look tells."""
+async def _find_keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[PartitionKey | KafkaError]:
+    """Return the topic id and index, or an error, of each partition.
+
+    If one is unknown, the lookup is repeated with a fresh image: another node may just have created it.
+    """
     keys = [_key(store.image, each) for each in wanted]
     if any(isinstance(key, KafkaError) for key in keys):
         await look_again(store)
@@ -100,32 +107,32 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
     return PartitionKey(topic.id, wanted.partition)
 
 
-def _replicas_fault(replicas: tuple[int, ...] | None) -> Outcome:
-    """Return an error for replicas that would make the whole command fail, or are more than any partition can have."""
+def _check_replicas(replicas: tuple[int, ...] | None) -> Outcome:
+    """Return an error for replicas that would make the whole command fail or exceed the maximum, or None."""
     if replicas is not None and len(replicas) > CLUSTER_MEMBERS_MAX:
-        told = f"A partition has at most {CLUSTER_MEMBERS_MAX} replicas, not {len(replicas)}"
-        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, told)
+        message = f"A partition has at most {CLUSTER_MEMBERS_MAX} replicas, not {len(replicas)}"
+        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if replicas is None or all(0 <= replica <= BROKER_ID_MAX for replica in replicas):
         return None
-    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "There is no broker with a negative id")
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A broker id must not be negative")
 
 
-async def _propose(store: MetadataStore, command: Command, places: list[int], outcomes: list[Outcome]) -> None:
-    """Writes down what failed, at the places in `outcomes` that the command's items have."""
+async def _propose(store: MetadataStore, command: Command, positions: list[int], outcomes: list[Outcome]) -> None:
+    """Propose a command and store the errors of its items at their positions in `outcomes`."""
     try:
         result = await store.propose(command)
     except KafkaError as error:
-        for place in places:
-            outcomes[place] = error.without_frames()
+        for position in positions:
+            outcomes[position] = error.without_frames()
         return
     for failure in result.failures:
         code = failure.code
-        if code is ErrorCode.UNKNOWN_TOPIC_ID:  # deleted meanwhile; the client has named it by its name
+        if code is ErrorCode.UNKNOWN_TOPIC_ID:  # deleted in the meantime; the client used the name
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        outcomes[places[failure.item]] = KafkaError(code, failure.message)
+        outcomes[positions[failure.item]] = KafkaError(code, failure.message)
 
 
-def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
+def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
     left = iter(items)
-    while some := list(islice(left, PARTITIONS_PER_COMMAND_MAX)):
-        yield some
+    while chunk := list(islice(left, PARTITIONS_PER_COMMAND_MAX)):
+        yield chunk

@@ -1,4 +1,4 @@
-"""Quotas from request to command: each entity's stands or falls alone, and all that stand are one command."""
+"""Alteration of client quotas: each entity succeeds or fails separately, and all valid alterations are one command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import Change, checked_changes, checked_entity
 
 Named = tuple[tuple[str, str | None], ...]
-"""Pairs of a kind and a name, as they were asked for: None is the default."""
+"""Requested (type, name) pairs of an entity; the name None is the default entity."""
 
 
 class WantedQuotas(NamedTuple):
+    """The requested quota changes of one entity."""
+
     entity: Named
     changes: Sequence[Change]
 
@@ -24,10 +26,14 @@ class WantedQuotas(NamedTuple):
 async def alter_quotas(
     store: MetadataStore, wanted: Sequence[WantedQuotas], *, validate_only: bool
 ) -> dict[Named, KafkaError | None]:
-    """Returns what became of each, by entity, in their order. Raises KafkaError for all of them."""
+    """Alter quotas. Return the error of each entity, or None, in order.
+
+    Raises:
+        KafkaError: The request has too many entities.
+    """
     if len(wanted) > QUOTA_ALTERATIONS_MAX:
-        told = f"quotas of more than {QUOTA_ALTERATIONS_MAX} entities in one request: send them in several"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+        message = f"the request alters quotas of more than {QUOTA_ALTERATIONS_MAX} entities: split it"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     outcomes: dict[Named, KafkaError | None] = {}
     alterations: dict[Named, QuotaAlteration] = {}
     seen: dict[Entity, Named] = {}
@@ -35,22 +41,24 @@ async def alter_quotas(
         try:
             entity = checked_entity(each.entity)
             if entity in seen:
-                twice = KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice: none of it is changed")
+                duplicate_error = KafkaError(
+                    ErrorCode.INVALID_REQUEST, "An entity occurs twice in the request; none of its quotas were changed"
+                )
                 if alterations.pop(seen[entity], None) is not None:
-                    outcomes[seen[entity]] = twice  # its kinds may have come in another order, and be answered apart
-                raise twice
+                    outcomes[seen[entity]] = duplicate_error  # the same entity with its types in another order
+                raise duplicate_error
             seen[entity] = each.entity
             alterations[each.entity] = _alteration(entity, each.changes)
             outcomes[each.entity] = None
         except KafkaError as error:
             outcomes[each.entity] = error
     if alterations and not validate_only:
-        outcomes |= await _proposed(store, alterations)
+        outcomes |= await _propose(store, alterations)
     return outcomes
 
 
-async def _proposed(store: MetadataStore, alterations: dict[Named, QuotaAlteration]) -> dict[Named, KafkaError]:
-    """Returns what failed."""
+async def _propose(store: MetadataStore, alterations: dict[Named, QuotaAlteration]) -> dict[Named, KafkaError]:
+    """Propose the alterations and return the errors."""
     names = list(alterations)
     try:
         result = await store.propose(AlterQuotas(tuple(alterations.values())))

@@ -1,4 +1,4 @@
-"""Records are deleted from the front of partitions: the start of the log moves up, on every replica that is alive."""
+"""Deletion of records: advances the log start offset on all live replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.api")
 
 HIGH_WATERMARK: Final = -1
-"""In place of an offset: all that can be read."""
+"""The requested offset that stands for the high watermark."""
 
 LowWatermark = int
 
@@ -23,8 +23,11 @@ LowWatermark = int
 async def delete_records(
     store: MetadataStore, replicas: Replicas, partition: NamedPartition, offset: int, timeout_ms: int
 ) -> LowWatermark:
-    """Deletes what is before an offset of a partition that this node leads, and tells where its replicas begin. Raises
-    KafkaError."""
+    """Delete the records before an offset of a partition that this node leads. Return the low watermark.
+
+    Raises:
+        KafkaError: The partition is not led here, its records cannot be deleted, or the offset is out of range.
+    """
 
     def is_alive(broker_id: int) -> bool:
         broker = store.image.brokers.get(broker_id)
@@ -33,7 +36,7 @@ async def delete_records(
     try:
         lost = replicas.lost(partition.topic, partition.partition)
         if lost is not None and offset == HIGH_WATERMARK:
-            return _begin_anew(lost)
+            return _restart_lost_partition(lost)
         replica = replicas.by_name(partition.topic, partition.partition)
         if store.image.topics_by_id[replica.topic_id].internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -44,15 +47,15 @@ async def delete_records(
         if not 0 <= offset <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         start = await replica.delete_records_before(offset)
-        async with asyncio.timeout(timeout_ms / 1000):  # the others' time: what is done here is done even in 0 ms
+        async with asyncio.timeout(timeout_ms / 1000):  # the timeout applies to the followers only
             return await replica.low_watermark_reaches(start, is_alive)
     except TimeoutError:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
 
 
-def _begin_anew(lost: Replica) -> LowWatermark:
-    """By deleting all of a lost partition, an operator says that it may go on without what was lost."""
+def _restart_lost_partition(lost: Replica) -> LowWatermark:
+    """Restart a partition that has lost records. Deleting all its records confirms that the loss is accepted."""
     damage = lost.damage
     start = lost.begin_anew()
-    logger.warning("%r begins anew at offset %d, as it was asked to; %s", lost, start, damage)
+    logger.warning("%r: log restarted by request after data loss offset=%d: %s", lost, start, damage)
     return start

@@ -1,7 +1,7 @@
-"""A refusal that rests on the local image is given only after a second look at a fresh one.
+"""Retrying of requests on a fresh image before they are rejected.
 
-Another node may have answered a change that this one has not applied yet: "no such topic" would then be a stale read in
-disguise. Only the one who is about to be refused pays for it.
+The local image may not contain a change that another node has already acknowledged. A rejection such as "no such topic"
+could then be a stale read. Only requests that would be rejected pay for the read barrier.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ BY_THE_IMAGE: Final = frozenset(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     }
 )
+"""Error codes that depend on the state of the image."""
 
 
 async def with_second_look(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Tries again with a fresh image after one of these, which must have changed nothing. Raises what that raises."""
+    """Run `attempt`, and run it again on a fresh image if it fails because of the image's state.
+
+    A failed attempt must not have changed anything.
+    """
     try:
         return await attempt()
     except KafkaError as error:
@@ -38,8 +42,11 @@ async def with_second_look(store: MetadataStore, attempt: Callable[[], Awaitable
 
 
 async def look_again(store: MetadataStore) -> None:
-    """Returns when the image has all that was ever answered. Raises NOT_CONTROLLER without a quorum: nothing was
-    proposed yet, so there is no doubt about what became of it."""
+    """Wait until the image contains everything that was acknowledged before (a read barrier).
+
+    Raises:
+        KafkaError: NOT_CONTROLLER if no quorum answers. Nothing was proposed, so the outcome is known.
+    """
     try:
         await store.read_barrier()
     except KafkaError as error:

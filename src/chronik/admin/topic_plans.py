@@ -1,4 +1,4 @@
-"""Topics from request to command: defaults, checks and placement, by the image as it is. Nothing is changed here."""
+"""Planning of topics: turns requests into commands with defaults, validation and replica placement."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ from chronik.wording import counted
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
 
 DEFAULT = -1
-"""What a request says when the broker's default is to be taken."""
+"""The value of a count in a request that stands for the broker's default."""
 
 Replicas = tuple[int, ...]
 
 
 class TopicRequest(msgspec.Struct, frozen=True):
+    """A request to create a topic."""
+
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
     assignments: Mapping[int, Replicas] = msgspec.field(default_factory=dict)
-    """Replicas by partition, where the client wants to place them itself."""
+    """The replicas of each partition, if the client chooses them."""
     configs: Mapping[str, str | None] = msgspec.field(default_factory=dict)
 
 
 class TopicPlanner:
-    """Chooses what no command may leave open, since every node has to apply the same. Chance comes from outside:
-    `choose_id` gives a topic its id, and `choose_below` says at which of so many brokers the placement begins."""
+    """Turns topic requests into complete commands, so that every node applies the same.
+
+    `choose_id` returns the id of a new topic. `choose_below(n)` returns the random position at which placement starts.
+    """
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class TopicPlanner:
         self._choose_below = choose_below
 
     def plan_all(self, requests: Sequence[TopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
-        """Plans one after the other, in order. It may be interrupted in between."""
+        """Plan all requests in order, yielding after each."""
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for request in requests:
@@ -70,11 +74,16 @@ class TopicPlanner:
         return outcomes
 
     def plan_import(self, request: TopicRequest, topic_id: bytes, created_ms: int) -> CreateTopic:
-        """Plans a topic that keeps its id. Raises KafkaError."""
+        """Plan a topic that keeps its id and creation time.
+
+        Raises:
+            KafkaError: The topic cannot be created.
+        """
         planned = self._plan(request, TOPIC_PARTITIONS_MAX)
         return msgspec.structs.replace(planned, topic_id=topic_id, time_ms=created_ms)
 
     def offsets_topic(self) -> TopicRequest:
+        """Return the request for `__consumer_offsets`."""
         factor = self._configs.broker_int("offsets.topic.replication.factor")
         return TopicRequest(
             OFFSETS_TOPIC,
@@ -84,10 +93,14 @@ class TopicPlanner:
         )
 
     def more_partitions(self, topic: Topic, total: int, given: Sequence[Replicas] | None) -> Sequence[Replicas]:
-        """Returns the replicas of the partitions that the topic lacks. Raises KafkaError."""
+        """Return the replicas of the partitions to add to a topic.
+
+        Raises:
+            KafkaError: The partitions cannot be added.
+        """
         if any(partition.is_reassigning for partition in topic.partitions):
-            told = f"Partitions of topic {topic.name} are being reassigned."
-            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, told)
+            message = f"Partitions of topic {topic.name} are being reassigned."
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
         existing = len(topic.partitions)
         if total <= existing:
             raise KafkaError(
@@ -101,21 +114,25 @@ class TopicPlanner:
         if len(given) != total - existing:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{counted(total - existing, 'partition')} to add, but {len(given)} assigned",
+                f"{counted(total - existing, 'partition')} to add, but {len(given)} assignments",
             )
-        return [self._checked(each, topic.replication_factor) for each in given]
+        return [self._check_replicas(each, topic.replication_factor) for each in given]
 
     def assignment(self, replicas: Replicas) -> PartitionAssignment:
-        """All replicas that are online are in sync: their logs are as empty as the leader's."""
+        """Return the assignment of a new partition: all online replicas are in sync, because the log is empty."""
         brokers = self._store.image.brokers
         isr = tuple(broker for broker in replicas if brokers[broker].online) or replicas[:1]
         return PartitionAssignment(replicas, isr, isr[0])
 
     def time_of_change(self) -> int:
+        """Return the time of a change for a command, or -1 below level 3."""
         return levels.time_if_kept(self._store.image.features, self._clock.now_ms())
 
     def _plan(self, request: TopicRequest, partitions_left: int) -> CreateTopic:
-        """Places no partition of a topic that has too many: a request may name a thousand of those."""
+        """Plan one topic.
+
+        The partition count is checked before placement, because a request may have many large topics.
+        """
         fault = name_fault(request.name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
@@ -124,10 +141,10 @@ class TopicPlanner:
         if request.name in self._store.image.importing:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' is being imported.")
         if request.assignments:
-            _check_left(len(request.assignments), partitions_left)
-            replicas = self._replicas_as_given(request)
+            _check_partition_budget(len(request.assignments), partitions_left)
+            replicas = self._assigned_replicas(request)
         else:
-            replicas = self._replicas_by_placement(request, partitions_left)
+            replicas = self._placed_replicas(request, partitions_left)
         configs = {}
         for name, value in request.configs.items():
             if value is None:
@@ -145,7 +162,7 @@ class TopicPlanner:
             internal=request.name in SYSTEM_TOPICS,
         )
 
-    def _replicas_by_placement(self, request: TopicRequest, partitions_left: int) -> list[Replicas]:
+    def _placed_replicas(self, request: TopicRequest, partitions_left: int) -> list[Replicas]:
         count = request.partition_count
         if count == DEFAULT:
             count = self._configs.broker_int("num.partitions")
@@ -153,49 +170,53 @@ class TopicPlanner:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"A topic has 1 to {TOPIC_PARTITIONS_MAX} partitions, not {count}"
             )
-        _check_left(count, partitions_left)
+        _check_partition_budget(count, partitions_left)
         factor = request.replication_factor
         if factor == DEFAULT:
             factor = self._configs.broker_int("default.replication.factor")
         return self._place(count, factor)
 
-    def _replicas_as_given(self, request: TopicRequest) -> list[Replicas]:
+    def _assigned_replicas(self, request: TopicRequest) -> list[Replicas]:
         if request.partition_count != DEFAULT or request.replication_factor != DEFAULT:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "Replica assignments leave no room for a partition count or a factor"
+                ErrorCode.INVALID_REQUEST,
+                "A request with replica assignments must not have a partition count or a replication factor",
             )
         if sorted(request.assignments) != list(range(len(request.assignments))):
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be assigned from 0 without gaps")
         factor = len(request.assignments[0])
-        return [self._checked(request.assignments[index], factor) for index in range(len(request.assignments))]
+        return [self._check_replicas(request.assignments[index], factor) for index in range(len(request.assignments))]
 
-    def _checked(self, replicas: Replicas, factor: int) -> Replicas:
+    def _check_replicas(self, replicas: Replicas, factor: int) -> Replicas:
         if not replicas or len(set(replicas)) != len(replicas):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Replicas must be given, and each once")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A replica assignment must not be empty or contain duplicates"
+            )
         if len(replicas) != factor:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have equally many replicas")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have the same number of replicas"
+            )
         unknown = [broker for broker in replicas if broker not in self._store.image.brokers]
         if unknown:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"No such brokers: {unknown}")
         return replicas
 
     def _place(self, count: int, factor: int) -> list[Replicas]:
-        """Places replicas on brokers that are online; if these are too few, on others too, which get them on return;
-        and only if all of those are too few on drained ones, which are about to go."""
+        """Place replicas on online brokers; if these are too few, also on offline and finally on drained ones."""
         brokers = self._store.image.brokers.values()
-        places = [Place(broker.id, broker.rack) for broker in brokers if broker.online]
+        candidates = [Place(broker.id, broker.rack) for broker in brokers if broker.online]
         for status in (BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE):
-            if factor > len(places) > 0:
-                places += [Place(broker.id, broker.rack) for broker in brokers if broker.status is status]
-        if not 1 <= factor <= len(places):
+            if factor > len(candidates) > 0:
+                candidates += [Place(broker.id, broker.rack) for broker in brokers if broker.status is status]
+        if not 1 <= factor <= len(candidates):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"A replication factor of {factor} does not fit {counted(len(places), 'broker')}",
+                f"A replication factor of {factor} is not possible with {counted(len(candidates), 'broker')}",
             )
-        return place_replicas(count, factor, places, self._choose_below(len(places)))
+        return place_replicas(count, factor, candidates, self._choose_below(len(candidates)))
 
 
-def _check_left(count: int, partitions_left: int) -> None:
+def _check_partition_budget(count: int, partitions_left: int) -> None:
     if count > partitions_left:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"One request can create at most {PARTITIONS_PER_REQUEST_MAX} partitions"

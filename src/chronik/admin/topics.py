@@ -1,4 +1,4 @@
-"""Topics are created, enlarged and deleted: planned by the local image, on any node, and made by commands."""
+"""Creation, enlargement and deletion of topics, on any node: planned with the local image, executed by commands."""
 
 from __future__ import annotations
 
@@ -20,27 +20,31 @@ from chronik.scheduler import run_in_slices
 logger = logging.getLogger("chronik.api")
 
 PARTITIONS_PER_PROPOSAL: Final = 200
-"""Partitions that one command makes, since each node begins to lead or follow them in one turn of its loop, at some
-50 µs each: 1,000 topics at once held it for 80 ms. A topic with more is made whole all the same."""
+"""The maximum number of partitions created by one command, unless a single topic has more.
+
+Every node starts to lead or follow them in one event-loop iteration, at about 50 µs each.
+"""
 
 REPLANS_MAX: Final = 2
-"""Plans after the first: brokers do not go away by the dozen while one request is handled."""
+"""The number of times a plan is repeated because a broker was fenced in the meantime."""
 
 Created = CreateTopic | KafkaError
 TopicKey = str | bytes
-"""A topic's name or its id."""
+"""A topic's name or id."""
 
 
 class Enlargement(NamedTuple):
+    """A request to add partitions to a topic."""
+
     name: str
     total: int
-    """How many partitions it is to have in the end."""
+    """The new total number of partitions."""
     assignments: Sequence[Replicas] | None = None
-    """Replicas of those that are added, where the client wants to place them itself."""
+    """The replicas of the new partitions, if the client chooses them."""
 
 
 class TopicAdmin:
-    """Works on every node. Of many topics each stands or falls alone."""
+    """Creates, enlarges and deletes topics. In a request with several topics, each succeeds or fails separately."""
 
     def __init__(self, store: MetadataStore, configs: ConfigResolver, planner: TopicPlanner) -> None:
         self._store = store
@@ -51,11 +55,11 @@ class TopicAdmin:
     def planner(self) -> TopicPlanner:
         return self._planner
 
-    # New ones
+    # --- creation ---
 
     async def create(self, requests: Sequence[TopicRequest], *, validate_only: bool = False) -> list[Created]:
-        """Returns what became of each request, in order."""
-        outcomes = await self._plan_with_second_look(requests)
+        """Create topics. Return the command or the error of each request, in order."""
+        outcomes = await self._plan_with_retry(requests)
         if not validate_only:
             await self._propose(outcomes)
             for _ in range(REPLANS_MAX):
@@ -63,7 +67,7 @@ class TopicAdmin:
         return outcomes
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Creates topics that a client asked for; one that exists by now is a success. Returns what failed."""
+        """Create topics automatically; a topic that exists by now is a success. Return the errors by name."""
         requests = [self._planner.offsets_topic() if name == OFFSETS_TOPIC else TopicRequest(name) for name in names]
         outcomes = await self.create(requests)
         return {
@@ -75,52 +79,56 @@ class TopicAdmin:
     async def _plan(self, requests: Sequence[TopicRequest]) -> list[Created]:
         return await run_in_slices(self._planner.plan_all(requests))
 
-    async def _plan_with_second_look(self, requests: Sequence[TopicRequest]) -> list[Created]:
+    async def _plan_with_retry(self, requests: Sequence[TopicRequest]) -> list[Created]:
         outcomes = await self._plan(requests)
-        if not any(map(_rests_on_the_image, outcomes)):
+        if not any(map(_depends_on_image, outcomes)):
             return outcomes
         try:
             await look_again(self._store)
         except KafkaError as error:
             refusal = error.without_frames()
-            return [refusal if _rests_on_the_image(outcome) else outcome for outcome in outcomes]
+            return [refusal if _depends_on_image(outcome) else outcome for outcome in outcomes]
         return await self._plan(requests)
 
     async def _plan_again(self, requests: Sequence[TopicRequest], outcomes: list[Created]) -> None:
-        """A broker went away between the plan and its turn: by now the image knows, and a better plan can be made."""
-        outdated = [place for place, outcome in enumerate(outcomes) if _is_outdated(outcome)]
+        """Plan topics again whose brokers were fenced between the plan and its application."""
+        outdated = [position for position, outcome in enumerate(outcomes) if _is_outdated(outcome)]
         if outdated:
-            again = await self._plan([requests[place] for place in outdated])
-            await self._propose(again)
-            for place, outcome in zip(outdated, again, strict=True):
-                outcomes[place] = outcome
+            new_outcomes = await self._plan([requests[position] for position in outdated])
+            await self._propose(new_outcomes)
+            for position, outcome in zip(outdated, new_outcomes, strict=True):
+                outcomes[position] = outcome
 
     async def _propose(self, outcomes: list[Created]) -> None:
-        """Replaces what was planned by the error that it met, where it met one."""
-        planned = {place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
-        for places in _by_proposal(planned):
+        """Propose the planned topics, replacing plans that failed by their errors."""
+        planned = {position: outcome for position, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
+        for positions in _split_into_proposals(planned):
             try:
-                result = await self._store.propose(CreateTopics(tuple(planned[place] for place in places)))
+                result = await self._store.propose(CreateTopics(tuple(planned[position] for position in positions)))
             except KafkaError as error:
-                for place in places:
-                    outcomes[place] = error.without_frames()
+                for position in positions:
+                    outcomes[position] = error.without_frames()
                 continue
             for failure in result.failures:
-                outcomes[places[failure.item]] = KafkaError(failure.code, failure.message)
-            for place in places:
-                created = outcomes[place]
+                outcomes[positions[failure.item]] = KafkaError(failure.code, failure.message)
+            for position in positions:
+                created = outcomes[position]
                 if isinstance(created, CreateTopic) and created.internal:
-                    told = "system topic %s created: partitions=%d index=%d"
-                    logger.info(told, created.name, len(created.partitions), result.index)
+                    line = "system topic %s created: partitions=%d index=%d"
+                    logger.info(line, created.name, len(created.partitions), result.index)
 
-    # More partitions
+    # --- partitions ---
 
     async def enlarge(self, wanted: Enlargement, *, validate_only: bool = False) -> None:
-        """Raises KafkaError."""
+        """Add partitions to a topic.
+
+        Raises:
+            KafkaError: The topic does not exist or cannot be enlarged.
+        """
         await with_second_look(self._store, partial(self._enlarge, wanted, validate_only))
 
     async def _enlarge(self, wanted: Enlargement, validate_only: bool) -> None:
-        self._refuse_system_topic(wanted.name)
+        self._check_not_system_topic(wanted.name)
         topic = self._find(wanted.name)
         replicas = self._planner.more_partitions(topic, wanted.total, wanted.assignments)
         if not validate_only:
@@ -137,21 +145,27 @@ class TopicAdmin:
                 if not _is_outdated(error) or plans_left == 0:
                     raise
 
-    # Deletion
+    # --- deletion ---
 
     @property
     def may_be_deleted(self) -> bool:
+        """Return whether `delete.topic.enable` allows topics to be deleted."""
         return self._configs.broker_flag("delete.topic.enable")
 
     async def delete(self, key: TopicKey, check: Callable[[Topic], None] = lambda _: None) -> Topic:
-        """Returns the topic, which is deleted. Raises KafkaError, also what `check` raises for the topic that is found:
-        an id may become known only at a second look."""
+        """Delete a topic and return it.
+
+        `check` is called with the topic before it is deleted: an id may be resolved only with a fresh image.
+
+        Raises:
+            KafkaError: The topic does not exist or cannot be deleted, or `check` raised it.
+        """
         return await with_second_look(self._store, partial(self._delete, key, check))
 
     async def _delete(self, key: TopicKey, check: Callable[[Topic], None]) -> Topic:
         topic = self._find(key)
         check(topic)
-        self._refuse_system_topic(topic.name)
+        self._check_not_system_topic(topic.name)
         await self._store.propose(DeleteTopic(topic.id))
         return topic
 
@@ -165,29 +179,33 @@ class TopicAdmin:
             raise KafkaError(missing)
         return topic
 
-    def _refuse_system_topic(self, name: str) -> None:
-        """Raises KafkaError for a topic that a cluster goes by. The epoch of a group's partition tells the commands of
-        its coordinators apart: were groups to fall into other partitions, or epochs to begin anew with a new topic,
-        those of a coordinator that was replaced could be taken for its successor's."""
+    def _check_not_system_topic(self, name: str) -> None:
+        """Raise KafkaError for a system topic of a cluster.
+
+        Commands of group coordinators are fenced by the leader epoch of the group's partition. If the partition count
+        changed, or a recreated topic restarted the epochs, commands of a replaced coordinator could be accepted.
+        """
         if name in SYSTEM_TOPICS and self._store.is_shared:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the cluster's own, and stays as it is")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is a system topic of the cluster and cannot be changed"
+            )
 
 
-def _by_proposal(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
-    """Yields the places of topics that are made by one command, in order."""
-    piece: list[int] = []
+def _split_into_proposals(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
+    """Yield the positions of topics that are created by one command."""
+    chunk: list[int] = []
     partitions = 0
-    for place, topic in planned.items():
-        if piece and partitions + len(topic.partitions) > PARTITIONS_PER_PROPOSAL:
-            yield piece
-            piece, partitions = [], 0
-        piece.append(place)
+    for position, topic in planned.items():
+        if chunk and partitions + len(topic.partitions) > PARTITIONS_PER_PROPOSAL:
+            yield chunk
+            chunk, partitions = [], 0
+        chunk.append(position)
         partitions += len(topic.partitions)
-    if piece:
-        yield piece
+    if chunk:
+        yield chunk
 
 
-def _rests_on_the_image(outcome: Created) -> bool:
+def _depends_on_image(outcome: Created) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in BY_THE_IMAGE
 
 

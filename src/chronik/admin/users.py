@@ -1,4 +1,4 @@
-"""Changes of users: what a client has made of a password becomes the keys that are kept, and nothing else is."""
+"""Alteration of SCRAM users: derives the stored keys from the salted passwords that clients send."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MAX, ITERATIO
 
 SECRET_BYTES: Final = 32
 SALT_BYTES_MAX: Final = 1024
-"""Far more than anybody's: it is kept as it is."""
+"""The maximum size of a salt, which is stored unchanged."""
 
 
 class UserChange(msgspec.Struct):
-    """By Kafka's numbers of mechanisms."""
+    """The credentials to set and to remove, by Kafka's mechanism numbers."""
 
     put: list[tuple[int, int, bytes, bytes]] = msgspec.field(default_factory=list)
-    """Mechanism, iterations, salt, salted password."""
+    """Tuples of mechanism, iterations, salt and salted password."""
     remove: list[int] = msgspec.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -31,7 +31,11 @@ class UserChange(msgspec.Struct):
 
 
 async def alter_user(store: MetadataStore, name: str, change: UserChange) -> None:
-    """Raises KafkaError; then nothing has changed."""
+    """Set and remove credentials of a user.
+
+    Raises:
+        KafkaError: A credential is invalid. Nothing was changed.
+    """
     check_user_name(name)
     put = tuple(_keys(*each) for each in change.put)
     for mechanism in change.remove:
@@ -41,12 +45,12 @@ async def alter_user(store: MetadataStore, name: str, change: UserChange) -> Non
 
 
 def check_user_name(name: str) -> None:
-    """Raise UNACCEPTABLE_CREDENTIAL for a name that no user may have."""
+    """Raise UNACCEPTABLE_CREDENTIAL for an empty or too long user name."""
     if not name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(name) > USER_NAME_CHARACTERS_MAX:
-        told = f"A user name has at most {USER_NAME_CHARACTERS_MAX} characters, not {len(name)}"
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, told)
+        message = f"A user name has at most {USER_NAME_CHARACTERS_MAX} characters, not {len(name)}"
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
 
 
 def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) -> ScramKeys:
@@ -58,9 +62,9 @@ def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) 
     if not 0 < len(salt) <= SALT_BYTES_MAX:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salt has 1 to {SALT_BYTES_MAX} bytes")
     if not 0 < len(salted_password) <= SALT_BYTES_MAX:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password is none")
-    kept = keys_of(BY_NUMBER[mechanism], salted_password, salt, iterations)
-    return ScramKeys(mechanism, salt, kept.stored_key, kept.server_key, iterations)
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password is empty or too long")
+    derived = keys_of(BY_NUMBER[mechanism], salted_password, salt, iterations)
+    return ScramKeys(mechanism, salt, derived.stored_key, derived.server_key, iterations)
 
 
 def _check_mechanism(mechanism: int) -> None:
@@ -69,19 +73,25 @@ def _check_mechanism(mechanism: int) -> None:
 
 
 def first_user(name: str, password: str) -> AlterScramUser:
-    """Returns the command that makes the first user of a cluster, by either mechanism. It takes milliseconds."""
+    """Return the command that creates the first user of a cluster, with all mechanisms. Hashing takes milliseconds."""
     put = []
     for scram in BY_NUMBER.values():
         salt = new_salt(secrets.choice)
-        made = keys_of(scram, salted(password.encode(), salt, ITERATIONS_MIN, scram.digest), salt, ITERATIONS_MIN)
-        put.append(ScramKeys(scram.number, salt, made.stored_key, made.server_key, ITERATIONS_MIN))
+        derived_keys = keys_of(
+            scram, salted(password.encode(), salt, ITERATIONS_MIN, scram.digest), salt, ITERATIONS_MIN
+        )
+        put.append(ScramKeys(scram.number, salt, derived_keys.stored_key, derived_keys.server_key, ITERATIONS_MIN))
     return AlterScramUser(name, tuple(put), secret=secrets.token_bytes(SECRET_BYTES), is_first=True)
 
 
 def described(image: Image, name: str) -> list[tuple[int, int]]:
-    """Returns mechanism and iterations of each credential. Raises RESOURCE_NOT_FOUND."""
+    """Return the mechanism and iterations of each credential of a user.
+
+    Raises:
+        KafkaError: RESOURCE_NOT_FOUND if the user does not exist.
+    """
     found = image.users.of(name)
     if not found:
-        told = f"Attempt to describe a user credential that does not exist: {name}"
-        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, told)
+        message = f"Attempt to describe a user credential that does not exist: {name}"
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
     return [(number, found[number].iterations) for number in sorted(found)]

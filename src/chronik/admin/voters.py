@@ -1,4 +1,4 @@
-"""Voters of the metadata log, as Kafka's tools know them: one is added or removed, and that is waited for."""
+"""Addition and removal of voters of the metadata log, as in Kafka's AddRaftVoter and RemoveRaftVoter."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 LOOK_SECONDS: Final = 0.1
-"""How often the leader is asked who votes by now."""
+"""The interval at which the membership is polled."""
 
 REMOVAL_SECONDS: Final = 30.0
-"""Kafka's request has no timeout of its own. A leader that hands over first needs a second or two."""
+"""The timeout of a removal. Kafka's request has none; a leader that hands over first needs a second or two."""
 
 
 class Voter(NamedTuple):
+    """A voter identified by node id and directory id."""
+
     node_id: int
     directory_id: bytes
-    """ZERO_ID stands for whichever it has."""
+    """The directory id, or ZERO_ID for any directory."""
 
 
 async def add_voter(
@@ -41,10 +43,16 @@ async def add_voter(
     seconds: float,
     until_it_votes: bool = True,
 ) -> None:
-    """Returns when it votes, or, if that is not asked for, when it is meant to. Raises KafkaError."""
-    member = await _seat(store, node_id, voter, cluster_id)
+    """Promote a node to a voter, adding it first if necessary.
+
+    With `until_it_votes`, waits until the membership has changed.
+
+    Raises:
+        KafkaError: The node is already a voter, or the change failed or timed out.
+    """
+    member = await _find_member(store, node_id, voter, cluster_id)
     if member is not None and member.is_voter:
-        raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.node_id} votes already.")
+        raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.node_id} is already a voter.")
     changes = [NodeChange(voter.node_id, Action.PROMOTE)]
     if voter.node_id not in store.image.nodes:
         host, port = address or (None, 0)
@@ -55,23 +63,31 @@ async def add_voter(
 
 
 async def remove_voter(store: MetadataStore, node_id: int, voter: Voter, *, cluster_id: str | None) -> None:
-    """Returns when it does not vote any more. Raises KafkaError."""
-    member = await _seat(store, node_id, voter, cluster_id)
+    """Demote a voter and wait until it no longer votes.
+
+    Raises:
+        KafkaError: The node is not a voter, or the change failed or timed out.
+    """
+    member = await _find_member(store, node_id, voter, cluster_id)
     if member is None or not member.is_voter:
-        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} does not vote.")
+        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} is not a voter.")
     await _alter(store, node_id, [NodeChange(voter.node_id, Action.DEMOTE)], cluster_id, REMOVAL_SECONDS)
     await _wait(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
 
 
-async def _seat(store: MetadataStore, node_id: int, voter: Voter, cluster_id: str | None) -> QuorumMember | None:
-    """Returns it, if there is one. Raises KafkaError when it belongs to another disk than the one that is meant."""
+async def _find_member(store: MetadataStore, node_id: int, voter: Voter, cluster_id: str | None) -> QuorumMember | None:
+    """Return the member, or None if it has not joined.
+
+    Raises:
+        KafkaError: The directory id is not that of the member.
+    """
     await look_again(store)
     refuse_other_cluster(store.image, cluster_id)
     member = (await members_of(store, node_id)).get(voter.node_id)
     broker = store.image.brokers.get(voter.node_id)
     known = member.directory_id if member is not None else broker.directory_id if broker is not None else ZERO_ID
     if ZERO_ID not in (voter.directory_id, known) and voter.directory_id != known:
-        message = f"Node {voter.node_id} is on directory {format_id(known)}, not {format_id(voter.directory_id)}."
+        message = f"Node {voter.node_id} has directory id {format_id(known)}, not {format_id(voter.directory_id)}."
         raise KafkaError(ErrorCode.INVALID_VOTER_KEY, message)
     return member
 
@@ -95,13 +111,13 @@ async def _wait(store: MetadataStore, node_id: int, voter_id: int, seconds: floa
                     return
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
-        is_meant = "is meant to vote and does not yet" if votes else "is not meant to vote and still does"
-        message = f"Node {voter_id} {is_meant}: the controller goes on with it."
+        state = "is not a voter yet" if votes else "is still a voter"
+        message = f"Node {voter_id} {state}; the controller continues with the change."
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
 
 
 async def _does_vote(store: MetadataStore, node_id: int, voter_id: int) -> bool | None:
-    """Returns None while nobody can be asked, as when a leader hands over."""
+    """Return whether the node is a voter, or None if the leader cannot be reached."""
     try:
         member = (await members_of(store, node_id)).get(voter_id)
     except KafkaError:

@@ -1,0 +1,1 @@
+"""Kafka's configuration keys, their validation, and the resolution of their values."""

@@ -1,4 +1,4 @@
-"""What may be set, and where: refusals of wrong configs, in Kafka's words and with its codes."""
+"""Validation of config changes, with Kafka's error messages and codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chronik.wording import suggestion
 
 
 def check_topic_config(name: str, value: str | None) -> None:
-    """Raises INVALID_CONFIG for an unknown key or an illegal value."""
+    """Raise INVALID_CONFIG for an unknown topic config or an invalid value."""
     key = TOPIC_KEYS.get(name)
     if key is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
@@ -23,7 +23,7 @@ def check_topic_config(name: str, value: str | None) -> None:
 
 
 def check_group_config(name: str, value: str | None) -> None:
-    """Raises INVALID_CONFIG for an unknown key or an illegal value."""
+    """Raise INVALID_CONFIG for an unknown group config or an invalid value."""
     from chronik.configs.group_keys import GROUP_KEYS
 
     key = GROUP_KEYS.get(name)
@@ -33,17 +33,19 @@ def check_group_config(name: str, value: str | None) -> None:
 
 
 def check_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) -> None:
-    """Raises INVALID_REQUEST for keys that cannot change while the node runs, or not for all brokers at once, and for
-    illegal values. Names that nobody knows are taken, as Kafka takes them: they may be a plugin's."""
+    """Raise INVALID_REQUEST for broker configs that cannot be changed dynamically, or not cluster-wide.
+
+    Invalid values are rejected as well. Unknown names are accepted as in Kafka: they may belong to a plugin.
+    """
     keys = [key for name in wanted if (key := broker_key(name)) is not None]
-    _refuse(keys, lambda key: key.scope is Scope.READ_ONLY, "Cannot update these configs dynamically")
-    _refuse(
+    _reject_keys(keys, lambda key: key.scope is Scope.READ_ONLY, "Cannot update these configs dynamically")
+    _reject_keys(
         keys,
         lambda key: key.per_listener,
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     if cluster_wide:
-        _refuse(
+        _reject_keys(
             keys,
             lambda key: key.scope is Scope.PER_BROKER,
             "Cannot update these configs at default cluster level, broker id must be specified",
@@ -53,13 +55,17 @@ def check_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) -> No
 
 
 def check_sizes(changed: Collection[str], after: Mapping[str, str]) -> None:
-    """Raise INVALID_CONFIG for a change that names too much, or leaves too much behind for one resource."""
+    """Raise INVALID_CONFIG if a change names too many configs, or the resource's configs become too large."""
     if len(changed) > CONFIG_KEYS_MAX:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{len(changed)} configs in one change; at most {CONFIG_KEYS_MAX}")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{len(changed)} configs in one change; the maximum is {CONFIG_KEYS_MAX}"
+        )
     for name in changed:
         if len(name) > CONFIG_NAME_CHARACTERS_MAX:
-            told = f"The config name {name[:20]}… has {len(name)} characters; at most {CONFIG_NAME_CHARACTERS_MAX}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, told)
+            message = (
+                f"The config name {name[:20]}… has {len(name)} characters; the limit is {CONFIG_NAME_CHARACTERS_MAX}"
+            )
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     try:
         checked_configs(after)
     except Rejected as rejected:
@@ -67,20 +73,20 @@ def check_sizes(changed: Collection[str], after: Mapping[str, str]) -> None:
 
 
 def check_static(name: str, value: str) -> None:
-    """Raises ConfigError for what the file may not say."""
+    """Raise ConfigError for an unknown key or an invalid value in the `[broker]` section of the config file."""
     key = broker_key(name)
     if key is None:
-        meant = suggestion(name, (each.name for each in all_broker_keys()))
-        raise ConfigError(f"broker: unknown key {name!r}{meant or '; expected names of Kafka broker configs'}")
+        hint = suggestion(name, (each.name for each in all_broker_keys()))
+        raise ConfigError(f"broker: unknown key {name!r}{hint or '; expected the name of a Kafka broker config'}")
     expected = key.check(value)
     if expected is not None:
-        raise ConfigError(f"broker: {name} = {_shown(key, value)!r}: expected {expected}")
+        raise ConfigError(f"broker: {name} = {_display_value(key, value)!r}: expected {expected}")
 
 
-def _refuse(keys: list[ConfigKey], is_wrong: Callable[[ConfigKey], bool], reason: str) -> None:
-    wrong = sorted(key.name for key in keys if is_wrong(key))
-    if wrong:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(wrong)}]")
+def _reject_keys(keys: list[ConfigKey], is_invalid: Callable[[ConfigKey], bool], reason: str) -> None:
+    invalid_names = sorted(key.name for key in keys if is_invalid(key))
+    if invalid_names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(invalid_names)}]")
 
 
 def _check_value(key: ConfigKey, value: str | None, code: ErrorCode) -> None:
@@ -88,8 +94,10 @@ def _check_value(key: ConfigKey, value: str | None, code: ErrorCode) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key.name} has no value")
     expected = key.check(value)
     if expected is not None:
-        raise KafkaError(code, f"Invalid value {_shown(key, value)} for configuration {key.name}: expected {expected}")
+        raise KafkaError(
+            code, f"Invalid value {_display_value(key, value)} for configuration {key.name}: expected {expected}"
+        )
 
 
-def _shown(key: ConfigKey, value: str) -> str:
+def _display_value(key: ConfigKey, value: str) -> str:
     return "[hidden]" if key.sensitive else value

@@ -1,4 +1,4 @@
-"""What is a legal value of a config key: a check takes the text, and says what it should be, or None."""
+"""Validators of config values: each returns a description of the expected value, or None if the value is valid."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 Check = Callable[[str], str | None]
-"""Says what a value should be; None when it is legal."""
+"""A validator: returns a description of the expected value, or None if the value is valid."""
 
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # Python would also take 1_000, and the digits of every script
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # int() would also accept 1_000 and non-ASCII digits
 
 
 def whole(low: int, high: int) -> Check:
+    """Return a validator of integers in a range."""
+
     def check(value: str) -> str | None:
         if not _WHOLE.fullmatch(value):
             return "a whole number"
@@ -26,12 +28,13 @@ def whole(low: int, high: int) -> Check:
 
 
 def unlimited_or(low: int, high: int) -> Check:
-    """-1 stands for no limit."""
+    """Return a validator of integers in a range, or -1 for no limit."""
     limited = whole(low, high)
     return lambda value: None if value.strip() == "-1" else limited(value) and f"-1, or {limited(value)}"
 
 
 def number(low: float, high: float) -> Check:
+    """Return a validator of decimal numbers in a range."""
     expected = f"a number from {low:g} to {high:g}"
 
     def check(value: str) -> str | None:
@@ -44,15 +47,17 @@ def number(low: float, high: float) -> Check:
 
 
 def choice(*choices: str) -> Check:
+    """Return a validator that accepts one of the choices."""
     return lambda value: None if value in choices else "one of " + ", ".join(choices)
 
 
 def choice_or_none(*choices: str) -> Check:
+    """Return a validator that accepts one of the choices or an empty value."""
     return lambda value: None if value in ("", *choices) else f"one of {', '.join(choices)}, or empty"
 
 
 def choices(*choices: str) -> Check:
-    """A list may be empty, and what is in it twice counts once, as in Kafka."""
+    """Return a validator of comma-separated choices. As in Kafka, the list may be empty or contain duplicates."""
 
     def check(value: str) -> str | None:
         given = [part.strip() for part in value.split(",")] if value.strip() else []
@@ -62,30 +67,34 @@ def choices(*choices: str) -> Check:
 
 
 def throttled_replicas(value: str) -> str | None:
+    """Validate a list of throttled replicas: `*`, or PARTITION:BROKER pairs."""
     given = [part.strip() for part in value.split(",")]
     legal = value.strip() == "*" or all(re.fullmatch(r"([0-9]+:[0-9]+)?", part) for part in given)
     return None if legal else "* or a list of PARTITION:BROKER"
 
 
 def connections_by_address(value: str) -> str | None:
-    """Names of hosts are not looked up."""
+    """Validate a list of ADDRESS:COUNT pairs. Host names are not supported."""
     parts = [part.strip() for part in value.split(",")] if value.strip() else []
     legal = all(re.fullmatch(r"(\[?[0-9a-fA-F:.]*[.:][0-9a-fA-F:.]*\]?):[0-9]{1,9}", part) for part in parts)
     return None if legal else "a list of ADDRESS:COUNT"
 
 
 def anything(value: str) -> str | None:
+    """Accept any value."""
     return None
 
 
 def boolean(value: str) -> str | None:
+    """Validate a boolean."""
     return None if value.strip().lower() in ("true", "false") else "true or false"
 
 
 def principals(value: str) -> str | None:
+    """Validate a semicolon-separated list of principals."""
     try:
         for each in filter(None, map(str.strip, value.split(";"))):
             Principal.parse(each)
     except ValueError as error:
-        return f"{error}, with ; between several"
+        return f"{error}; separate several principals with ;"
     return None

@@ -1,6 +1,6 @@
-"""Kafka 4.3's configs of groups. They are for its newer kinds of groups, so they are kept here, and have no effect.
+"""The group configs of Kafka 4.3. They apply to Kafka's newer group types, so here they are accepted but ignored.
 
-Where a group has none of its own, a broker's config holds; where brokers have bounds for it, a group keeps to them.
+A broker config supplies the default of a group config; some broker configs also define its minimum and maximum.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _NUMBERS: Final = {
 }
 
 KINDS: Final = ("consumer", "share", "streams")
+"""The group types of Kafka that have configs."""
 
 
 def _reset(value: str) -> str | None:
@@ -59,9 +60,10 @@ GROUP_KEYS: Final = {
         _other("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", boolean),
     )
 }
+"""The group configs by name."""
 
 
 def bounds_of(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
-    """Returns the broker configs that say what a group may choose at least, and at most."""
+    """Return the broker configs that define the minimum and maximum of a group config, or None for each."""
     kind, _, rest = key.name.partition(".")
     return KEPT_KEYS.get(f"group.{kind}.min.{rest}"), KEPT_KEYS.get(f"group.{kind}.max.{rest}")

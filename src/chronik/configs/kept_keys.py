@@ -1,7 +1,7 @@
-"""Kafka 4.3's broker configs that have no effect here: taken in the file and by AlterConfigs, kept, and described.
+"""Broker configs of Kafka 4.3 that Chronik ignores: accepted in the config file and by AlterConfigs, and described.
 
-Scripts and tools set them, and would fail if a broker did not know them. They are loaded when one of them, or all, are
-asked for: a node starts without them.
+Scripts and tools set them, and would fail if the broker rejected them. The module is imported on first use, so that
+most nodes start without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from chronik.configs.checks import INT_MAX, LONG_MAX, Check, anything, boolean, 
 from chronik.configs.kept_table import BELOW, EMPTY, LONG_DEFAULTS, NONE, TABLE
 from chronik.configs.keys import ConfigKey, ConfigType, Scope
 
-NO_EFFECT: Final = "Known for Kafka's sake; it has no effect here."
+NO_EFFECT: Final = "Accepted for compatibility with Kafka; has no effect."
+"""The documentation of an ignored config."""
 
 SCOPES: Final = {
     "fixed": Scope.READ_ONLY,

@@ -1,4 +1,4 @@
-"""The facts of `kept_keys`: every broker config of Kafka 4.3 that has no effect here, as text. Data, and no more."""
+"""The table of Kafka 4.3 broker configs that Chronik ignores."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LONG_DEFAULTS: Final = {
     "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
     "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
 }
-"""Where a line of the table says BELOW."""
+"""Defaults that are too long for the table."""
 
-# Name, type, who may change it, legal values (a range, or names), default.
+# Name, type, update mode, valid values (a range or names), default.
 TABLE: Final = """
 # Threads, sockets and requests
 alter.config.policy.class.name                        class    fixed    -          -

@@ -1,7 +1,7 @@
-"""Kafka's configuration keys that mean something here: types, defaults and what is a legal value. Data, and no more.
+"""The configs of topics and brokers that Chronik supports: types, defaults, documentation and validators.
 
-Those of Kafka's that have no effect are in `kept_keys`. A key of a topic that is not here is refused (INVALID_CONFIG)
-rather than stored and ignored.
+`ignored_keys` has the broker configs of Kafka that have no effect. An unknown topic config is rejected with
+INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 SEGMENT_BYTES_MIN = 1 << 20
-"""Kafka's own, since 4.1: each segment is two open files. Smaller values that topics were given before stay."""
+"""Kafka's minimum since 4.1, because each segment needs two open files.
+
+Smaller values of existing topics remain valid.
+"""
 
 SYNONYMS = {
     "cleanup.policy": "log.cleanup.policy",
@@ -77,66 +80,66 @@ SYNONYMS = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""For topic keys: the broker keys that give their defaults."""
+"""The broker keys that supply the defaults of topic keys."""
 
 TOPIC_KEYS = _topic_keys(
     _list(
         "cleanup.policy",
         "delete",
-        "Whether old segments are deleted, compacted, both or kept.",
+        "Whether old segments are deleted, compacted, both or neither.",
         choices("delete", "compact"),
     ),
-    _flag("columnar.enabled", False, "Whether pipelines that are told no topics land this one in a table."),
+    _flag("columnar.enabled", False, "Whether pipelines without a list of topics land this topic in a table."),
     _text(
         "columnar.format",
         "",
-        'Whether its table has bytes ("raw") or fields ("json"); empty: as pipelines say.',
+        'Whether the table has bytes ("raw") or JSON fields ("json"); empty for the default of the pipeline.',
         choice_or_none("raw", "json"),
     ),
     _text(
         "columnar.partition.by",
         "",
-        "How its table is partitioned; empty: as pipelines say.",
+        "How the table is partitioned; empty for the default of the pipeline.",
         choice_or_none("date", "hour", "none"),
     ),
     _text(
         "compression.type",
         "producer",
-        'How batches are stored; "producer" keeps them as they came.',
+        'The compression of stored batches; "producer" keeps that of the producer.',
         choice(*COMPRESSION_TYPES),
     ),
-    _int("compression.gzip.level", -1, "Level for gzip, if the broker compresses.", -1, 9),
-    _int("compression.lz4.level", 9, "Level for lz4, if the broker compresses.", 1, 17),
-    _int("compression.zstd.level", 3, "Level for zstd, if the broker compresses.", -131072, 22),
-    _long("delete.retention.ms", 86_400_000, "How long a tombstone stays in a compacted topic."),
-    _long("file.delete.delay.ms", 60_000, "How long a deleted segment's file stays on disk."),
-    _long("flush.messages", LONG_MAX, 'Sync after this many records, if `flush` is "os".', 1),
-    _long("flush.ms", LONG_MAX, 'Sync after this time, if `flush` is "os".'),
-    _int("index.interval.bytes", 4096, "Bytes of log between two entries of an index."),
-    _long("max.compaction.lag.ms", LONG_MAX, "A record is compacted at the latest after this time.", 1),
-    _int("max.message.bytes", 1_048_588, "The largest batch that is accepted."),
-    _long("message.timestamp.after.max.ms", 3_600_000, "How far a record's time may lie in the future."),
-    _long("message.timestamp.before.max.ms", LONG_MAX, "How far a record's time may lie in the past."),
+    _int("compression.gzip.level", -1, "The gzip level if the broker compresses.", -1, 9),
+    _int("compression.lz4.level", 9, "The lz4 level if the broker compresses.", 1, 17),
+    _int("compression.zstd.level", 3, "The zstd level if the broker compresses.", -131072, 22),
+    _long("delete.retention.ms", 86_400_000, "How long a compacted topic retains tombstones."),
+    _long("file.delete.delay.ms", 60_000, "The delay before the file of a deleted segment is removed."),
+    _long("flush.messages", LONG_MAX, 'Sync after this number of records if `flush` is "os".', 1),
+    _long("flush.ms", LONG_MAX, 'Sync after this time if `flush` is "os".'),
+    _int("index.interval.bytes", 4096, "The number of log bytes between two index entries."),
+    _long("max.compaction.lag.ms", LONG_MAX, "The maximum time a record stays uncompacted.", 1),
+    _int("max.message.bytes", 1_048_588, "The maximum size of a record batch."),
+    _long("message.timestamp.after.max.ms", 3_600_000, "How far a record's timestamp may be in the future."),
+    _long("message.timestamp.before.max.ms", LONG_MAX, "How far a record's timestamp may be in the past."),
     _text(
         "message.timestamp.type",
         "CreateTime",
-        "Whether records keep the producer's time or get the broker's.",
+        "Whether records keep the producer's timestamp or get the broker's.",
         choice(*TIMESTAMP_TYPES),
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio",
         ConfigType.DOUBLE,
         "0.5",
-        "Share of uncompacted log that starts compaction.",
+        "The uncompacted fraction of the log that triggers compaction.",
         number(0, 1),
     ),
-    _long("min.compaction.lag.ms", 0, "A record is not compacted before this time."),
-    _int("min.insync.replicas", 1, "Replicas that must be in sync for acks=all.", 1),
-    _long("local.retention.bytes", -2, "Accepted for Kafka's sake; there is no tiered storage.", -2, kept=True),
-    _long("local.retention.ms", -2, "Accepted for Kafka's sake; there is no tiered storage.", -2, kept=True),
-    _flag("preallocate", False, "Accepted for Kafka's sake; files grow as they are written.", kept=True),
-    _flag("remote.log.copy.disable", False, "Accepted for Kafka's sake; there is no tiered storage.", kept=True),
-    _flag("remote.log.delete.on.disable", False, "Accepted for Kafka's sake; there is no tiered storage.", kept=True),
+    _long("min.compaction.lag.ms", 0, "The minimum time a record stays uncompacted."),
+    _int("min.insync.replicas", 1, "The number of in-sync replicas required for acks=all.", 1),
+    _long("local.retention.bytes", -2, "Accepted for compatibility; there is no tiered storage.", -2, kept=True),
+    _long("local.retention.ms", -2, "Accepted for compatibility; there is no tiered storage.", -2, kept=True),
+    _flag("preallocate", False, "Accepted for compatibility; files grow as they are written.", kept=True),
+    _flag("remote.log.copy.disable", False, "Accepted for compatibility; there is no tiered storage.", kept=True),
+    _flag("remote.log.delete.on.disable", False, "Accepted for compatibility; there is no tiered storage.", kept=True),
     ConfigKey(
         "remote.storage.enable",
         ConfigType.BOOLEAN,
@@ -145,33 +148,39 @@ TOPIC_KEYS = _topic_keys(
         choice("false"),
         kept=True,
     ),
-    _long("retention.bytes", -1, "Size from which a partition's oldest segments are deleted; -1 for none.", -1),
-    _long("retention.ms", 604_800_000, "Age from which segments are deleted; -1 for none.", -1),
-    _int("segment.bytes", 1_073_741_824, "Size of one segment file.", SEGMENT_BYTES_MIN),
+    _long(
+        "retention.bytes", -1, "The size above which a partition's oldest segments are deleted; -1 for no limit.", -1
+    ),
+    _long("retention.ms", 604_800_000, "The age at which segments are deleted; -1 for no limit.", -1),
+    _int("segment.bytes", 1_073_741_824, "The maximum size of a segment file.", SEGMENT_BYTES_MIN),
     ConfigKey(
         "internal.segment.bytes",
         ConfigType.INT,
         None,
-        "Size of one segment file, however small: for tests.",
+        "The maximum size of a segment file, without a lower bound: for tests.",
         whole(1, INT_MAX),
         internal=True,
     ),
-    _int("segment.index.bytes", 10_485_760, "Size of one index file.", 4),
-    _long("segment.jitter.ms", 0, "Accepted for Kafka's sake; segments roll exactly at segment.ms.", kept=True),
-    _long("segment.ms", 604_800_000, "Age at which a segment is closed even if it is not full.", 1),
+    _int("segment.index.bytes", 10_485_760, "The maximum size of an index file.", 4),
+    _long("segment.jitter.ms", 0, "Accepted for compatibility; segments roll exactly at segment.ms.", kept=True),
+    _long("segment.ms", 604_800_000, "The age at which a segment is rolled even if it is not full.", 1),
     _list(
         "leader.replication.throttled.replicas",
         "",
-        "Replicas that a leader feeds no faster than its broker's rate: PARTITION:BROKER, or * for all.",
+        "Replicas whose replication the leader throttles: PARTITION:BROKER, or * for all.",
         throttled_replicas,
     ),
     _list(
         "follower.replication.throttled.replicas",
         "",
-        "Replicas that catch up no faster than their broker's rate: PARTITION:BROKER, or * for all.",
+        "Replicas whose replication the follower throttles: PARTITION:BROKER, or * for all.",
         throttled_replicas,
     ),
-    _flag("unclean.leader.election.enable", False, "Whether a replica that is not in sync may lead, losing records."),
+    _flag(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica outside the ISR may become leader, which may lose records.",
+    ),
 )
 
 
@@ -184,14 +193,14 @@ FALLBACKS = {
     "log.roll.jitter.ms": (Fallback("log.roll.jitter.hours", HOUR_MS),),
     "log.flush.interval.ms": (Fallback("log.flush.scheduler.interval.ms", 1),),
 }
-"""Kafka's order: milliseconds before minutes before hours, wherever they are set."""
+"""Keys in other units by precedence, as in Kafka: milliseconds before minutes before hours."""
 
 
-def _defaults_of_topics() -> list[ConfigKey]:
-    return [_default_of_topics(key.synonym, key) for key in TOPIC_KEYS.values() if key.synonym is not None]
+def _topic_default_keys() -> list[ConfigKey]:
+    return [_topic_default_key(key.synonym, key) for key in TOPIC_KEYS.values() if key.synonym is not None]
 
 
-def _default_of_topics(name: str, key: ConfigKey) -> ConfigKey:
+def _topic_default_key(name: str, key: ConfigKey) -> ConfigKey:
     fallbacks = FALLBACKS.get(name, ())
     default = None if fallbacks else key.default
     return ConfigKey(
@@ -200,131 +209,167 @@ def _default_of_topics(name: str, key: ConfigKey) -> ConfigKey:
 
 
 BROKER_KEYS = _by_name(
-    *_defaults_of_topics(),
+    *_topic_default_keys(),
     ConfigKey(
         "log.retention.minutes",
         ConfigType.INT,
         None,
-        "log.retention.ms in minutes, where that is not set.",
+        "log.retention.ms in minutes, if that is not set.",
         unlimited_or(1, INT_MAX),
     ),
     ConfigKey(
         "log.retention.hours",
         ConfigType.INT,
         "168",
-        "log.retention.ms in hours, where minutes are not set.",
+        "log.retention.ms in hours, if the minutes are not set either.",
         unlimited_or(1, INT_MAX),
     ),
-    _int("log.roll.hours", 168, "log.roll.ms in hours, where that is not set.", 1),
-    _int("log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, where that is not set.", kept=True),
-    _long("log.flush.scheduler.interval.ms", LONG_MAX, "log.flush.interval.ms, where that is not set."),
-    _int("node.id", 1, "This node's id: its `node_id`."),
-    _int("broker.id", 1, "This node's id, by its older name: its `node_id`."),
-    _list("listeners", "", "Where this node listens: NAME://HOST:PORT, …; or `kafka`, for one."),
+    _int("log.roll.hours", 168, "log.roll.ms in hours, if that is not set.", 1),
+    _int("log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, if that is not set.", kept=True),
+    _long("log.flush.scheduler.interval.ms", LONG_MAX, "The default of log.flush.interval.ms."),
+    _int("node.id", 1, "The id of the node; set as `node_id`."),
+    _int("broker.id", 1, "The older name of node.id; set as `node_id`."),
+    _list(
+        "listeners",
+        "",
+        "The addresses on which the node listens: NAME://HOST:PORT, …; set as `kafka` for a single one.",
+    ),
     _list(
         "advertised.listeners",
         "",
-        "Where clients of each listener are told to connect: NAME://HOST:PORT, …; or `advertised`, for one.",
+        "The advertised address of each listener: NAME://HOST:PORT, …; set as `advertised` for a single one.",
     ),
     _text(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "What each listener speaks: NAME:PROTOCOL, …, of PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL.",
+        "The protocol of each listener: NAME:PROTOCOL, …, with PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     *SASL_KEYS,
     _text(
         "inter.broker.listener.name",
         None,
-        "The listener whose address stands for the node; unless it is set, the first one.",
+        "The listener whose address identifies the node; the first one if it is not set.",
     ),
-    _list("log.dirs", "", "The data folder: its `data_dir`."),
-    _text("broker.rack", None, "The rack that this node stands in: its `rack`."),
-    _int("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1),
-    _int("default.replication.factor", 1, "Replicas of a topic that is created without saying how many.", 1, 32767),
-    _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
+    _list("log.dirs", "", "The data directory; set as `data_dir`."),
+    _text("broker.rack", None, "The rack of the node; set as `rack`."),
+    _int("num.partitions", 1, "The default number of partitions of a new topic.", 1),
+    _int("default.replication.factor", 1, "The default replication factor of a new topic.", 1, 32767),
+    _flag("auto.create.topics.enable", True, "Whether a Metadata request for an unknown topic creates it."),
     _flag("delete.topic.enable", True, "Whether topics can be deleted."),
-    _flag("auto.leader.rebalance.enable", True, "Whether preferred leaders are given their partitions back."),
-    _long("leader.imbalance.check.interval.seconds", 300, "How often it is checked who leads what.", 1),
-    _int("leader.imbalance.per.broker.percentage", 10, "Share of its partitions that a broker may not lead.", 0, 100),
+    _flag("auto.leader.rebalance.enable", True, "Whether leadership is moved back to the preferred leaders."),
+    _long("leader.imbalance.check.interval.seconds", 300, "The interval at which the leader imbalance is checked.", 1),
+    _int(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "The tolerated percentage of partitions not led by the preferred leader.",
+        0,
+        100,
+    ),
     _long(
         "leader.replication.throttled.rate",
         LONG_MAX,
-        "Bytes a second for throttled replicas that it leads.",
+        "The replication quota of throttled leader replicas in bytes per second.",
         0,
         scope=Scope.CLUSTER_WIDE,
     ),
     _long(
         "follower.replication.throttled.rate",
         LONG_MAX,
-        "Bytes a second for throttled replicas that it follows.",
+        "The replication quota of throttled follower replicas in bytes per second.",
         0,
         scope=Scope.CLUSTER_WIDE,
     ),
-    _int("group.min.session.timeout.ms", 6_000, "The shortest session timeout that a member may ask for."),
-    _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout that a member may ask for."),
-    _int("group.initial.rebalance.delay.ms", 0, "How long a new group waits for more members."),
-    _int("group.max.size", 10_000, "How many members one group may have.", 1),
-    _int("offset.metadata.max.bytes", 4096, "How much text may be stored with a committed offset."),
-    _int("offsets.retention.minutes", 10_080, "How long offsets of an empty group are kept.", 1),
-    _long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are looked for.", 1),
-    _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets, of a node alone; of a cluster 50.", 1),
+    _int("group.min.session.timeout.ms", 6_000, "The minimum session timeout of group members."),
+    _int("group.max.session.timeout.ms", 1_800_000, "The maximum session timeout of group members."),
+    _int(
+        "group.initial.rebalance.delay.ms", 0, "How long a new group waits for more members before the first rebalance."
+    ),
+    _int("group.max.size", 10_000, "The maximum number of members of a group.", 1),
+    _int("offset.metadata.max.bytes", 4096, "The maximum size of the metadata of a committed offset."),
+    _int("offsets.retention.minutes", 10_080, "How long the committed offsets of an empty group are retained.", 1),
+    _long("offsets.retention.check.interval.ms", 600_000, "The interval at which expired offsets are removed.", 1),
+    _int(
+        "offsets.topic.num.partitions",
+        50,
+        "The partitions of __consumer_offsets on a standalone node; a cluster has 50.",
+        1,
+    ),
     ConfigKey(
         "offsets.topic.replication.factor",
         ConfigType.SHORT,
         "1",
-        "Replicas of __consumer_offsets; in a cluster its `replication_factor`.",
+        "The replication factor of __consumer_offsets; set as `replication_factor` in a cluster.",
         whole(1, 32767),
     ),
     _int(
         "producer.id.expiration.ms",
         86_400_000,
-        "How long the state of a silent idempotent producer is kept.",
+        "How long the state of an inactive idempotent producer is retained.",
         1,
         scope=Scope.CLUSTER_WIDE,
     ),
-    _int("transaction.max.timeout.ms", 900_000, "The longest timeout that a transactional producer may ask for.", 1),
-    _int("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is kept.", 1),
+    _int("transaction.max.timeout.ms", 900_000, "The maximum transaction timeout of producers.", 1),
+    _int("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is retained.", 1),
     _int(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
-        "How often transactional ids are looked for that have expired.",
+        "The interval at which expired transactional ids are removed.",
         1,
     ),
-    _long("connections.max.idle.ms", 600_000, "After this time an idle connection is closed.", 1),
-    _int("max.connections", 10_000, "How many connections may be open at once.", 1, scope=Scope.CLUSTER_WIDE),
-    _int("max.connections.per.ip", INT_MAX, "How many may be open from one address.", 0, scope=Scope.CLUSTER_WIDE),
+    _long("connections.max.idle.ms", 600_000, "The time after which an idle connection is closed.", 1),
+    _int("max.connections", 10_000, "The maximum number of open connections.", 1, scope=Scope.CLUSTER_WIDE),
+    _int(
+        "max.connections.per.ip",
+        INT_MAX,
+        "The maximum number of open connections per client address.",
+        0,
+        scope=Scope.CLUSTER_WIDE,
+    ),
     _text(
         "max.connections.per.ip.overrides",
         "",
-        "How many may be open from some addresses: ADDRESS:COUNT for each of them.",
+        "The maximum number of open connections for specific addresses: ADDRESS:COUNT, ADDRESS:COUNT.",
         connections_by_address,
         scope=Scope.CLUSTER_WIDE,
     ),
-    _int("max.connection.creation.rate", INT_MAX, "How many may come in a second.", 0, scope=Scope.CLUSTER_WIDE),
-    _int("socket.request.max.bytes", 104_857_600, "The largest request that is accepted.", 1),
-    _int("fetch.max.bytes", 57_671_680, "The largest fetch response.", 1024),
-    _int("max.incremental.fetch.session.cache.slots", 1000, "Incremental fetch sessions that are kept."),
+    _int(
+        "max.connection.creation.rate",
+        INT_MAX,
+        "The maximum number of new connections per second.",
+        0,
+        scope=Scope.CLUSTER_WIDE,
+    ),
+    _int("socket.request.max.bytes", 104_857_600, "The maximum size of a request.", 1),
+    _int("fetch.max.bytes", 57_671_680, "The maximum size of a fetch response.", 1024),
+    _int("max.incremental.fetch.session.cache.slots", 1000, "The maximum number of incremental fetch sessions."),
     _text(
         "authorizer.class.name",
         "",
-        'Who says what clients may do: "standard", or Kafka\'s name of it; empty: they may do everything.',
+        'The authorizer: "standard", or Kafka\'s class name of it; empty to allow everything.',
         choice_or_none("standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
-    _text("super.users", "", "Who may do everything, whatever ACLs say: User:NAME;User:NAME.", principals),
-    _flag("allow.everyone.if.no.acl.found", False, "Whether everybody may do what no ACL is about."),
+    _text(
+        "super.users", "", "Principals that are allowed everything regardless of ACLs: User:NAME;User:NAME.", principals
+    ),
+    _flag("allow.everyone.if.no.acl.found", False, "Whether everyone may access resources without ACLs."),
     _int(
         "chronik.metrics.series.max",
         20_000,
-        "Series that /metrics tells: of more topics and groups the largest, and the rest in sum.",
+        "The maximum number of series in /metrics; the smallest topics and groups are aggregated.",
         scope=Scope.CLUSTER_WIDE,
     ),
-    _long("replica.lag.time.max.ms", 10_000, "A follower that has not had everything for so long is not in sync.", 1),
-    _long("log.retention.check.interval.ms", 300_000, "How often it is checked what is to be deleted or compacted.", 1),
-    _flag("log.cleaner.enable", True, "Whether compacted topics are compacted."),
+    _long("replica.lag.time.max.ms", 10_000, "The time after which a lagging follower is removed from the ISR.", 1),
+    _long(
+        "log.retention.check.interval.ms",
+        300_000,
+        "The interval at which logs are checked for deletion and compaction.",
+        1,
+    ),
+    _flag("log.cleaner.enable", True, "Whether the log cleaner compacts topics."),
     _long(
         "log.cleaner.backoff.ms",
         15_000,
-        "How long the cleaner rests when there was nothing to compact.",
+        "The pause of the log cleaner after it found nothing to compact.",
         scope=Scope.CLUSTER_WIDE,
     ),
 )

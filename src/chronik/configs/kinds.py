@@ -1,4 +1,4 @@
-"""What kinds of configuration keys there are."""
+"""Types of configuration keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronik.configs.checks import INT_MAX, LONG_MAX, Check, anything, boolean, 
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs names them."""
+    """The type of a config value, with the numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -26,63 +26,74 @@ class ConfigType(IntEnum):
 
 
 class Scope(IntEnum):
-    """Where a broker key may be changed while the node runs."""
+    """The dynamic update mode of a broker config."""
 
     READ_ONLY = 0
+    """Changed only by a restart."""
     PER_BROKER = 1
-    """Of one broker only."""
+    """Changed dynamically for a single broker only."""
     CLUSTER_WIDE = 2
-    """Of one broker, or of all."""
+    """Changed dynamically for a single broker or for all brokers."""
 
 
 class Fallback(NamedTuple):
-    """The same in other units: `unit` of the key that falls back make one of this."""
+    """A config with the same meaning in another unit.
+
+    Its value times `unit` is the value of the key that falls back.
+    """
 
     name: str
     unit: int
 
 
 class ConfigKey(msgspec.Struct, frozen=True):
+    """A configuration key with its type, default and validator."""
+
     name: str
     type: ConfigType
     default: str | None
     doc: str
     check: Check
     synonym: str | None = None
-    """For a topic key: the broker key that gives its default."""
+    """For a topic key: the broker key that supplies its default."""
     scope: Scope = Scope.READ_ONLY
     fallbacks: tuple[Fallback, ...] = ()
-    """Broker keys that give its default, where it has none of its own, nearest first."""
+    """Broker keys that supply the default if the key has none of its own, in order of precedence."""
     kept: bool = False
-    """Known for Kafka's sake: stored and described, and without effect."""
+    """Whether the key is accepted and described, but has no effect."""
     internal: bool = False
-    """Described only where it is set."""
+    """Whether the key is described only if it is set."""
     per_listener: bool = False
-    """Changed only with the prefix of a listener, `listener.name.NAME.`."""
+    """Whether the key can be changed only with a listener prefix, `listener.name.NAME.`."""
     secret: bool = False
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """Return whether the value is never returned to clients."""
         return self.secret or self.type is ConfigType.PASSWORD
 
 
 def int_(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:
+    """Return a key with an INT value."""
     return ConfigKey(name, ConfigType.INT, str(default), doc, whole(low, high), **more)  # type: ignore[arg-type]
 
 
 def long(name: str, default: int, doc: str, low: int = 0, high: int = LONG_MAX, **more: object) -> ConfigKey:
+    """Return a key with a LONG value."""
     return ConfigKey(name, ConfigType.LONG, str(default), doc, whole(low, high), **more)  # type: ignore[arg-type]
 
 
 def flag(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
-    shown = "true" if default else "false"
-    return ConfigKey(name, ConfigType.BOOLEAN, shown, doc, boolean, **more)  # type: ignore[arg-type]
+    """Return a key with a BOOLEAN value."""
+    default_text = "true" if default else "false"
+    return ConfigKey(name, ConfigType.BOOLEAN, default_text, doc, boolean, **more)  # type: ignore[arg-type]
 
 
 def text(name: str, default: str | None, doc: str, check: Check = anything, **more: object) -> ConfigKey:
+    """Return a key with a STRING value."""
     return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
 
 
 def list_(name: str, default: str, doc: str, check: Check = anything, **more: object) -> ConfigKey:
+    """Return a key with a LIST value."""
     return ConfigKey(name, ConfigType.LIST, default, doc, check, **more)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which broker config a name stands for: one with a meaning here, one of Kafka's that is kept, or one of a listener."""
+"""Lookup of broker configs by name: supported, ignored, and listener-specific ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _OF_LISTENER = re.compile(rf"listener\.name\.[^.]*\.{_MECHANISM}(.*)", re.DOTALL
 
 
 PER_LISTENER: Final = frozenset({"sasl.enabled.mechanisms", "connections.max.reauth.ms"})
-"""Keys that a listener may have for itself. They are read from the file."""
+"""Keys that can be set for a single listener in the config file."""
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """Returns None for a name that neither we nor Kafka know."""
+    """Return the broker config with this name, or None if it is unknown."""
     key = BROKER_KEYS.get(name)
     if key is not None:
         return key
-    from chronik.configs.kept_keys import KEPT_KEYS  # a node that is given none of them starts without
+    from chronik.configs.kept_keys import KEPT_KEYS  # imported on first use: most nodes never need it
 
     key = KEPT_KEYS.get(name)
-    return key if key is not None else _key_of_listener(name)
+    return key if key is not None else _listener_key(name)
 
 
 def all_broker_keys() -> Iterator[ConfigKey]:
+    """Return an iterator over all broker configs, supported and ignored ones."""
     from chronik.configs.kept_keys import KEPT_KEYS
 
     yield from BROKER_KEYS.values()
@@ -38,14 +39,18 @@ def all_broker_keys() -> Iterator[ConfigKey]:
 
 
 def stranger(name: str) -> ConfigKey:
-    """Makes a key for a name that nobody knows. Kafka stores such names for plugins, and never tells their values: they
-    may be passwords."""
+    """Return a key for an unknown config name.
+
+    Kafka stores such configs for plugins and never returns their values, because they may be passwords.
+    """
     return ConfigKey(name, ConfigType.UNKNOWN, None, "", anything, secret=True)
 
 
-def _key_of_listener(name: str) -> ConfigKey | None:
-    """`listener.name.NAME.KEY` is KEY for one listener, `listener.name.NAME.MECHANISM.KEY` for one way into it. Those
-    of TLS and of logins are read at the start; others have no effect here."""
+def _listener_key(name: str) -> ConfigKey | None:
+    """Return the key of `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY`, or None if KEY is unknown.
+
+    TLS and SASL configs of a listener are read at start-up; others have no effect.
+    """
     found = _OF_LISTENER.fullmatch(name)
     key = broker_key(found[1]) if found else None
     if key is None:

@@ -1,4 +1,4 @@
-"""Which value a config key has, and who gives it: the topic, a dynamic broker config, the file, or the default."""
+"""Resolution of config values: topic config, dynamic broker config, config file or default."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 
 DERIVED_KEPT_MAX: Final = 1024
-"""Things that are made of a topic's configs, and kept for all topics with equal ones. Most clusters have a handful.
-Beyond it all of them go, and are made again as needed."""
+"""The maximum number of cached objects derived from topic configs. Most clusters need a handful.
+
+Beyond the limit, the cache is cleared.
+"""
 
 
 class ConfigSource(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """The source of a config value, with the numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -37,14 +39,17 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(msgspec.Struct, frozen=True):
+    """A config that supplies the value of a key, with its source."""
+
     name: str
     value: str
     source: ConfigSource
     unit: int = 1
-    """What its value is multiplied by, to be one of the key that it stands for."""
+    """The factor that converts the value to the unit of the key."""
 
     @property
     def in_units_of_the_key(self) -> str:
+        """Return the value in the unit of the key."""
         if self.unit == 1:
             return self.value
         number = int(self.value)
@@ -52,16 +57,18 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
+    """A described config: the effective value, its source and its synonyms."""
+
     key: ConfigKey
     value: str | None
     source: ConfigSource
     read_only: bool
     synonyms: list[Synonym] = msgspec.field(default_factory=list)
-    """Every place that gives this key a value, the one that holds first."""
+    """All sources that supply a value, in order of precedence."""
 
 
-class _Known:
-    """What was found out while the broker had these dynamic configs. A change replaces them: see `ImageWriter`."""
+class _ResolvedCache:
+    """Values cached while the broker's dynamic configs stay the same. Every change replaces the config dicts."""
 
     __slots__ = ("broker", "derived", "own", "shared", "topic")
 
@@ -70,24 +77,25 @@ class _Known:
         self.shared = shared
         self.broker: dict[str, str] = {}
         self.topic: dict[str, str] = {}
-        """All that a topic without configs of its own has; empty until it is asked for."""
+        """The values of a topic without configs of its own; empty until first used."""
         self.derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = {}
 
 
 class ConfigResolver:
-    """Resolves against the image as it is at each call, so that a change holds at once."""
+    """The effective configs of topics, brokers and groups. Reads the current image, so changes apply immediately."""
 
     def __init__(self, store: MetadataStore, node_id: int, static: Mapping[str, str]) -> None:
         self._store = store
         self._node_id = node_id
         self._static = static
-        self._known_before = _Known(None, None)
+        self._cache = _ResolvedCache(None, None)
         for name, value in static.items():
             check_static(name, value)
 
-    # Values
+    # --- values ---
 
     def broker(self, name: str) -> str:
+        """Return the value of a broker config on this node."""
         known = self._known().broker
         value = known.get(name)
         if value is None:
@@ -95,7 +103,7 @@ class ConfigResolver:
         return value
 
     def broker_text(self, name: str) -> str | None:
-        """Returns None for one that has no default and is not set."""
+        """Return the value of a broker config on this node, or None if it is not set and has no default."""
         return next((each.value for each in self._broker_values(BROKER_KEYS[name], self._node_id)), None)
 
     def broker_int(self, name: str) -> int:
@@ -105,11 +113,11 @@ class ConfigResolver:
         return self.broker(name).strip().lower() == "true"
 
     def list_of_broker(self, key: ConfigKey, broker_id: int) -> str:
-        """Returns what a list is changed from, for one broker or for all of them (CLUSTER_DEFAULT)."""
+        """Return the current value of a list config, for one broker or for all (CLUSTER_DEFAULT)."""
         return next((synonym.value for synonym in self._broker_values(key, broker_id)), "")
 
     def topic(self, configs: Mapping[str, str], name: str) -> str:
-        """Returns the value of a topic key for a topic with these configs of its own."""
+        """Return the value of a topic config for a topic with these configs of its own."""
         own = configs.get(name)
         if own is not None:
             return own
@@ -120,15 +128,18 @@ class ConfigResolver:
         return cast(str, key.default)
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
-        """Returns the values of all topic keys, for whoever wants many of them."""
+        """Return the values of all topic configs for a topic with these configs of its own."""
         defaults = self._known().topic
         if not defaults:
             defaults.update((name, self.topic({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
         return {**defaults, **configs}
 
     def derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
-        """Returns what `make`, a plain function, makes of a topic's configs: once for all topics with equal ones, as
-        a thousand of them may change in one turn of the loop. It is shared, so it must not be changed."""
+        """Return `make(resolver, configs)`, cached for all topics with equal configs.
+
+        Thousands of topics may change in one event-loop iteration. The result is shared and must not be modified.
+        `make` must be a plain function.
+        """
         derived = self._known().derived
         key = make, frozenset(configs.items())
         if key not in derived:
@@ -137,48 +148,54 @@ class ConfigResolver:
             derived[key] = make(self, configs)
         return cast(T, derived[key])
 
-    def _known(self) -> _Known:
+    def _known(self) -> _ResolvedCache:
         dynamic = self._store.image.broker_configs
         own, shared = dynamic.get(self._node_id), dynamic.get(CLUSTER_DEFAULT)
-        if self._known_before.own is not own or self._known_before.shared is not shared:
-            self._known_before = _Known(own, shared)
-        return self._known_before
+        if self._cache.own is not own or self._cache.shared is not shared:
+            self._cache = _ResolvedCache(own, shared)
+        return self._cache
 
     def check_together(self, configs: Mapping[str, str]) -> None:
-        """Raises INVALID_CONFIG when a topic's configs, each legal alone, contradict each other."""
+        """Raise INVALID_CONFIG if topic configs that are valid individually contradict each other."""
         names = "min.compaction.lag.ms", "max.compaction.lag.ms"
         shortest, longest = (int(self.topic(configs, name)) for name in names)
         if shortest > longest:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{names[0]} = {shortest} is above {names[1]} = {longest}")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{names[0]} = {shortest} must not exceed {names[1]} = {longest}"
+            )
 
-    # Descriptions
+    # --- descriptions ---
 
     def describe_topic(self, configs: Mapping[str, str]) -> Iterator[ConfigEntry]:
+        """Yield the described configs of a topic."""
         for key in TOPIC_KEYS.values():
             if not key.internal or key.name in configs:
                 yield _entry(key, list(self._topic_values(key, configs)), read_only=False)
 
     def describe_broker(self, broker_id: int) -> Iterator[ConfigEntry]:
+        """Yield the described configs of a broker."""
         dynamic = self._store.image.broker_configs
-        strangers = {*dynamic.get(broker_id, ()), *dynamic.get(CLUSTER_DEFAULT, ())}
+        other_names = {*dynamic.get(broker_id, ()), *dynamic.get(CLUSTER_DEFAULT, ())}
         if broker_id == self._node_id:
-            strangers.update(self._static)
+            other_names.update(self._static)
         for key in all_broker_keys():
-            strangers.discard(key.name)
+            other_names.discard(key.name)
             synonyms = list(self._broker_values(key, broker_id))
             if not key.internal or any(synonym.source is not ConfigSource.DEFAULT for synonym in synonyms):
                 yield _entry(key, synonyms, read_only=key.scope is Scope.READ_ONLY)
-        for name in sorted(strangers):
+        for name in sorted(other_names):
             key = broker_key(name) or stranger(name)
             yield _entry(key, list(self._broker_values(key, broker_id)), read_only=key.scope is Scope.READ_ONLY)
 
     def describe_cluster_default(self) -> Iterator[ConfigEntry]:
+        """Yield the dynamic configs that apply to all brokers."""
         for name, value in sorted(self._store.image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
             key = broker_key(name) or stranger(name)
             synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
             yield _entry(key, [synonym], read_only=key.type is ConfigType.UNKNOWN)
 
     def describe_group(self, group_id: str) -> Iterator[ConfigEntry]:
+        """Yield the described configs of a group."""
         from chronik.configs.group_keys import GROUP_KEYS
 
         configs = self._store.image.group_configs.get(group_id, {})
@@ -186,30 +203,30 @@ class ConfigResolver:
             yield _entry(key, list(self._group_values(key, configs)), read_only=False)
 
     def check_group_configs(self, configs: Mapping[str, str]) -> None:
-        """Checks all that a group would have. Raises INVALID_CONFIG."""
+        """Raise INVALID_CONFIG if the resulting configs of a group are invalid or exceed the brokers' bounds."""
         from chronik.configs.group_keys import GROUP_KEYS, KINDS, bounds_of
 
         for name, value in configs.items():
             check_group_config(name, value)
             for bound, sign in zip(bounds_of(GROUP_KEYS[name]), (1, -1), strict=True):
-                if bound is not None and sign * int(value) < sign * int(self._kept(bound)):
-                    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {value} is beyond {bound.name}")
+                if bound is not None and sign * int(value) < sign * int(self._broker_value(bound)):
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {value} exceeds the bound of {bound.name}")
         for kind in KINDS:
             names = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
-            beat, session = (int(next(self._group_values(GROUP_KEYS[name], configs)).value) for name in names)
-            if beat >= session:
+            heartbeat, session = (int(next(self._group_values(GROUP_KEYS[name], configs)).value) for name in names)
+            if heartbeat >= session:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{names[1]} must be greater than {names[0]}")
 
-    def _kept(self, key: ConfigKey) -> str:
+    def _broker_value(self, key: ConfigKey) -> str:
         return next(self._broker_values(key, self._node_id)).value
 
     def _group_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
         own = configs.get(key.name)
         if own is not None:
             yield Synonym(key.name, own, ConfigSource.DYNAMIC_GROUP)
-        of_brokers = broker_key(key.synonym) if key.synonym is not None else None
-        if of_brokers is not None:
-            yield from self._broker_values(of_brokers, self._node_id)
+        broker_default = broker_key(key.synonym) if key.synonym is not None else None
+        if broker_default is not None:
+            yield from self._broker_values(broker_default, self._node_id)
         elif key.default is not None:
             yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
 
@@ -223,7 +240,7 @@ class ConfigResolver:
             yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
 
     def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[Synonym]:
-        """A node knows only its own file: what stands in another broker's is told by that broker alone."""
+        """Yield the sources of a broker config's value. The config file is known for this node only."""
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:

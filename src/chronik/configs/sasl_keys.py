@@ -1,4 +1,4 @@
-"""Kafka's configuration keys of SASL that mean something here."""
+"""Kafka's SASL configs that Chronik supports."""
 
 from __future__ import annotations
 
@@ -10,17 +10,29 @@ SASL_KEYS: Final = (
     list_(
         "sasl.enabled.mechanisms",
         "GSSAPI",
-        "How clients of SASL listeners may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
+        "The mechanisms that SASL listeners accept: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
         scope=Scope.PER_BROKER,
     ),
-    long("connections.max.reauth.ms", 0, "How long a client may stay without saying again who it is; 0: for ever."),
-    int_("connection.failed.authentication.delay.ms", 100, "How long a client waits to be told that it is refused."),
-    text("sasl.oauthbearer.jwks.endpoint.url", None, "The keys of tokens, JWKS: file://, http:// or https://."),
-    long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "How often they are read again.", 1),
-    long("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, "How long not, after they could not be read.", 1),
-    list_("sasl.oauthbearer.expected.audience", "", "For whom tokens must be meant; empty: for anybody."),
-    text("sasl.oauthbearer.expected.issuer", None, "Who must have issued tokens; unless it is set, anybody."),
-    int_("sasl.oauthbearer.clock.skew.seconds", 30, "How far the issuer's clock may be off."),
-    text("sasl.oauthbearer.sub.claim.name", "sub", "What in a token names the user."),
-    text("sasl.oauthbearer.scope.claim.name", "scope", "What in a token names its scopes."),
+    long("connections.max.reauth.ms", 0, "The time after which a client must reauthenticate; 0 for never."),
+    int_(
+        "connection.failed.authentication.delay.ms",
+        100,
+        "The delay before a failed authentication is reported to the client.",
+    ),
+    text(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        None,
+        "The URL of the JWKS that verifies tokens: file://, http:// or https://.",
+    ),
+    long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "The interval at which the JWKS is reloaded.", 1),
+    long(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, "The delay before a failed JWKS reload is retried.", 1
+    ),
+    list_("sasl.oauthbearer.expected.audience", "", "The audiences that tokens must name; empty for any audience."),
+    text("sasl.oauthbearer.expected.issuer", None, "The issuer that tokens must name; any issuer if it is not set."),
+    int_(
+        "sasl.oauthbearer.clock.skew.seconds", 30, "The tolerated difference between the clocks of issuer and broker."
+    ),
+    text("sasl.oauthbearer.sub.claim.name", "sub", "The claim of a token that contains the user name."),
+    text("sasl.oauthbearer.scope.claim.name", "scope", "The claim of a token that contains its scopes."),
 )

@@ -1,1 +1,1 @@
-"""The state of the cluster: commands that change it, the image they are applied to, and the store that keeps both."""
+"""Cluster metadata: the commands, the image that they change, and the stores that replicate and persist both."""

@@ -1,7 +1,7 @@
-"""The one entry point that changes an image.
+"""The function that applies a command to an image.
 
-Same image and same commands in the same order give the same image, results and state hash, on every node and in
-every process: nothing here reads a clock, a random number, the environment or the order of a set.
+The same image and the same commands in the same order yield the same image, results and state hash on every node. No
+code here reads a clock, a random number, the environment or the iteration order of a set.
 """
 
 from __future__ import annotations
@@ -48,12 +48,17 @@ HANDLERS: Final = (
 
 
 class Applied(NamedTuple):
+    """The result of a command and the delta that it produced."""
+
     result: Result
     delta: Delta
 
 
 def apply(image: Image, envelope: Envelope, index: int) -> Applied:
-    """Applies the command at `index` of the log, once: one that was applied before gets its first result again."""
+    """Apply the command at `index` of the metadata log.
+
+    A command that was applied before returns its first result again.
+    """
     invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     writer = ImageWriter(image)
     session = image.session(envelope.node_id)
@@ -65,7 +70,7 @@ def apply(image: Image, envelope: Envelope, index: int) -> Applied:
 
 
 def skip(image: Image, index: int) -> None:
-    """Skips an entry of the log that holds no command, such as the one with which a new leader begins its term."""
+    """Skip a log entry without a command, such as the empty entry at the start of a Raft term."""
     invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     ImageWriter(image).finish(index)
 

@@ -1,4 +1,4 @@
-"""What a command changed: all that reacts to the state of the cluster reacts to a delta."""
+"""Deltas: the difference between two images, to which all components react."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ K = TypeVar("K")
 Steps = Generator[None, None, T]
 
 STEP_RECORDS: Final = 100
-"""How many records are compared between two steps: at 1 to 2 µs each, well below a slice of the loop."""
+"""The number of records compared between two yields: 1 to 2 µs each, well below a slice of the event loop."""
 
 
 class Change(NamedTuple, Generic[T]):
-    """A record before and after: without `old` it is new, without `new` it is gone."""
+    """A record before and after a change. `old` is None for a created record, `new` is None for a deleted one."""
 
     old: T | None
     new: T | None
@@ -38,7 +38,11 @@ class Change(NamedTuple, Generic[T]):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """Topics are told apart by id: one that is deleted and created again counts as two changes, the deletion first."""
+    """The changes between two images.
+
+    Topics are identified by id: deleting a topic and creating one with the same name are two changes, the deletion
+    first.
+    """
 
     index: int
     topics: tuple[Change[Topic], ...] = ()
@@ -48,11 +52,11 @@ class Delta(msgspec.Struct, frozen=True):
     broker_configs: tuple[int, ...] = ()
     """Ids of brokers (or CLUSTER_DEFAULT) whose dynamic configs changed."""
     group_configs: tuple[str, ...] = ()
-    """Groups whose configs changed."""
+    """Ids of groups whose configs changed."""
     offsets: tuple[str, ...] = ()
-    """Groups whose committed offsets changed."""
+    """Ids of groups whose committed offsets changed."""
     checkpoints: tuple[str, ...] = ()
-    """Names of topics in which nothing but high watermarks and log starts changed."""
+    """Names of topics in which only high watermarks and log start offsets changed."""
     features: tuple[str, ...] = ()
     transactions: tuple[Change[Transaction], ...] = ()
     acls: tuple[Change[Acl], ...] = ()
@@ -79,7 +83,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 def difference(old: Image, new: Image) -> Delta:
-    """Returns one delta that leads from `old` to `new`; at start-up `old` is an empty image."""
+    """Return the delta between two images. At start-up, `old` is an empty image."""
     steps = difference_in_steps(old, new)
     while True:
         try:
@@ -90,7 +94,7 @@ def difference(old: Image, new: Image) -> Delta:
 
 
 def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
-    """Does as `difference`, and yields now and then: others may run as long as they do not change the images."""
+    """Return the delta between two images, yielding regularly. The images must not change in the meantime."""
     topics = yield from _changes(old.held_topics, new.held_topics)
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)
@@ -114,7 +118,7 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
 
 
 def in_order(changes: Iterable[Change[Topic]]) -> tuple[Change[Topic], ...]:
-    """Sorts deletions first, so that a name is free before a new topic takes it; then by name."""
+    """Sort topic changes by name, deletions first, so that a name is free before a new topic uses it."""
     return tuple(sorted(changes, key=_deletions_then_names))
 
 
@@ -162,7 +166,7 @@ def _groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...
 
 
 def _hash_of_offsets(image: Image, group_id: str) -> Steps[int]:
-    """Add up the hashes of a group's offsets, in steps: there may be 100,000 of them."""
+    """Return the sum of the hashes of a group's offsets, yielding regularly: a group may have 100,000 offsets."""
     total = 0
     for count, each in enumerate(image.offsets(group_id).record_hashes()):
         total += each

@@ -1,8 +1,8 @@
-"""Which replica leads a partition: pure rules over one partition and the brokers' status.
+"""Leader election: pure functions of one partition and the brokers' status.
 
-Only members of the ISR lead, in the order of the replicas, those that are online before those in maintenance. Each
-new term of a leader raises the leader epoch; each change of any kind raises the partition epoch. The last member of
-an ISR stays in it when it goes away: it alone has everything that was acknowledged.
+Only ISR members lead. Candidates are tried in the order of the replicas, online brokers before brokers in maintenance.
+Every new leadership term increments the leader epoch; every change increments the partition epoch. The last ISR member
+stays in the ISR when it goes offline, because only it has all acknowledged records.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Brokers = Mapping[int, Broker]
 
 
 def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
+    """Return the first candidate of `isr` in replica order, or NO_LEADER if none is available."""
     for wanted in (BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE):
         for replica in partition.replicas:
             broker = brokers.get(replica)
@@ -28,13 +29,16 @@ def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
 
 
 def elect_uncleanly(partition: Partition, brokers: Brokers) -> int:
-    """Returns any replica that is online. One that is just being added comes last: it has the least."""
+    """Return any online replica, or NO_LEADER.
+
+    A replica that is still being added is the last choice: it has the fewest records.
+    """
     leader = elect(partition, partition.original, brokers)
     return leader if leader != NO_LEADER else elect(partition, partition.replicas, brokers)
 
 
 def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
-    """Begins a new term of `leader`, even if it is the old one."""
+    """Return the partition with a new leadership term of `leader`, even if it led before."""
     return replace(
         partition,
         isr=isr,
@@ -45,12 +49,12 @@ def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Part
 
 
 def with_isr(partition: Partition, isr: tuple[int, ...]) -> Partition:
-    """Changes the ISR; the leader and its term stay."""
+    """Return the partition with a changed ISR and the same leader and leader epoch."""
     return replace(partition, isr=isr, partition_epoch=partition.partition_epoch + 1)
 
 
 def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` has restarted and may have lost what it had not synced."""
+    """Return the partition after a restart of `broker_id`, which may have lost unsynced records."""
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id) or partition.isr
@@ -60,8 +64,11 @@ def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` has restarted, and has everything that it ever acknowledged, so it stays in the ISR: if all of an ISR
-    were killed at once and each left it on its return, the last would be waited for although others have as much."""
+    """Return the partition after a restart of `broker_id` that lost no acknowledged record: it stays in the ISR.
+
+    If all ISR members were killed at once and each left the ISR on its return, the partition would have to wait for the
+    last one although others have the same records.
+    """
     if broker_id not in partition.isr:
         return partition
     if partition.leader in (broker_id, NO_LEADER):
@@ -70,7 +77,10 @@ def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers
 
 
 def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` has lost records; an ISR of it alone is lost, and the partition stays offline."""
+    """Return the partition after `broker_id` lost records.
+
+    If it was the only ISR member, the partition stays offline.
+    """
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id)
@@ -80,7 +90,7 @@ def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> P
 
 
 def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id`, fenced in `brokers` already, leads nothing, and stays in an ISR only as its last member."""
+    """Return the partition after `broker_id` was fenced: it leads nothing and stays only as the last ISR member."""
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id) or partition.isr
@@ -90,7 +100,7 @@ def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` is back, and may lead a partition that waited for it."""
+    """Return the partition after `broker_id` came back online: it may lead a partition without a leader."""
     if partition.leader != NO_LEADER or broker_id not in partition.isr:
         return partition
     leader = elect(partition, partition.isr, brokers)
@@ -98,7 +108,7 @@ def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Part
 
 
 def after_maintenance_began(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` hands over what another member of the ISR can lead."""
+    """Return the partition after `broker_id` entered maintenance: another ISR member takes over if possible."""
     if partition.leader != broker_id:
         return after_return(partition, broker_id, brokers)
     leader = elect(partition, partition.isr, brokers)
@@ -106,4 +116,5 @@ def after_maintenance_began(partition: Partition, broker_id: int, brokers: Broke
 
 
 def without(members: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
+    """Return `members` without `broker_id`."""
     return tuple(member for member in members if member != broker_id)

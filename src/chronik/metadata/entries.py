@@ -1,10 +1,10 @@
-"""What a snapshot consists of: an entry for each record of the image, or for a few that belong together. Kinds are
-forever: a tag that was once used never means anything else."""
+"""The entries of which a metadata snapshot consists. Their tags are never reused."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from chronik.metadata.levels import GROWTH, SECURITY, TRANSACTIONS, added_fields, since_level
 from chronik.metadata.records import (
     Acl,
     Broker,
@@ -29,7 +29,7 @@ FEATURE_TAG: Final = 5
 
 
 class Head(Record, frozen=True, tag=1):
-    """Always first."""
+    """The header of a snapshot: always the first entry."""
 
     format: int
     applied_index: int
@@ -38,81 +38,118 @@ class Head(Record, frozen=True, tag=1):
     next_producer_id: int
 
 
+@added_fields()
 class NodeEntry(Record, frozen=True, tag=2):
+    """A node of the cluster."""
+
     node: Node
 
 
+@added_fields()
 class BrokerEntry(Record, frozen=True, tag=3):
+    """A registered broker."""
+
     broker: Broker
 
 
 class BrokerConfigEntry(Record, frozen=True, tag=4):
+    """The dynamic configs of a broker."""
+
     broker_id: int
     configs: dict[str, str]
 
 
 class FeatureEntry(Record, frozen=True, tag=FEATURE_TAG):
+    """The level of a feature."""
+
     name: str
     level: int
 
 
+@added_fields()
 class TopicEntry(Record, frozen=True, tag=6):
-    """A topic with its first partitions; the others of a large topic follow."""
+    """A topic with its partitions. The partitions of a large topic follow in separate entries."""
 
     topic: Topic
 
 
 class PartitionsEntry(Record, frozen=True, tag=7):
+    """Consecutive partitions of a large topic, starting at `first`."""
+
     topic_id: bytes
     first: int
     partitions: tuple[Partition, ...]
 
 
 class GroupEntry(Record, frozen=True, tag=8):
+    """A consumer group."""
+
     group: Group
 
 
 class GroupConfigEntry(Record, frozen=True, tag=11):
+    """The configs of a consumer group."""
+
     group_id: str
     configs: dict[str, str]
 
 
 class OffsetsEntry(Record, frozen=True, tag=9):
+    """Committed offsets of a group for one topic, by partition."""
+
     group_id: str
     topic: str
     offsets: tuple[tuple[int, CommittedOffset], ...]
 
 
 class SessionEntry(Record, frozen=True, tag=10):
+    """A node's session: the results of its latest commands."""
+
     session: SessionRecord
 
 
+@since_level(TRANSACTIONS)
 class TransactionEntry(Record, frozen=True, tag=12):
-    """A transactional id with its first partitions; the others of a large transaction follow."""
+    """A transactional id with the partitions of its transaction. Those of a large transaction follow separately."""
 
     transaction: Transaction
 
 
+@since_level(TRANSACTIONS)
 class TransactionPartitionsEntry(Record, frozen=True, tag=13):
+    """Further partitions of a large transaction."""
+
     transactional_id: str
     partitions: tuple[TransactionPartition, ...]
 
 
+@since_level(TRANSACTIONS)
 class StagedEntry(Record, frozen=True, tag=14):
+    """Offsets of a group that wait for the end of a producer's transaction."""
+
     group_id: str
     producer_id: int
     offsets: tuple[tuple[str, int, StagedOffset], ...]
 
 
+@since_level(GROWTH)
 class ImportEntry(Record, frozen=True, tag=15):
+    """The current or latest import."""
+
     imported: Import
 
 
+@since_level(GROWTH)
 class HoldEntry(Record, frozen=True, tag=16):
+    """The active hold on transaction commits."""
+
     commits_hold: int
 
 
+@since_level(SECURITY)
 class AclEntry(Record, frozen=True, tag=30):
+    """An access control entry."""
+
     acl: Acl
 
 

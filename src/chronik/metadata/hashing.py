@@ -1,7 +1,7 @@
 """The state hash: the sum, modulo 2^128, of one hash per record of the image.
 
-A sum does not depend on any order and can be updated by what a command changed, so that nodes can be compared at
-every index at a microsecond per record. It finds divergence by mistake, not by malice.
+A sum is independent of the order of records and can be updated incrementally, so nodes can be compared at every index
+for about a microsecond per changed record. It detects accidental divergence, not tampering.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT, GROUP_CONFIG = range(6
 TRANSACTION, TRANSACTION_PARTITION, STAGED_OFFSET = range(13, 16)
 IMPORT, HOLD = 16, 17
 USER, SALT_SECRET, ACL, QUOTA = range(18, 22)
-"""The kinds of records. These numbers go into the hash, and so never change their meaning."""
+"""Record types. The numbers are part of the hash and never change their meaning."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def record_hash(*key_and_value: Any) -> int:
-    """`key_and_value` starts with the kind, then what names the record, then what it holds."""
+    """Return the hash of a record: its type, then its key, then its value."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
 
 def offset_digest(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> bytes:
-    """Return the hash of a committed offset as little-endian bytes, in which form it is stored with the offset."""
+    """Return the hash of a committed offset as little-endian bytes, the form in which the offset table stores it."""
     return blake2b(_encode((OFFSET, group_id, topic, partition, committed)), digest_size=HASH_BITS // 8).digest()
 
 
@@ -57,14 +57,20 @@ def broker_hash(broker: Broker) -> int:
 
 
 def topic_hash(topic: Topic) -> int:
-    """Hashes a topic without its partitions, which are records of their own. What was added later counts from its first
-    use on: a topic that was never changed is hashed as before that was noted."""
+    """Return the hash of a topic without its partitions, which are separate records.
+
+    Fields that were added later are hashed only if they are set: a topic without them has the same hash in all
+    versions.
+    """
     added = (topic.changed_ms, True) if topic.importing else (topic.changed_ms,) if topic.changed_ms >= 0 else ()
     return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal, *added)
 
 
 def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
-    """Hashes a partition that is not being reassigned as before reassignments existed: old snapshots stay good."""
+    """Return the hash of a partition.
+
+    The reassignment fields are hashed only during a reassignment, so that old snapshots keep their hashes.
+    """
     if partition.is_reassigning:
         return record_hash(PARTITION, topic_id, index, partition)
     return record_hash(PARTITION, topic_id, index, msgspec.structs.astuple(partition)[:-2])
@@ -75,7 +81,7 @@ def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]
 
 
 def transaction_hash(transaction: Transaction) -> int:
-    """Hashes a transaction without its partitions, which are records of their own."""
+    """Return the hash of a transaction without its partitions, which are separate records."""
     return record_hash(TRANSACTION, msgspec.structs.astuple(transaction)[:-1])
 
 

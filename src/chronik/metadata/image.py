@@ -1,7 +1,7 @@
-"""The image: the state of the whole cluster as of one index of the log. Readers get it from here.
+"""The metadata image: the state of the cluster as of one index of the metadata log.
 
-It changes only through `chronik.metadata.apply.apply`. Reads never wait and take no copies: what is read is valid until
-the reader gives up the loop, and single records stay as they are forever, since a change replaces them.
+Only `chronik.metadata.apply.apply` changes it. Reads never wait and make no copies: a table is valid until the reader
+yields to the event loop, a record forever, because changes replace records.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from chronik.metadata.sessions import Session, SessionRecord
 from chronik.metadata.transactions import Staged, StagedOffsets, TransactionTable
 
 HASHES_KEPT: Final = 1024
-"""Recent (index, state hash) pairs, so that nodes that are some commands apart can still be compared."""
+"""The number of recent (index, state hash) pairs kept, to compare nodes whose applied indexes differ."""
 
 
 class Image:
+    """The state of the cluster as of one index of the metadata log."""
+
     def __init__(self) -> None:
         self._cluster_id = ""
         self._applied_index = 0
@@ -48,7 +50,7 @@ class Image:
         self._features: dict[str, int] = {}
         self._topics: dict[str, Topic] = {}
         self._held_topics: dict[bytes, Topic] = {}
-        self._topics_by_id = self._held_topics  # another dict only while topics are being imported
+        self._topics_by_id = self._held_topics  # a separate dict only during an import
         self._partition_index = PartitionIndex()
         self._importing: dict[str, Topic] = {}
         self._import: Import | None = None
@@ -68,11 +70,12 @@ class Image:
 
     @property
     def cluster_id(self) -> str:
-        """Empty until the first command has given one."""
+        """Return the cluster id, or an empty string before the CreateCluster command."""
         return self._cluster_id
 
     @property
     def applied_index(self) -> int:
+        """Return the log index of the last applied command."""
         return self._applied_index
 
     @property
@@ -93,7 +96,7 @@ class Image:
 
     @property
     def broker_configs(self) -> Mapping[int, Mapping[str, str]]:
-        """Dynamic configs by broker id; those of every broker are kept under CLUSTER_DEFAULT."""
+        """Return the dynamic configs by broker id; CLUSTER_DEFAULT has the cluster-wide ones."""
         return self._broker_configs
 
     @property
@@ -102,42 +105,43 @@ class Image:
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """All that clients may see."""
+        """Return the topics that clients can see, by name."""
         return self._topics
 
     @property
     def topics_by_id(self) -> Mapping[bytes, Topic]:
-        """All that clients may see."""
+        """Return the topics that clients can see, by id."""
         return self._topics_by_id
 
     @property
     def held_topics(self) -> Mapping[bytes, Topic]:
-        """All that brokers hold, by id: those too that are being imported. Whoever looks after replicas looks here."""
+        """Return all topics by id, including those of an unfinished import."""
         return self._held_topics
 
     def topics_on(self, broker_id: int) -> list[Topic]:
-        """Returns the held topics that have a replica on this broker. Costs nothing for one that holds nothing."""
+        """Return the topics with a replica on the broker, including those of an unfinished import."""
         return [self._held_topics[topic_id] for topic_id in self._partition_index.topics_on(broker_id)]
 
     def replica_count(self, broker_id: int) -> int:
+        """Return the number of replicas assigned to the broker."""
         return self._partition_index.replica_count(broker_id)
 
     def leaderless_topics(self) -> list[Topic]:
-        """Returns the held topics with a partition that nobody leads."""
+        """Return the topics that have a partition without a leader."""
         return [self._held_topics[topic_id] for topic_id in self._partition_index.leaderless_topics()]
 
     @property
     def importing(self) -> Mapping[str, Topic]:
-        """Those that are being imported, and that no client may see."""
+        """Return the topics of the unfinished import by name. Clients cannot see them."""
         return self._importing
 
     @property
     def imported(self) -> Import | None:
-        """The import that is under way, or was finished last."""
+        """Return the current or latest import."""
         return self._import
 
     def coordinating_partition(self, topic: str, key: str) -> Partition | None:
-        """Returns the partition of a system topic whose leader coordinates `key`; None while there is no such topic."""
+        """Return the system topic's partition whose leader coordinates `key`, or None if the topic does not exist."""
         found = self._topics.get(topic)
         return None if found is None else found.partitions[coordinator_partition(key, len(found.partitions))]
 
@@ -147,102 +151,110 @@ class Image:
 
     @property
     def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """Configs by group id, also of groups that do not exist."""
+        """Return the configs by group id, including those of groups that do not exist."""
         return self._group_configs
 
     def offsets(self, group_id: str) -> GroupOffsets:
-        """Return the offsets that the group has committed, by (topic, partition); empty for an unknown group.
-
-        They must be read before the next commit.
-        """
+        """Return the committed offsets of a group by (topic, partition). They must be read before the next commit."""
         return self._offsets.group(group_id)
 
     def frozen_offsets(self, group_id: str) -> GroupOffsets:
-        """Return the group's committed offsets as they are now, to be read over many iterations of the event loop."""
+        """Return the group's committed offsets as of now, for reading over many event-loop iterations."""
         return self._offsets.freeze_group(group_id)
 
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Return the offset that a group has committed for a partition."""
         return self._offsets.get(group_id, topic, partition)
 
     def offset_sizes(self, group_id: str) -> OffsetSizes:
+        """Return the memory usage of committed offsets, which is subject to limits."""
         return self._offsets.sizes(group_id)
 
     def groups_with_offsets(self) -> Iterator[str]:
+        """Return an iterator over the groups that have committed offsets."""
         return self._offsets.group_ids()
 
     def groups_with_offsets_of(self, topic: str) -> list[str]:
+        """Return the groups that have committed offsets of the topic."""
         return self._offsets.group_ids_of(topic)
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
-        """What transactional ids have, with or without an open transaction."""
+        """Return the records of all transactional ids, with or without an open transaction."""
         return self._transactions.by_id
 
     def transaction_of(self, producer_id: int) -> Transaction | None:
-        """Returns the transaction whose id has this producer id now; None for others, and for earlier ones."""
+        """Return the record of the transactional id that currently owns the producer id, or None."""
         return self._transactions.of_producer(producer_id)
 
     def transactions_with(self, topic_id: bytes) -> list[Transaction]:
-        """Returns those that have partitions of the topic."""
+        """Return the transactions that contain partitions of the topic."""
         return self._transactions.with_topic(topic_id)
 
     def unfinished_transactions(self) -> Iterator[Transaction]:
-        """Yields those that are open, or have markers on their way."""
+        """Return an iterator over transactions that are open or whose markers are being written."""
         return self._transactions.unfinished()
 
     @property
     def transaction_partition_count(self) -> int:
+        """Return the number of partitions in all transactions together."""
         return self._transactions.partition_count
 
     def staged(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
-        """Returns the group's offsets in open transactions, by producer id."""
+        """Return the group's offsets in open transactions, by producer id."""
         return self._staged.group(group_id)
 
     def is_staged(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may yet change the offset that is committed."""
+        """Return whether an open transaction may change the committed offset of the partition (an unstable offset)."""
         return any((topic, partition) in offsets for offsets in self._staged.group(group_id).values())
 
     @property
     def commits_hold(self) -> int:
-        """The hold that keeps transactions from being committed, by its index; 0 when there is none."""
+        """Return the log index of the active hold on transaction commits, or 0."""
         return self._commits_hold
 
     @property
     def acls(self) -> Mapping[Acl, None]:
-        """All that there are, as an ordered set."""
+        """Return all ACLs, as the keys of an ordered dict."""
         return self._acls
 
     @property
     def quotas(self) -> Mapping[Entity, Values]:
+        """Return the quotas by entity."""
         return self._quotas
 
     @property
     def staged_count(self) -> int:
+        """Return the number of staged offsets of all groups."""
         return self._staged.count
 
     @property
     def users(self) -> UserTable:
-        """Users with passwords; there are others, who come with tokens or certificates."""
+        """Return the users with SCRAM credentials.
+
+        Users that authenticate with tokens or certificates are not stored.
+        """
         return self._users
 
     @property
     def salt_secret(self) -> bytes:
-        """What the salts of users that do not exist are made of; empty until there was a user."""
+        """Return the secret from which salts for unknown users are derived; empty until the first user is created."""
         return self._salt_secret
 
     def name_with_metric(self, metric: str) -> str | None:
-        """Returns the topic that has this name when '.' and '_' count as the same."""
+        """Return the topic whose name equals `metric` when '.' and '_' are not distinguished."""
         return self._names_by_metric.get(metric)
 
     def session(self, node_id: int) -> Session | None:
+        """Return the command session of a node, or None."""
         return self._sessions.get(node_id)
 
     def recent_hashes(self) -> tuple[tuple[int, int], ...]:
-        """(index, state hash) after each of the last commands."""
+        """Return (index, state hash) for each of the latest commands."""
         return tuple(self._hashes)
 
     def freeze(self) -> FrozenImage:
-        """Return the image as it is now, to be read over many iterations of the event loop.
+        """Return the image as of now, for reading over many event-loop iterations.
 
         Costs a shallow copy of the tables: about 1 ms per 100,000 topics or groups.
         """
@@ -270,11 +282,13 @@ class Image:
         )
 
     def parts(self) -> list[object]:
-        """Returns what most of its memory is in, in pieces that can be released one by one."""
+        """Return the objects that hold most of the image's memory, so that they can be freed one by one."""
         return [*self._held_topics.values(), *self._groups.values(), *self._offsets.parts()]
 
 
 class FrozenImage(NamedTuple):
+    """A consistent read-only copy of an image."""
+
     cluster_id: str
     applied_index: int
     state_hash: int
@@ -284,7 +298,7 @@ class FrozenImage(NamedTuple):
     broker_configs: Mapping[int, Mapping[str, str]]
     features: Mapping[str, int]
     topics: Mapping[str, Topic]
-    """Those too that are being imported."""
+    """All topics by name, including those of an unfinished import."""
     imported: Import | None
     groups: Mapping[str, Group]
     group_configs: Mapping[str, Mapping[str, str]]

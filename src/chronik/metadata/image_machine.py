@@ -1,4 +1,4 @@
-"""The image as the state machine of a Raft log: entries in, deltas and results out, snapshots both ways."""
+"""The Raft state machine of the metadata log: applies entries to the image, takes and installs snapshots."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from chronik.raft.entries import Entry, EntryKind
 from chronik.scheduler import run_in_slices
 
 OnApplied = Callable[[Envelope, Result], None]
-"""Is called for each command that is applied here, whoever proposed it."""
+"""A callback for each command applied on this node, regardless of its proposer."""
 
 
 class ImageMachine:
+    """The state machine that applies committed Raft entries to the metadata image."""
+
     def __init__(
         self, publish: Callable[[Delta], None], on_applied: OnApplied, on_restored: Callable[[], None]
     ) -> None:
@@ -29,9 +31,10 @@ class ImageMachine:
         self.image = Image()
 
     def apply(self, entries: Sequence[Entry]) -> None:
+        """Apply committed entries, publishing a delta and the result of each command."""
         for entry in entries:
             if entry.kind is not EntryKind.COMMAND:
-                skip(self.image, entry.index)  # so that all nodes count the same indexes
+                skip(self.image, entry.index)  # keeps the applied index equal on all nodes
                 continue
             envelope = decode_command(entry.data)
             result, delta = apply(self.image, envelope, entry.index)
@@ -39,29 +42,32 @@ class ImageMachine:
             self._on_applied(envelope, result)
 
     def begin_snapshot(self) -> Iterator[bytes]:
+        """Return an iterator over the encoded chunks of a snapshot of the current image."""
         yield from encode_snapshot(self.image.freeze())
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """Replaces the image. The old one answers until the new one is whole; then the difference is one delta. It is
-        all done in slices: nothing changes the old image meanwhile, since entries wait for the snapshot."""
+        """Replace the image with a snapshot and publish the difference as one delta.
+
+        The old image stays readable until the new one is complete. The work is done in slices of the event loop; the
+        old image does not change in the meantime, because log entries wait for the snapshot.
+        """
         loader = SnapshotLoader()
         async for chunk in chunks:
             loader.add(chunk)
             await asyncio.sleep(0)
         image = loader.finish()
-        invariant(image.applied_index == index, f"the snapshot is of {image.applied_index} where {index} was due")
+        invariant(image.applied_index == index, f"expected snapshot index {index}, got {image.applied_index}")
         delta = await run_in_slices(difference_in_steps(self.image, image))
         before, self.image = self.image, image
         self._publish(delta)
         self._on_restored()
         parts = before.parts()
         del before, delta
-        await run_in_slices(_let_go(parts))
+        await run_in_slices(_free_incrementally(parts))
 
 
-def _let_go(parts: list[object]) -> Generator[None, None, None]:
-    """Frees the old image bit by bit: to free a million records at once takes a tenth of a second. A caller that still
-    reads the old image loses nothing by it."""
+def _free_incrementally(parts: list[object]) -> Generator[None, None, None]:
+    """Free the parts of the old image one at a time: freeing a million records at once takes 0.1 s."""
     while parts:
         parts.pop()
         yield

@@ -1,21 +1,21 @@
-"""Levels: what nodes of different versions may write into the log that they share.
+"""Feature levels: which commands and fields nodes of different versions may write into their shared metadata log.
 
-A node stops at a command or a field that it does not know. So each of them has a level from which on it may be
-proposed, and the image has the level that the cluster is at (the feature `chronik.version`). A broker registers which
-levels it supports; an operator raises the level of the cluster once all of them support it. It is never lowered: what
-was written at a level could not be read below it. A new cluster begins at the highest level that its founder supports.
+A node stops when it reads a command or a field that it does not know. Each of them therefore has a level from which on
+it may be proposed, and the image holds the level of the cluster (the feature `chronik.version`). A broker registers the
+range of levels that it supports. An operator raises the cluster's level once all brokers support the new one. The level
+is never lowered, because older versions could not read what was written. A new cluster starts at the highest level that
+its bootstrapping node supports.
 
-This is the one place that says what came with which level. Level 1 is what 0.2.0 knows; transactions came with level 2,
-with level 3 a cluster grows and shrinks, with level 4 it knows users, ACLs and quotas, and with level 5 an import
-brings any number of committed offsets. What is added to a command
-or a record later stands at its end, has a default, and is named here: it is written, and counted in the state hash,
-only where it has another value, so that nodes that do not know it read, and count, the same.
+Classes declare their levels: a command or a snapshot entry with `since_level`, a field with `added_fields`. Level 1 is
+version 0.2.0; level 2 adds transactions, level 3 changes of the cluster's size, level 4 users, ACLs and quotas, level 5
+imports with any number of committed offsets. A field is appended with a default. It is encoded, and included in the
+state hash, only if it has another value, so that older nodes read and hash the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -23,113 +23,89 @@ from chronik.errors import ChronikError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 FEATURE: Final = "chronik.version"
+"""The name of the feature whose level is the cluster's level."""
 
 FIRST: Final = 1
-"""The level of an image that says nothing of levels."""
+"""The level of an image without a feature level."""
 
 TRANSACTIONS: Final = 2
-"""The level from which on there are transactions."""
+"""The first level with transactions."""
 
 GROWTH: Final = 3
-"""The level from which on the nodes in the image say who is meant to be a member, and who is meant to vote."""
+"""The first level at which the image defines the intended members and voters of the cluster."""
 
 SECURITY: Final = 4
-"""The level from which on the image holds users, ACLs and quotas."""
+"""The first level with users, ACLs and quotas."""
 
 IMPORTED_GROUPS: Final = 5
-"""The level from which on an import brings groups and committed offsets in several commands."""
+"""The first level at which an import transfers groups and committed offsets in several commands."""
 
 LOWEST: int = 1
 HIGHEST: int = 5
-"""What this version supports. They are read as attributes of this module, each time, so that tests can raise them."""
+"""The range of levels that this version supports. Always read as module attributes, so that tests can change them."""
 
-COMMANDS: Final[dict[str, int]] = (
-    dict.fromkeys(
-        (
-            "InitTransaction",
-            "AddToTransaction",
-            "EndTransaction",
-            "CompleteTransaction",
-            "ExpireTransaction",
-            "StageOffsets",
-            "TransactionEntry",
-            "TransactionPartitionsEntry",
-            "StagedEntry",
-        ),
-        TRANSACTIONS,
-    )
-    | dict.fromkeys(
-        (
-            "UpdateNode",
-            "BeginImport",
-            "ImportTopics",
-            "FinishImport",
-            "GiveUpImport",
-            "ImportEntry",
-            "HoldCommits",
-            "ReleaseCommits",
-            "HoldEntry",
-        ),
-        GROWTH,
-    )
-    | dict.fromkeys(
-        (
-            "CreateAcls",
-            "DeleteAcls",
-            "AclEntry",
-        ),
-        SECURITY,
-    )
-    | dict.fromkeys(("AlterQuotas", "QuotaEntry"), SECURITY)
-)
-"""The commands, and the entries of snapshots, that came after level 1, by name, each with its level."""
+AnyClass = TypeVar("AnyClass", bound=type)
 
-COMMANDS["ImportGroups"] = IMPORTED_GROUPS
-COMMANDS.update(dict.fromkeys(("AlterScramUser", "ScramCredential", "SaltSecret"), SECURITY))
+CLASS_LEVELS: Final[dict[type, int]] = {}
+"""The level that introduced each command and snapshot entry that is newer than level 1. See `since_level`."""
 
-FIELDS: Final[dict[str, dict[str, int]]] = {
-    "RegisterBroker": {"listeners": 1, "levels": 1, "time_ms": GROWTH},
-    "Broker": {"listeners": 1, "levels": 1, "first_registered_ms": GROWTH, "registered_ms": GROWTH},
-    "BrokerEntry": {},
-    "UpdateTopicConfig": {"time_ms": GROWTH},
-    "CreatePartitions": {"time_ms": GROWTH},
-    "Topic": {"changed_ms": GROWTH, "importing": GROWTH},
-    "TopicEntry": {},
-    "Node": {"draining": GROWTH},
-    "NodeEntry": {},
-}
-"""The fields that were added later, each with its level, by the name of the struct: a command, a part of one, a record
-of the image or an entry of its snapshots. A struct without such fields is listed when something inside it has some."""
+FIELD_LEVELS: Final[dict[type, dict[str, int]]] = {}
+"""The levels of fields that were appended to a struct after its first release, by struct. See `added_fields`."""
+
+
+def since_level(level: int) -> Callable[[AnyClass], AnyClass]:
+    """Return a class decorator that declares the level that introduced a command or a snapshot entry."""
+
+    def declare(cls: AnyClass) -> AnyClass:
+        CLASS_LEVELS[cls] = level
+        return cls
+
+    return declare
+
+
+def added_fields(**field_levels: int) -> Callable[[AnyClass], AnyClass]:
+    """Return a class decorator that declares the levels of fields appended to a struct after its first release.
+
+    The struct is a command, a part of a command, an image record or a snapshot entry. A struct that contains another
+    struct with added fields is decorated too, even if it has none of its own.
+    """
+
+    def declare(cls: AnyClass) -> AnyClass:
+        FIELD_LEVELS[cls] = field_levels
+        return cls
+
+    return declare
 
 
 class HasLevels(Protocol):
-    """A broker."""
+    """A broker with the range of feature levels that it supports."""
 
     @property
     def levels(self) -> tuple[int, int]: ...
 
 
 class LevelNotSupported(ChronikError):
-    """The metadata is at a level that this version does not know: the node must stop."""
+    """The metadata requires a feature level that this version does not support. The node must stop."""
 
 
 def level_of(features: Mapping[str, int]) -> int:
+    """Return the feature level of the cluster."""
     return features.get(FEATURE, FIRST)
 
 
 def time_if_kept(features: Mapping[str, int], now_ms: int) -> int:
-    """Returns the time for a command that has one from level 3 on, and -1 below."""
+    """Return the current time for a command field that exists from level 3 on, or -1 below that level."""
     return now_ms if level_of(features) >= GROWTH else -1
 
 
-# --- what is written ------------------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------------------------
 
 
 def written(value: Any) -> Any:
-    """Returns what to encode for `value`: it leaves out added fields at its end that have their defaults."""
+    """Return the value to encode for a struct: without trailing added fields that have their defaults."""
     if isinstance(value, tuple):
         return [written(each) for each in value]
-    added = FIELDS.get(type(value).__name__)
+    added = FIELD_LEVELS.get(type(value))
     if added is None:
         return value
     names = list(value.__struct_fields__)
@@ -141,7 +117,11 @@ def written(value: Any) -> Any:
 
 
 def refuse_above(command: Any, level: int) -> None:
-    """Raises KafkaError for a command that a cluster at this level must not be given."""
+    """Check that a cluster at this feature level may accept the command.
+
+    Raises:
+        KafkaError: The command, or a field of it, needs a higher level.
+    """
     needed = _needed(command)
     if needed > level:
         raise KafkaError(
@@ -152,10 +132,10 @@ def refuse_above(command: Any, level: int) -> None:
 
 
 def _needed(value: Any) -> int:
+    """Return the lowest feature level that allows the value."""
     if isinstance(value, tuple):
         return max(map(_needed, value), default=FIRST)
-    name = type(value).__name__
-    added, needed = FIELDS.get(name), COMMANDS.get(name, FIRST)
+    added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST)
     if added is None:
         return needed
     own = [level for field, level in added.items() if not _has_default(value, field)]
@@ -167,38 +147,51 @@ def _has_default(value: Any, field: str) -> bool:
     return bool(getattr(value, field) == default)
 
 
-# --- who supports what ----------------------------------------------------------------------------------------------
+# --- supported levels -----------------------------------------------------------------------------------------------
 
 
 def founding_level(brokers: Mapping[int, HasLevels]) -> int:
-    """The highest that this version and the brokers that have registered support. Raises KafkaError."""
+    """Return the highest level that this node and all registered brokers support, for a new cluster.
+
+    Raises:
+        KafkaError: The supported ranges do not overlap.
+    """
     supported = [(LOWEST, HIGHEST), *(broker.levels for broker in brokers.values())]
     level = min(high for _, high in supported)
     if level < max(low for low, _ in supported):
-        who = ["this node", *brokers]
-        told = ", ".join(f"{each} ({low} to {high})" for each, (low, high) in zip(who, supported, strict=True))
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no {FEATURE} that all brokers support: {told}")
+        names = ["this node", *brokers]
+        ranges = ", ".join(f"{each} ({low} to {high})" for each, (low, high) in zip(names, supported, strict=True))
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no {FEATURE} level is supported by all brokers: {ranges}")
     return level
 
 
 def not_updated(feature: str, level: int, fault: str) -> str:
-    """In the words in which Kafka's tools expect it."""
+    """Return the error message of a rejected feature update in the format of Kafka's tools."""
     return f"Invalid update version {level} for feature {feature}. {fault}"
 
 
 def why_not_raised(features: Mapping[str, int], brokers: Mapping[int, HasLevels], level: int) -> str | None:
-    """Returns why the cluster cannot be brought to this level; None when it can, or is at it already."""
+    """Return why the cluster's level cannot be raised to `level`, or None if it can.
+
+    The message becomes part of command results and thus of the state hash: its wording must not change.
+    """
     current = level_of(features)
     if level < current:
         return f"It is at {current} and is never lowered: what was written at that level could not be read any more."
     supported = [(broker_id, *brokers[broker_id].levels) for broker_id in sorted(brokers)]
-    without = [f"{who} ({low} to {high})" for who, low, high in supported if not low <= level <= high]
-    if not without:
+    unsupporting = [f"{who} ({low} to {high})" for who, low, high in supported if not low <= level <= high]
+    if not unsupporting:
         return None
-    return f"Not all brokers support it: {', '.join(without)}. Start them with a version of Chronik that does first."
+    return (
+        f"Not all brokers support it: {', '.join(unsupporting)}. Start them with a version of Chronik that does first."
+    )
 
 
 def why_not_registered(features: Mapping[str, int], broker_id: int, supported: tuple[int, int]) -> str | None:
+    """Return why a broker with this range of levels cannot register, or None if it can.
+
+    The message becomes part of command results and thus of the state hash: its wording must not change.
+    """
     level = level_of(features)
     if supported[0] <= level <= supported[1]:
         return None
@@ -210,7 +203,11 @@ def why_not_registered(features: Mapping[str, int], broker_id: int, supported: t
 
 
 def refuse_unsupported(level: int, where: str) -> None:
-    """Raises LevelNotSupported."""
+    """Check that this version supports the feature level of `where`.
+
+    Raises:
+        UnsupportedLevelError: The level is too high.
+    """
     if level > HIGHEST:
         raise LevelNotSupported(
             f"{where} is at {FEATURE} {level}, and this version of Chronik supports {HIGHEST} at most: "
@@ -219,12 +216,14 @@ def refuse_unsupported(level: int, where: str) -> None:
 
 
 def level_told_by(data: bytes | memoryview, tag: int) -> int:
-    """Returns the level that a command or a snapshot's chunk sets, in entries with this tag, even if it holds other
-    things that this version does not know."""
+    """Return the feature level that a command or snapshot chunk sets, even if the rest of it cannot be decoded.
+
+    `tag` is the tag of the entries that set a feature level.
+    """
     if FEATURE.encode() not in bytes(data):
         return FIRST
     try:
-        told = [each for each in msgspec.msgpack.decode(data, type=list) if isinstance(each, list)]
-    except msgspec.DecodeError:  # whoever needs to read it says so
+        entries = [each for each in msgspec.msgpack.decode(data, type=list) if isinstance(each, list)]
+    except msgspec.DecodeError:  # reported when it is fully decoded
         return FIRST
-    return max((each[2] for each in told if each[:2] == [tag, FEATURE]), default=FIRST)
+    return max((each[2] for each in entries if each[:2] == [tag, FEATURE]), default=FIRST)

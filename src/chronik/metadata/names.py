@@ -1,4 +1,4 @@
-"""What a topic may be called, and which partition of a system topic a group belongs to: Kafka's own rules."""
+"""Topic name rules, system topics, and the mapping of groups and transactional ids to coordinator partitions."""
 
 from __future__ import annotations
 
@@ -9,28 +9,37 @@ from typing import Final
 from chronik.limits import TOPIC_NAME_CHARACTERS_MAX
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""The leaders of its partitions are the coordinators of the groups that belong to them."""
+"""The system topic whose partition leaders are the group coordinators."""
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+"""The system topic whose partition leaders are the transaction coordinators."""
 META_TOPIC: Final = "__meta"
-"""Its leader is the leader of the metadata log itself."""
+"""The system topic whose leader is the leader of the metadata log."""
 
 PIPELINES_TOPIC: Final = "__chronik_pipelines"
-"""What drivers of pipelines tell of themselves: an ordinary topic, and no system topic."""
+"""The topic in which pipeline drivers report their state. An ordinary topic, not a system topic."""
 
 SYSTEM_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, META_TOPIC)
-"""They hold no records of their own: those live in the metadata log, so every replica that is online is in sync."""
+"""The system topics.
 
-JAVA_HASHES_REMEMBERED: Final = 10_000
-REMEMBERED_CHARACTERS_MAX: Final = 256
-"""Each commit asks four times for the partition of its group, here and where it is applied. Names that are remembered
-take a few megabytes at most; longer ones are no group that somebody has named."""
+Their state is in the metadata log, so they have no records and every online replica is in sync.
+"""
+
+JAVA_HASHES_CACHED: Final = 10_000
+CACHED_KEY_CHARACTERS_MAX: Final = 256
+"""Limits of the hash cache. Each offset commit needs the partition of its group four times.
+
+The cache takes a few megabytes at most; longer keys are not cached.
+"""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_fault(name: str) -> str | None:
-    """Returns why `name` cannot be a topic's name; None when it can."""
+    """Return why `name` is not a valid topic name, or None if it is valid.
+
+    The message becomes part of command results and thus of the state hash: its wording must not change.
+    """
     if not name:
         return "the topic name is empty"
     if name in (".", ".."):
@@ -43,18 +52,21 @@ def name_fault(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """Returns the name in metrics: names that differ only in '.' and '_' share it, so Kafka allows only one of them."""
+    """Return the topic's name in metrics.
+
+    Topics that differ only in '.' and '_' share it, so Kafka rejects the second one.
+    """
     return name.replace(".", "_")
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """Returns the partition whose leader coordinates the group (or transaction) `key`, as Kafka computes it."""
-    java_hash = _remembered_java_hash(key) if len(key) <= REMEMBERED_CHARACTERS_MAX else _java_hash(key)
+    """Return the partition whose leader coordinates a group or transactional id, computed as in Kafka."""
+    java_hash = _cached_java_hash(key) if len(key) <= CACHED_KEY_CHARACTERS_MAX else _java_hash(key)
     return java_hash % partition_count
 
 
 def _java_hash(text: str) -> int:
-    """Returns what Java's `hashCode` gives for a string, without its sign."""
+    """Return the absolute value of Java's `String.hashCode`."""
     units = text.encode("utf-16-le", "surrogatepass")
     java_hash = 0
     for low, high in zip(units[::2], units[1::2], strict=True):
@@ -63,4 +75,4 @@ def _java_hash(text: str) -> int:
     return 0 if signed == -(2**31) else abs(signed)
 
 
-_remembered_java_hash = lru_cache(JAVA_HASHES_REMEMBERED)(_java_hash)
+_cached_java_hash = lru_cache(JAVA_HASHES_CACHED)(_java_hash)

@@ -1,11 +1,11 @@
-"""The committed offsets of all groups, in a compact table that can be read while commits go on.
+"""The committed offsets of all groups, in a compact table that can be read while commits continue.
 
 A group's offsets are fixed-size records, sorted by topic number and partition, in chunks of arrays: an offset takes
-about 50 bytes, and no Python object of its own. A record includes its hash, which is part of the state hash: to replace
-or remove an offset takes no second hash.
+about 50 bytes and no Python object of its own. A record includes its hash, which is part of the state hash, so that
+replacing or removing an offset needs no second hash.
 
 Chunks are copied on write. `freeze` starts a new version of the table; the first change to a chunk of an older version
-copies the chunk, so what `freeze` returned stays as it was.
+copies the chunk, so the frozen table does not change.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from chronik.errors import invariant
 from chronik.metadata.records import CommittedOffset
 
 OFFSET_BYTES: Final = 200
-"""What the limits on committed offsets charge for one, besides its metadata. Most take 50 to 100 bytes in memory; an
-offset that has a group of its own takes more."""
+"""The bytes that the limits on committed offsets charge per offset, in addition to its metadata.
+
+Most offsets take 50 to 100 bytes of memory; the only offset of a group takes more.
+"""
 
 CHUNK_RECORDS_MAX: Final = 256
-"""A commit may copy one chunk, or shift its records: 256 records have 12 kB, which takes about a microsecond."""
+"""The maximum number of records per chunk. A commit may copy or shift one chunk: 12 kB, about a microsecond."""
 
 UNUSED_TOPICS_MAX: Final = 1000
-"""How many topics without offsets keep their numbers until the next compaction of the topic numbers."""
+"""The number of topics without offsets that keep their numbers until the next compaction of topic numbers."""
 
 _VALUE: Final = Struct(">qqiB16s")
-"""Offset, commit time, leader epoch, metadata kind and record hash."""
+"""The layout of a record: offset, commit time, leader epoch, metadata kind and record hash."""
 
 _HASH: Final = Struct(">21x16s")
 
@@ -50,15 +52,15 @@ _NONE, _EMPTY, _NOTED = range(3)
 """Metadata kinds: None, the empty string, or the metadata in the record's note."""
 
 Note = str | CommittedOffset
-"""An offset's metadata; or all of it, if it has an expiry or a number that a record cannot hold."""
+"""An offset's metadata, or the whole offset if it has an expiry or a number that does not fit into a record."""
 
 
 class _Chunk(msgspec.Struct, gc=False):
-    """Up to CHUNK_RECORDS_MAX offsets of a group, and all of them unless there are more."""
+    """Up to CHUNK_RECORDS_MAX offsets of a group."""
 
     version: int
     keys: array[int] = msgspec.field(default_factory=lambda: array("Q"))
-    """Topic number and partition of each record, sorted."""
+    """The topic number and partition of each record, sorted."""
     values: bytearray = msgspec.field(default_factory=bytearray)
     notes: list[Note | None] | None = None
     """One per record; None if no record of the chunk has a note."""
@@ -114,7 +116,10 @@ class _Chunk(msgspec.Struct, gc=False):
             first = after
 
     def put(self, key: int, committed: CommittedOffset, record_hash: bytes) -> tuple[bytes | None, int]:
-        """Store a record. Return the hash of the record that it replaces, and by how many characters metadata grew."""
+        """Store a record.
+
+        Return the hash of the record that it replaces, and the growth of the metadata in characters.
+        """
         keys, values = self.keys, self.values
         metadata, offset, time_ms = committed.metadata, committed.offset, committed.commit_time_ms
         note: Note | None = metadata or None
@@ -140,7 +145,7 @@ class _Chunk(msgspec.Struct, gc=False):
         return old_hash, self._put_note(index, note, is_new=old_hash is None)
 
     def append(self, keys: array[int], values: bytes) -> None:
-        """Add records without notes after the last one."""
+        """Append records without notes."""
         self.keys.extend(keys)
         self.values += values
         if self.notes is not None:
@@ -152,7 +157,7 @@ class _Chunk(msgspec.Struct, gc=False):
             notes = self.notes = [None] * (len(self.keys) - is_new)
         growth = _characters(note)
         if index and note == notes[index - 1]:
-            note = notes[index - 1]  # a member's offsets often have the same metadata: keep one copy
+            note = notes[index - 1]  # offsets of a member often have equal metadata: share one copy
         if is_new:
             notes.insert(index, note)
         else:
@@ -170,7 +175,7 @@ class _Chunk(msgspec.Struct, gc=False):
             self._drop_unused_notes()
 
     def split(self, index: int) -> _Chunk:
-        """Remove the records from `index` on, and return them as a chunk."""
+        """Remove the records from `index` on and return them as a new chunk."""
         index = range(len(self.keys))[index]
         right = self.copy(self.version)
         right.remove(0, index)
@@ -183,11 +188,11 @@ class _Chunk(msgspec.Struct, gc=False):
 
 
 class _Chunks(msgspec.Struct, gc=False):
-    """The offsets of a group that has more of them than one chunk holds."""
+    """The offsets of a group that need more than one chunk."""
 
     version: int
     separators: array[int]
-    """One less than chunks: keys from `separators[i]` on are in `chunks[i + 1]` or after it."""
+    """The first keys of all chunks but the first."""
     chunks: list[_Chunk]
     count: int
     metadata_characters: int
@@ -195,10 +200,11 @@ class _Chunks(msgspec.Struct, gc=False):
     def copy(self, version: int) -> _Chunks:
         return _Chunks(version, self.separators[:], self.chunks[:], self.count, self.metadata_characters)
 
-    def writable(self, place: int) -> _Chunk:
-        chunk = self.chunks[place]
+    def writable(self, chunk_index: int) -> _Chunk:
+        """Return the chunk at an index, copied first if it belongs to an older version."""
+        chunk = self.chunks[chunk_index]
         if chunk.version != self.version:
-            chunk = self.chunks[place] = chunk.copy(self.version)
+            chunk = self.chunks[chunk_index] = chunk.copy(self.version)
         return chunk
 
 
@@ -217,9 +223,9 @@ class OffsetSizes(NamedTuple):
 
 
 class _TopicNumbers:
-    """The topics that have committed offsets, numbered in the order of their first commit.
+    """The topics with committed offsets, numbered in the order of their first commit.
 
-    A number is never given to another topic. Compaction makes a new object, so that a reader's object stays complete.
+    Numbers are not reused. Compaction creates a new object, so that the object of a reader stays complete.
     """
 
     __slots__ = ("counts", "names", "next_number", "numbers", "unused_count")
@@ -246,7 +252,7 @@ class _TopicNumbers:
         self.unused_count += (not after) - (not before)
 
     def compacted(self) -> _TopicNumbers:
-        """Return the numbers of the topics that have offsets; the same object unless many have none."""
+        """Return numbers for the topics that have offsets, or the same object unless many topics have none."""
         if self.unused_count <= max(UNUSED_TOPICS_MAX, len(self.numbers) // 2):
             return self
         compacted = _TopicNumbers(self.next_number)
@@ -260,7 +266,7 @@ class _TopicNumbers:
 class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
     """The committed offsets of a group, by (topic, partition).
 
-    An instance that comes from `freeze` stays as it is; any other must be read before the next commit.
+    An instance returned by `freeze` does not change; any other must be read before the next commit.
     """
 
     __slots__ = ("_group", "_topics")
@@ -310,7 +316,7 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
         return iter(()) if number is None else _read(_ranges(self._group, *_keys_of(number)))
 
     def record_hashes(self) -> Iterator[int]:
-        """Yield the hashes of the offsets, which depend on the group's id as well."""
+        """Return an iterator over the hashes of the offsets, which also depend on the group id."""
         return (each for chunk in _all(self._group) for each in chunk.hashes(0, len(chunk.keys)))
 
     def __repr__(self) -> str:
@@ -318,7 +324,7 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
 
 
 class _Items(ItemsView[tuple[str, int], CommittedOffset]):
-    """The items of a group, read chunk by chunk instead of key by key."""
+    """The items view of a group's offsets, which reads chunk by chunk instead of key by key."""
 
     _mapping: GroupOffsets
 
@@ -332,7 +338,7 @@ class _Items(ItemsView[tuple[str, int], CommittedOffset]):
 
 
 class FrozenOffsets:
-    """The table as it was at one moment."""
+    """A read-only version of the offset table."""
 
     __slots__ = ("_groups", "_topics")
 
@@ -341,10 +347,13 @@ class FrozenOffsets:
         self._topics = topics
 
     def groups(self) -> Iterator[tuple[str, GroupOffsets]]:
+        """Return an iterator over the group ids and their offsets."""
         return ((group_id, GroupOffsets(group, self._topics)) for group_id, group in self._groups.items())
 
 
 class OffsetTable:
+    """The committed offsets of all groups, with copy-on-write snapshots."""
+
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._topics = _TopicNumbers()
@@ -362,7 +371,7 @@ class OffsetTable:
         return iter(self._groups)
 
     def group_ids_of(self, topic: str) -> list[str]:
-        """Return the groups that have committed offsets of the topic. If there are any, this searches all groups."""
+        """Return the groups that have committed offsets of the topic, by searching all groups."""
         found: list[str] = []
         number = self._topics.numbers.get(topic)
         left = 0 if number is None else self._topics.counts[number]
@@ -370,7 +379,7 @@ class OffsetTable:
             return found
         low, high = _keys_of(number)
         for group_id, group in self._groups.items():
-            if isinstance(group, _Chunk):  # as nearly all: without a generator this takes a third of the time
+            if isinstance(group, _Chunk):  # the common case: three times as fast without a generator
                 first = bisect_left(group.keys, low)
                 count = bisect_left(group.keys, high, first) - first
             else:
@@ -392,6 +401,7 @@ class OffsetTable:
         return [chunk for group in self._groups.values() for chunk in _all(group)]
 
     def sizes(self, group_id: str) -> OffsetSizes:
+        """Return the charged memory of a group's offsets and of all offsets."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         return OffsetSizes(
             OFFSET_BYTES * group.count + group.metadata_characters,
@@ -400,12 +410,12 @@ class OffsetTable:
         )
 
     def freeze(self) -> FrozenOffsets:
-        """Return the table as it is now."""
+        """Return the table as of now."""
         self._version += 1
         return FrozenOffsets(dict(self._groups), self._topics)
 
     def freeze_group(self, group_id: str) -> GroupOffsets:
-        """Return the offsets of a group as they are now."""
+        """Return the offsets of a group as of now."""
         self._version += 1
         return self.group(group_id)
 
@@ -414,7 +424,7 @@ class OffsetTable:
     def put(
         self, group_id: str, topic: str, partition: int, committed: CommittedOffset, record_hash: bytes
     ) -> bytes | None:
-        """Store an offset with the hash of its record, and return the hash of the record that it replaces."""
+        """Store an offset with the hash of its record. Return the hash of the record that it replaces, if any."""
         topics = self._topics
         number = topics.numbers.get(topic)
         if number is None:
@@ -430,16 +440,16 @@ class OffsetTable:
         if old_hash is None:
             topics.count(number, 1)
             if len(chunk.keys) > CHUNK_RECORDS_MAX:
-                # A record that comes last often is one of many in order: then the left chunk stays full.
+                # Offsets are often committed in order. Splitting at the end keeps the left chunk full.
                 self._split(group_id, chunk, -1 if chunk.keys[-1] == key else CHUNK_RECORDS_MAX // 2)
         return old_hash
 
     def append(
         self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]], record_hashes: Sequence[bytes]
     ) -> bool:
-        """Store offsets of one topic with the hashes of their records, in less time than `put` takes for each.
+        """Store offsets of one topic faster than `put` does, if they are sorted and follow all others of the group.
 
-        Returns False, and stores nothing, unless they are sorted, follow all others of the group and have no notes.
+        Returns False and stores nothing if they are not, or if an offset needs a note.
         """
         if not offsets:
             return False
@@ -467,6 +477,7 @@ class OffsetTable:
         return True
 
     def _writable(self, group_id: str) -> _Group:
+        """Return the group's offsets, created or copied to the current version if necessary."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = _Chunk(self._version)
@@ -482,30 +493,30 @@ class OffsetTable:
             group.metadata_characters += characters
 
     def _split(self, group_id: str, chunk: _Chunk, index: int) -> _Chunk:
-        """Move a chunk's records from `index` on into a new chunk, which is returned."""
+        """Move the records from `index` on into a new chunk and return it."""
         group = self._groups[group_id]
         if isinstance(group, _Chunk):
             count, characters = group.count, group.metadata_characters
             group = self._groups[group_id] = _Chunks(self._version, array("Q"), [chunk], count, characters)
         right = chunk.split(index)
-        place = bisect_right(group.separators, chunk.keys[0])
-        group.separators.insert(place, right.keys[0])
-        group.chunks.insert(place + 1, right)
+        chunk_index = bisect_right(group.separators, chunk.keys[0])
+        group.separators.insert(chunk_index, right.keys[0])
+        group.chunks.insert(chunk_index + 1, right)
         return right
 
     def remove(self, group_id: str, topic: str, partition: int) -> int:
-        """Remove one offset, which must exist, and return its hash."""
+        """Remove an existing offset and return its hash."""
         number = self._topics.numbers.get(topic, -1)
         key = number << PARTITION_BITS | partition
         group = self._groups.get(group_id, _NO_OFFSETS)
-        place = -1 if isinstance(group, _Chunk) else bisect_right(group.separators, key)
-        keys = group.keys if isinstance(group, _Chunk) else group.chunks[place].keys
+        chunk_index = -1 if isinstance(group, _Chunk) else bisect_right(group.separators, key)
+        keys = group.keys if isinstance(group, _Chunk) else group.chunks[chunk_index].keys
         index = bisect_left(keys, key)
         invariant(index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}")
         if len(keys) == 1:
             return self._remove(group_id, key, key + 1)
         group = self._writable(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.writable(place)
+        chunk = group if isinstance(group, _Chunk) else group.writable(chunk_index)
         (record_hash,) = _HASH.unpack_from(chunk.values, index * VALUE_BYTES)
         self._grow(group, -1, -_characters(chunk.notes[index]) if chunk.notes else 0)
         chunk.remove(index, index + 1)
@@ -513,16 +524,16 @@ class OffsetTable:
         return int.from_bytes(record_hash, "little")
 
     def remove_topic(self, group_id: str, topic: str) -> int:
-        """Remove the group's offsets of a topic, and return the sum of their hashes."""
+        """Remove the group's offsets of a topic and return the sum of their hashes."""
         number = self._topics.numbers.get(topic)
         return 0 if number is None else self._remove(group_id, *_keys_of(number))
 
     def remove_group(self, group_id: str) -> int:
-        """Remove all offsets of a group, and return the sum of their hashes."""
+        """Remove all offsets of a group and return the sum of their hashes."""
         return self._remove(group_id, 0, _KEYS_END)
 
     def _remove(self, group_id: str, low: int, high: int) -> int:
-        """Remove the offsets with keys from `low` to below `high`, and return the sum of their hashes."""
+        """Remove the offsets with `low <= key < high` and return the sum of their hashes."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         count = hashes = characters = 0
         for chunk, first, end in _ranges(group, low, high):
@@ -550,7 +561,7 @@ class OffsetTable:
 
 
 _Range = tuple[_Chunk, int, int]
-"""A chunk, and the indexes of the first record and after the last one."""
+"""A chunk and a half-open range of its record indexes."""
 
 
 def _all(group: _Group) -> list[_Chunk]:
@@ -564,12 +575,12 @@ def _get(group: _Group, key: int) -> CommittedOffset | None:
 
 
 def _keys_of(number: int) -> tuple[int, int]:
-    """Return the first key of a topic, and the first key after its last."""
+    """Return the half-open range of a topic's keys."""
     return number << PARTITION_BITS, (number + 1) << PARTITION_BITS
 
 
 def _ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
-    """Yield the ranges of records with keys from `low` to below `high`."""
+    """Yield the ranges of records with `low <= key < high`."""
     chunks = [group] if isinstance(group, _Chunk) else group.chunks[bisect_right(group.separators, low) :]
     for chunk in chunks:
         first, end = bisect_left(chunk.keys, low), bisect_left(chunk.keys, high)
@@ -584,7 +595,7 @@ def _read(ranges: Iterable[_Range]) -> Iterator[tuple[int, CommittedOffset]]:
 
 
 def _encode(committed: CommittedOffset, record_hash: bytes) -> bytes:
-    """Return the value of an offset that has no note."""
+    """Encode an offset without a note."""
     kind = _NONE if committed.metadata is None else _EMPTY
     return _VALUE.pack(committed.offset, committed.commit_time_ms, committed.leader_epoch, kind, record_hash)
 
@@ -595,13 +606,13 @@ def _characters(note: Note | None) -> int:
 
 
 def _remove_from_chunks(group: _Chunks, low: int, high: int) -> None:
-    """Remove the records with keys from `low` to below `high`, which are not all that the group has."""
+    """Remove the records with `low <= key < high`. At least one record must remain."""
     first, last = bisect_right(group.separators, low), bisect_left(group.separators, high)
-    for place in range(last, first - 1, -1):
-        keys = group.chunks[place].keys
+    for chunk_index in range(last, first - 1, -1):
+        keys = group.chunks[chunk_index].keys
         start, end = bisect_left(keys, low), bisect_left(keys, high)
         if end - start < len(keys):
-            group.writable(place).remove(start, end)
+            group.writable(chunk_index).remove(start, end)
         else:
-            del group.chunks[place]
-            del group.separators[max(0, place - 1)]
+            del group.chunks[chunk_index]
+            del group.separators[max(0, chunk_index - 1)]

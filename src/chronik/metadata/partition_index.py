@@ -1,7 +1,7 @@
-"""Where topics have replicas, and which of them lack a leader: counted whenever a partition changes, so that whoever
-looks after one broker need not go through all partitions of the cluster.
+"""An index of the topics that have replicas on each broker, and of the topics with leaderless partitions.
 
-Counts are kept by topic and not by partition: an index of partitions would take as much memory as the partitions do.
+The index is updated with every partition change, so that work on one broker need not scan all partitions. It counts per
+topic, because an index of partitions would take as much memory as the partitions themselves.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition
 
 Counts = dict[bytes, int]
-"""How many partitions of each topic; of those only that have one."""
+"""The number of matching partitions by topic id; topics without any are omitted."""
 
 
 class PartitionIndex:
+    """The topics hosted by each broker, and the topics with leaderless partitions."""
+
     def __init__(self) -> None:
-        self._held: dict[int, Counts] = {}
+        self._hosted: dict[int, Counts] = {}
         self._leaderless: Counts = {}
 
     def topics_on(self, broker_id: int) -> list[bytes]:
-        """Returns the topics that have a replica there, whether it is in sync or not."""
-        return list(self._held.get(broker_id, ()))
+        """Return the topics that have a replica on the broker, in sync or not."""
+        return list(self._hosted.get(broker_id, ()))
 
     def replica_count(self, broker_id: int) -> int:
-        return sum(self._held.get(broker_id, {}).values())
+        return sum(self._hosted.get(broker_id, {}).values())
 
     def leaderless_topics(self) -> list[bytes]:
-        """Returns the topics that have a partition which nobody leads."""
+        """Return the topics that have a partition without a leader."""
         return list(self._leaderless)
 
     def add(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
@@ -41,7 +43,8 @@ class PartitionIndex:
         self._count(topic_id, partitions, -1)
 
     def change(self, topic_id: bytes, old: Partition, new: Partition) -> None:
-        """Most changes are of neither replicas nor leaders, and leave the very same tuple in place."""
+        """Update the counts for a changed partition."""
+        # Most changes keep the replicas, and with them the same tuple.
         if old.replicas is not new.replicas and old.replicas != new.replicas:
             self._count_replicas(topic_id, (old,), -1)
             self._count_replicas(topic_id, (new,), 1)
@@ -57,12 +60,12 @@ class PartitionIndex:
 
     def _count_replicas(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
         for broker_id, count in Counter(chain.from_iterable(each.replicas for each in partitions)).items():
-            _add(self._held.setdefault(broker_id, {}), topic_id, sign * count)
+            _add(self._hosted.setdefault(broker_id, {}), topic_id, sign * count)
 
 
 def _add(counts: Counts, topic_id: bytes, by: int) -> None:
     count = counts.get(topic_id, 0) + by
-    invariant(count >= 0, "a partition goes that was never counted")
+    invariant(count >= 0, "a partition was removed that was never counted")
     if count:
         counts[topic_id] = count
     else:

@@ -1,7 +1,7 @@
-"""What the image is made of: immutable records, one per thing that can change by itself.
+"""The immutable records of which the metadata image consists.
 
-A change replaces a record. So whatever holds one (a delta, a snapshot being written, a request under way) keeps it as
-it was, without a copy.
+A change replaces a record. A delta, a snapshot in progress or a pending request that holds a record therefore keeps its
+old state without a copy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
 from chronik.metadata.commands.groups import GroupMember
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.commands.transactions import NO_PRODUCER, TransactionPartition
+from chronik.metadata.levels import FIRST, GROWTH, SECURITY, added_fields, since_level
 from chronik.protocol.errors import ErrorCode
 
 __all__ = [
@@ -41,23 +42,29 @@ __all__ = [
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Stored as an array; a field may be added only at the end and with a default, and is named in `levels`."""
+    """The base class of image records.
+
+    Encoded as an array; a field may only be appended, with a default and a level.
+    """
 
 
+@added_fields(draining=GROWTH)
 class Node(Record, frozen=True):
-    """A node that belongs to the cluster, and where its peers find it. From level 3 on this is what is meant to be; the
-    membership of the metadata log is what is, and follows."""
+    """A node of the cluster with its peer address and its intended voter status.
+
+    From level 3 on, the controller changes the membership of the metadata log to match these records.
+    """
 
     id: int
     host: str
     port: int
     voter: bool
-    """Whether it is meant to vote."""
+    """Whether the node should be a voter."""
     draining: bool = False
 
 
 class Place(Protocol):
-    """Somewhere to connect to."""
+    """An object with a host and a port to connect to."""
 
     @property
     def host(self) -> str: ...
@@ -66,8 +73,12 @@ class Place(Protocol):
     def port(self) -> int: ...
 
 
+@added_fields(listeners=FIRST, levels=FIRST, first_registered_ms=GROWTH, registered_ms=GROWTH)
 class Broker(Record, frozen=True):
-    """`epoch` is the log index at which this incarnation was registered; for the rest see `RegisterBroker`."""
+    """A registered broker incarnation.
+
+    `epoch` is the log index of its registration; see `RegisterBroker` for the other fields.
+    """
 
     id: int
     host: str
@@ -80,17 +91,17 @@ class Broker(Record, frozen=True):
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[int, int] = (1, 1)
     first_registered_ms: int = -1
-    """When this id was first registered; -1 where that was before anybody noted it."""
+    """The time of the first registration of this broker id, or -1 if it is older than level 3."""
     registered_ms: int = -1
-    """When this incarnation was."""
+    """The time at which this incarnation was registered."""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints of all its listeners, the main one first."""
+        """Return the endpoints of all listeners, the main listener first."""
         return self.listeners or (Endpoint(PLAINTEXT, self.host, self.port),)
 
     def place(self, listener: str) -> Place | None:
-        """Returns where clients of that listener find it; None when it has none of that name."""
+        """Return the advertised address of the named listener, or None if the broker has no such listener."""
         if not self.listeners:
             return self if listener == PLAINTEXT else None
         return next((each for each in self.listeners if each.listener == listener), None)
@@ -105,10 +116,11 @@ class Broker(Record, frozen=True):
 
 
 class Partition(Record, frozen=True):
-    """`partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` every term of a leader.
+    """The replicas, ISR, leader and epochs of a partition.
 
-    While it is being reassigned, `replicas` are those of the target, the preferred leader first, and after them the
-    ones in `removing`; those in `adding` are the part of the target that is new.
+    `partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` counts leadership terms. During a
+    reassignment, `replicas` are the target replicas, the preferred leader first, followed by the `removing` replicas;
+    `adding` are the target replicas that are new.
     """
 
     replicas: tuple[int, ...]
@@ -127,20 +139,23 @@ class Partition(Record, frozen=True):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas it will have when the reassignment is done; without one, those it has."""
+        """Return the replicas after the current reassignment, or the current replicas if there is none."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas it goes back to when the reassignment is cancelled."""
+        """Return the replicas to which a cancelled reassignment returns."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
 
 NO_CONFIGS: Final[dict[str, str]] = {}
-"""The configs of all topics that have none: as all that records hold, it is never changed."""
+"""The shared empty configs of all topics without configs. Must not be modified."""
 
 
+@added_fields(changed_ms=GROWTH, importing=GROWTH)
 class Topic(Record, frozen=True):
+    """A topic with its partitions and configs."""
+
     id: bytes
     name: str
     partitions: tuple[Partition, ...]
@@ -148,9 +163,9 @@ class Topic(Record, frozen=True):
     created_ms: int
     internal: bool = False
     changed_ms: int = -1
-    """When its configs or the number of its partitions were last changed; -1 if never, or before anybody noted it."""
+    """The time of the last change of configs or partition count, or -1 if unknown."""
     importing: bool = False
-    """Whether it is being imported: it is held and led as others are, and no client sees it."""
+    """Whether the topic is part of an unfinished import: it has replicas and leaders, but clients cannot see it."""
 
     def has_partition(self, index: int) -> bool:
         return 0 <= index < len(self.partitions)
@@ -161,7 +176,7 @@ class Topic(Record, frozen=True):
 
 
 class Import(Record, frozen=True):
-    """The import that is under way, or was finished last. `first_producer_id` is added to each id in its batches."""
+    """The current or latest import. `first_producer_id` is added to every producer id in the imported batches."""
 
     id: bytes
     source: str
@@ -172,7 +187,7 @@ class Import(Record, frozen=True):
 
 
 class Group(Record, frozen=True):
-    """A consumer group as its coordinator last wrote it down."""
+    """A consumer group as last stored by its coordinator."""
 
     group_id: str
     protocol_type: str
@@ -185,7 +200,7 @@ class Group(Record, frozen=True):
 
 
 class CommittedOffset(Record, frozen=True):
-    """`expire_time_ms` is -1 unless the client asked for an expiry of its own."""
+    """A committed offset of a group. `expire_time_ms` is -1 unless the client requested its own retention time."""
 
     offset: int
     leader_epoch: int
@@ -195,7 +210,7 @@ class CommittedOffset(Record, frozen=True):
 
 
 class StagedOffset(Record, frozen=True):
-    """An offset that is committed, or not, with the transaction that it is part of. `index` is that of its command."""
+    """An offset that waits for the end of its transaction. `index` is the log index of its StageOffsets command."""
 
     offset: int
     leader_epoch: int
@@ -205,7 +220,7 @@ class StagedOffset(Record, frozen=True):
 
 
 class TransactionState(IntEnum):
-    """Kafka's numbers."""
+    """The state of a transaction, with Kafka's numbers."""
 
     EMPTY = 0
     ONGOING = 1
@@ -216,11 +231,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided, and markers are on their way."""
+        """Return whether the transaction is decided and its markers are being written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_at_rest(self) -> bool:
+        """Return whether no transaction is open or being completed."""
         return self is not TransactionState.ONGOING and not self.is_prepared
 
     @property
@@ -229,15 +245,15 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name of it."""
+        """Return Kafka's name of the state, such as "PrepareCommit"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 class Transaction(Record, frozen=True):
-    """What a transactional id has at the moment: a producer id and epoch, and perhaps a transaction.
+    """The producer id, epoch and current transaction of a transactional id.
 
-    `last_producer_id` and `last_epoch` are what its producer had before and may still believe to have, if the answer
-    that gave it new ones was lost. `next_producer_id` takes the place of its id when the markers are written.
+    `last_producer_id` and `last_epoch` are the previous ones; the producer may still use them if the response with new
+    ones was lost. `next_producer_id` replaces the producer id when the markers are written.
     """
 
     transactional_id: str
@@ -246,11 +262,11 @@ class Transaction(Record, frozen=True):
     timeout_ms: int
     state: TransactionState
     index: int
-    """The index in the log of its coordinator's last change; while it is prepared, that of the decision."""
+    """The log index of the coordinator's last change; while the transaction is prepared, that of the decision."""
     time_ms: int
-    """When that was."""
+    """The time of the coordinator's last change."""
     began_index: int = -1
-    """The index at which the transaction that is open, or was last, began."""
+    """The log index at which the current or latest transaction started."""
     began_ms: int = -1
     last_producer_id: int = NO_PRODUCER
     last_epoch: int = NO_PRODUCER
@@ -259,7 +275,7 @@ class Transaction(Record, frozen=True):
     partitions: tuple[TransactionPartition, ...] = ()
 
     def completed(self) -> Transaction:
-        """As it is when all markers are written."""
+        """Return the record as of when all transaction markers are written."""
         producer_id, producer_epoch = self.given
         state = TransactionState.COMPLETE_COMMIT if self.state.commits else TransactionState.COMPLETE_ABORT
         return msgspec.structs.replace(
@@ -273,14 +289,15 @@ class Transaction(Record, frozen=True):
 
     @property
     def given(self) -> tuple[int, int]:
-        """The producer id and epoch with which its producer goes on."""
+        """Return the producer id and epoch that the producer uses after this transaction."""
         if self.next_producer_id != NO_PRODUCER:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
 
+@since_level(SECURITY)
 class ScramCredential(Record, frozen=True, tag=20):
-    """What is kept of a user's password for one mechanism: see `ScramKeys`. It is an entry of snapshots, too."""
+    """A user's SCRAM credential for one mechanism (see `ScramKeys`). Also a snapshot entry."""
 
     name: str
     mechanism: int
@@ -293,8 +310,9 @@ class ScramCredential(Record, frozen=True, tag=20):
         return f"ScramCredential(name={self.name!r}, mechanism={self.mechanism}, …)"
 
 
+@since_level(SECURITY)
 class SaltSecret(Record, frozen=True, tag=21):
-    """What the salts of users that do not exist are made of. It is an entry of snapshots, too."""
+    """The secret from which salts for unknown users are derived. Also a snapshot entry."""
 
     secret: bytes
 
@@ -303,7 +321,10 @@ class SaltSecret(Record, frozen=True, tag=21):
 
 
 class Failure(Record, frozen=True):
-    """One item of a command that did not take effect while others did; `part` is a piece of the item, -1 all of it."""
+    """The failure of one item of a command that succeeded for other items.
+
+    `part` is a part of the item, -1 the whole item.
+    """
 
     item: int
     code: ErrorCode
@@ -312,11 +333,11 @@ class Failure(Record, frozen=True):
 
 
 class Result(Record, frozen=True):
-    """The outcome of a command. With a `code` other than NONE it changed nothing."""
+    """The outcome of a command. A command whose `code` is not NONE has changed nothing."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
     value: int = -1
     failures: tuple[Failure, ...] = ()
     index: int = -1
-    """The index in the log at which it was applied; for a retried command, the first time."""
+    """The log index at which the command was applied; for a retried command, the first time."""

@@ -1,4 +1,4 @@
-"""How a handler refuses a command."""
+"""The exception by which a handler rejects a command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from chronik.protocol.errors import ErrorCode
 
 
 class Rejected(ChronikError):
-    """A command may not be applied: it changes nothing, and its result carries this code and message."""
+    """A command that must not be applied. It changes nothing, and its result carries the code and the message.
+
+    The result is part of the state hash. Changing the wording of a message makes nodes of different versions diverge.
+    """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(code, message)

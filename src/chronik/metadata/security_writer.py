@@ -1,4 +1,4 @@
-"""Changes users, ACLs and quotas in an image, and keeps the state hash in step: a part of `ImageWriter`."""
+"""The part of `ImageWriter` that changes users, ACLs and quotas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from chronik.metadata.security.quotas import Entity, Values
 
 
 class SecurityWriter:
+    """Changes users, ACLs and quotas of an image and updates the state hash."""
+
     def __init__(self, image: Image) -> None:
         self.image = image
         self._hash_change = 0
@@ -51,7 +53,7 @@ class SecurityWriter:
     # --- quotas ---
 
     def set_quotas(self, entity: Entity, values: Values) -> None:
-        """Without values it has none any more."""
+        """Replace the quotas of an entity. Empty values remove them."""
         for each, sign in ((self.image._quotas.pop(entity, None), -1), (values, 1)):
             if each:
                 self._hash_change += sign * record_hash(hashing.QUOTA, entity, each)

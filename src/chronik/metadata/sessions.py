@@ -1,12 +1,13 @@
-"""Exactly once: the results of commands that a node may still send again.
+"""Exactly-once application of commands: sessions keep the results of commands that a node may retry.
 
-A node that does not hear what became of its command sends it again, perhaps to another leader. Its id (node,
-incarnation, sequence) is then found here and the first result is given again. With each command a node says up to
-which sequence it has been answered; those results are dropped.
+A node that does not learn the outcome of its command retries it, possibly at another leader. The session finds the
+command by (node, incarnation, sequence) and returns its first result. With each command, a node reports up to which
+sequence its commands have completed; those results are dropped.
 
-An incarnation is one life (run) of a node. The first command of a new life ends the one before. If that command was so
-long under way that its own life is over and the next has begun, it ends the next one. A living node that is told so
-begins yet another: what it had under way is refused from then on, so nothing is applied twice or after it was given up.
+An incarnation is one run of a node. Its first command ends the session of the previous incarnation. A delayed first
+command of an older incarnation can thus end the session of a newer one. A running node to which that happens starts
+another incarnation: its pending commands are rejected from then on, so none is applied twice or after it was reported
+as failed.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from chronik.metadata.records import Record, Result
 from chronik.protocol.errors import ErrorCode
 
 RESULTS_KEPT_MAX: Final = 4096
-"""Results kept per node. A node has at most this many unanswered commands under way."""
+"""The number of results kept per node, and the limit of a node's pending commands."""
 
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-"""How many earlier lives of a node are kept, whose late commands are told apart from those of a new life."""
+"""The number of past incarnations kept per node, to recognize their delayed commands."""
 
 
 class Session(msgspec.Struct):
-    """`results` holds those above `floor`, by sequence; `past` are the lives before `incarnation`, the latest first."""
+    """The command results of one node.
+
+    `results` holds the results above `floor` by sequence; `past` are the previous incarnations, the latest first.
+    """
 
     node_id: int
     incarnation: bytes
@@ -46,28 +50,30 @@ class SessionRecord(Record, frozen=True):
 
     @classmethod
     def of(cls, session: Session) -> SessionRecord:
+        """Return the snapshot record of a session."""
         results = tuple(sorted(session.results.items()))
         return cls(session.node_id, session.incarnation, session.floor, session.past, results)
 
 
 OUTCOME_FORGOTTEN: Final = Result(
-    ErrorCode.REQUEST_TIMED_OUT, "the command was sent again after its result had been dropped: its outcome is unknown"
+    ErrorCode.REQUEST_TIMED_OUT, "the command was retried after its result had been dropped: its outcome is unknown"
 )
-EARLIER_LIFE: Final = Result(ErrorCode.STALE_BROKER_EPOCH, "the command comes from an earlier life of its node")
+EARLIER_LIFE: Final = Result(ErrorCode.STALE_BROKER_EPOCH, "the command was sent by an earlier incarnation of its node")
 
 
 LIFE_ENDED: Final = Result(
-    ErrorCode.REQUEST_TIMED_OUT, "another life of this node came between: the outcome of the command is unknown"
+    ErrorCode.REQUEST_TIMED_OUT, "another incarnation of the node ended this one: the outcome of the command is unknown"
 )
-"""What a node tells those who wait for its commands when it hears that its life is over."""
+"""The result of a node's pending commands when its incarnation has been ended by another one."""
 
 
 def is_over(session: Session | None, incarnation: bytes) -> bool:
+    """Return whether a newer incarnation of the node has ended this one."""
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 
 def answer_known(session: Session | None, incarnation: bytes, sequence: int) -> Result | None:
-    """Returns what to answer without applying the command; None when it has to be applied."""
+    """Return the result of a command that must not be applied again, or None if it must be applied."""
     if session is None:
         return None
     if incarnation != session.incarnation:

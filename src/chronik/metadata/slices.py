@@ -1,4 +1,4 @@
-"""Long work on the event loop, in slices that let other work run in between."""
+"""Slicing of long work on the event loop, so that other work can run in between."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from chronik.scheduler import SLICE_SECONDS, yield_loop
 T = TypeVar("T")
 
 PIECE_ELEMENTS: Final = 500
+"""The number of elements per chunk."""
 
 
 class Pace:
-    """Interrupts a coroutine that would otherwise never let other work run, because all its awaits are ready."""
+    """A timer that makes a coroutine yield to the event loop even if everything that it awaits is ready."""
 
     __slots__ = ("_began",)
 
@@ -23,14 +24,14 @@ class Pace:
         self._began = perf_counter()
 
     async def yield_if_due(self) -> None:
-        """Let other work run if the coroutine has had the loop for a slice."""
+        """Yield to the event loop if the coroutine has run for a slice."""
         if perf_counter() - self._began > SLICE_SECONDS:
             await yield_loop()
             self._began = perf_counter()
 
 
 def in_pieces(elements: Iterable[T]) -> Iterator[list[T]]:
-    """Yield chunks, after each of which the caller can let other work run."""
+    """Yield the elements in chunks, after each of which the caller can yield to the event loop."""
     if isinstance(elements, list) and len(elements) <= PIECE_ELEMENTS:
         yield elements
         return

@@ -1,7 +1,7 @@
-"""An image as bytes and back, in chunks that each take a few milliseconds.
+"""Encoding of an image as a snapshot and decoding, in chunks of a few milliseconds each.
 
-Every record is hashed again on its way out and on its way in: a snapshot whose records do not add up to the state
-hash that was kept command by command is never written, and never loaded.
+Encoder and decoder hash every record again. A snapshot whose records do not match the incrementally updated state hash
+is neither written nor loaded.
 """
 
 from __future__ import annotations
@@ -63,29 +63,34 @@ from chronik.metadata.security.quotas import QuotaEntry
 from chronik.metadata.writer import ImageWriter
 
 CHUNK_RECORDS: Final = 1000
-"""Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
+"""The maximum number of records per chunk.
+
+A record takes 2 to 3 µs, so a chunk blocks the event loop for about 3 ms.
+"""
 
 CHARACTERS_PER_RECORD: Final = 500
-"""What members and configs bring counts too: this many characters take as long as a record. It also keeps every chunk
-far below what a record of the write-ahead log may hold."""
+"""The number of characters in group members and configs that count as one record.
+
+They take about as long to encode. The limit also keeps chunks well below the record size limit of the write-ahead log.
+"""
 
 PARTITION_INDEX_END: Final = 1 << 31
 
 
 Weighed = tuple[Entry, int]
-"""An entry, and how many records it counts for in its chunk."""
+"""An entry and the number of records that it counts as."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[list[Entry]]:
-    """Is made when the first snapshot is read: that takes milliseconds, and a new node has none to read."""
+    """Return the decoder, built when the first snapshot is read: building it takes milliseconds."""
     return msgspec.msgpack.Decoder(list[Entry])
 
 
 def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
-    """Yields chunks; between two of them the caller may let others run, since nothing changes what is frozen."""
+    """Yield the chunks of a snapshot. The caller may yield to the event loop between chunks."""
     total = 0
     entries: list[Entry] = []
     weight = 0
@@ -96,42 +101,51 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
         entries.append(written(entry))
         total += _hash_of(entry)
         weight += entry_weight
-    invariant(total & HASH_MASK == frozen.state_hash, f"the records at {frozen.applied_index} do not match their hash")
+    invariant(total & HASH_MASK == frozen.state_hash, f"records at {frozen.applied_index} do not match the state hash")
     yield _encoder.encode(entries)
 
 
 class SnapshotLoader:
-    """Builds a new image chunk by chunk; between two of them the caller may let others run."""
+    """A decoder that builds an image chunk by chunk."""
 
     def __init__(self) -> None:
         self._writer = ImageWriter(Image())
         self._head: Head | None = None
 
     def add(self, chunk: bytes) -> None:
-        """Raises DataDamaged, or LevelNotSupported from a newer version."""
+        """Decode a chunk.
+
+        Raises:
+            DamagedDataError: The chunk cannot be decoded.
+            UnsupportedLevelError: A newer version has written the snapshot.
+        """
         refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
         try:
             entries = _decoder().decode(chunk)
         except msgspec.DecodeError as error:
-            raise DataDamaged(f"this version does not know the snapshot: {error}") from error
+            raise DataDamaged(f"this version cannot decode the snapshot: {error}") from error
         for entry in entries:
             if isinstance(entry, Head):
                 self._head = entry
             _load(self._writer, entry)
 
     def finish(self) -> Image:
-        """Raises DataDamaged unless it is exactly the image that was encoded."""
+        """Return the decoded image.
+
+        Raises:
+            DamagedDataError: The image does not match its state hash.
+        """
         if self._head is None:
-            raise DataDamaged("the snapshot has no head")
+            raise DataDamaged("the snapshot has no header")
         image = self._writer.image
         self._writer.settle(self._head.applied_index)
         if image.state_hash.to_bytes(16, "little") != self._head.state_hash:
-            raise DataDamaged(f"the snapshot at {self._head.applied_index} does not match its state hash")
+            raise DataDamaged(f"the snapshot at index {self._head.applied_index} does not match its state hash")
         return image
 
 
 def decode_snapshot(chunks: Iterable[bytes]) -> Image:
-    """Decodes all of it at once. Raises DataDamaged, LevelNotSupported."""
+    """Decode a whole snapshot without yielding. Raises DamagedDataError or UnsupportedLevelError."""
     loader = SnapshotLoader()
     for chunk in chunks:
         loader.add(chunk)
@@ -141,7 +155,7 @@ def decode_snapshot(chunks: Iterable[bytes]) -> Image:
 def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     state_hash = frozen.state_hash.to_bytes(16, "little")
     yield Head(FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id), 1
-    # Before all that may have come with a level.
+    # Features come first: a reader checks the level before it decodes entries that the level introduced.
     yield from ((FeatureEntry(name, level), 1) for name, level in frozen.features.items())
     yield from ((NodeEntry(node), 1) for node in frozen.nodes.values())
     yield from ((BrokerEntry(broker), 1) for broker in frozen.brokers.values())
@@ -211,7 +225,7 @@ def _offset_entries(group_id: str, topic: str, offsets: Iterator[tuple[int, Comm
 
 
 def _hash_of(entry: Entry) -> int:
-    """Returns the sum over the records in `entry`, as the writer added them one by one."""
+    """Return the sum of the hashes of the records in an entry, as the writer added them incrementally."""
     match entry:
         case OffsetsEntry(group_id, topic_name, offsets):
             return sum(record_hash(hashing.OFFSET, group_id, topic_name, number, value) for number, value in offsets)

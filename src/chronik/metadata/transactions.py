@@ -1,4 +1,4 @@
-"""Transactional ids, and offsets that wait for the end of their transactions: two tables of the image."""
+"""Tables of the image: transactional ids, and offsets that wait for the end of their transaction."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from collections.abc import Iterator, Mapping
 from chronik.metadata.records import StagedOffset, Transaction
 
 Staged = dict[tuple[str, int], StagedOffset]
-"""By topic and partition."""
+"""Staged offsets by topic and partition."""
 
 
 class TransactionTable:
-    """Transactions by id, and by what else they are looked for."""
+    """The records of transactional ids, with indexes by producer id and by state."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Transaction] = {}
         self._by_producer: dict[int, str] = {}
         self._unfinished: dict[str, None] = {}
         self.partition_count = 0
-        """Of all transactions together."""
+        """The number of partitions in all transactions together."""
 
     def of_producer(self, producer_id: int) -> Transaction | None:
+        """Return the record that currently has the producer id, or None."""
         transactional_id = self._by_producer.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
 
     def with_topic(self, topic_id: bytes) -> list[Transaction]:
-        """Returns those that have partitions of the topic; it looks at all that have any."""
+        """Return the transactions that contain partitions of the topic, by scanning all unfinished ones."""
         return [
             each for each in self.unfinished() if any(partition.topic_id == topic_id for partition in each.partitions)
         ]
 
     def unfinished(self) -> Iterator[Transaction]:
-        """Yields those that are open, or have markers on their way."""
+        """Return an iterator over transactions that are open or whose markers are being written."""
         return (self.by_id[each] for each in self._unfinished)
 
     def put(self, transaction: Transaction) -> None:
@@ -52,7 +53,7 @@ class TransactionTable:
 
 
 class StagedOffsets:
-    """Offsets by group and producer id."""
+    """Offsets that wait for the end of their transaction, by group and producer id."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, Staged]] = {}
@@ -87,7 +88,7 @@ class StagedOffsets:
             del self._groups[group_id]
 
     def copy(self) -> list[tuple[str, int, Staged]]:
-        """Returns what is staged now: few at any time, since transactions are short."""
+        """Return all staged offsets as of now."""
         return [
             (group_id, producer_id, dict(offsets))
             for group_id, producers in self._groups.items()

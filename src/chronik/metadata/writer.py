@@ -1,4 +1,4 @@
-"""The only code that changes an image: keeps tables, indexes and the state hash consistent and notes what changed."""
+"""The only code that modifies an image: it keeps tables, indexes and the state hash consistent and records changes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from chronik.metadata.security_writer import SecurityWriter
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, Session, SessionRecord
 
 OFFSETS_APPENDED_MIN: Final = 8
-"""From how many offsets on it takes less time to append them together than to put each."""
+"""The number of offsets from which on appending them together is faster than storing each."""
 
 
 class ImageWriter(SecurityWriter):
-    """Lives for one command: `delta` at its end says what the command changed."""
+    """The write access of one command to an image. `finish` returns the delta."""
 
     def __init__(self, image: Image) -> None:
         super().__init__(image)
@@ -63,7 +63,7 @@ class ImageWriter(SecurityWriter):
         self._features: dict[str, None] = {}
         self._old_transactions: dict[str, Transaction | None] = {}
 
-    # --- the cluster and its nodes ---
+    # --- cluster and nodes ---
 
     def set_cluster_id(self, cluster_id: str) -> None:
         invariant(not self.image._cluster_id, "the cluster has an id already")
@@ -151,7 +151,7 @@ class ImageWriter(SecurityWriter):
         self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
     def show_topic(self, topic: Topic) -> None:
-        """Ends the import of a topic: clients see it from now on."""
+        """Make an imported topic visible to clients."""
         new = replace(topic, importing=False)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += topic_hash(new) - topic_hash(topic)
@@ -181,7 +181,7 @@ class ImageWriter(SecurityWriter):
         self._store(new)
 
     def set_partitions(self, topic: Topic, changes: Mapping[int, Partition], *, checkpoint: bool = False) -> None:
-        """`checkpoint` says that nothing but watermarks changed; then the delta says so, too."""
+        """Replace partitions of a topic. With `checkpoint`, only high watermarks and log start offsets change."""
         if checkpoint:
             self._checkpoints[topic.name] = None
         else:
@@ -245,7 +245,7 @@ class ImageWriter(SecurityWriter):
         self._offset_groups[group_id] = None
 
     def put_offsets(self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]]) -> None:
-        """Store offsets of one topic, by partition, as a snapshot has them."""
+        """Store the offsets of one topic, sorted by partition as in a snapshot."""
         if len(offsets) >= OFFSETS_APPENDED_MIN:
             digests = [offset_digest(group_id, topic, *each) for each in offsets]
             if self.image._offsets.append(group_id, topic, offsets, digests):
@@ -270,10 +270,10 @@ class ImageWriter(SecurityWriter):
             self._hash_change -= self.image._offsets.remove_group(group_id)
             self._offset_groups[group_id] = None
 
-    # --- transactions, and offsets in them ---
+    # --- transactions and staged offsets ---
 
     def put_transaction(self, transaction: Transaction) -> None:
-        """Partitions mostly come at the end of those that are there: only what is new is hashed."""
+        """Store a transaction. Only appended partitions are hashed, the common case."""
         key, table = transaction.transactional_id, self.image._transactions
         old = table.by_id.get(key)
         self._old_transactions.setdefault(key, old)
@@ -313,13 +313,14 @@ class ImageWriter(SecurityWriter):
         self.image._commits_hold = hold
 
     def drop_staged_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
-        """Drops what was staged for a partition before an offset was committed for it: that one stands."""
+        """Remove the offsets staged for a partition before `index`: a later commit overrides them."""
         for producer_id, offsets in list(self.image.staged(group_id).items()):
             staged = offsets.get((topic, partition))
             if staged is not None and staged.index < index:
                 self.remove_staged(group_id, producer_id, topic, partition)
 
     def drop_staged_of(self, topic: str) -> None:
+        """Remove the offsets staged for a topic."""
         for group_id in self.image._staged.groups_with(topic):
             for producer_id, offsets in list(self.image.staged(group_id).items()):
                 for name, partition in [key for key in offsets if key[0] == topic]:
@@ -328,7 +329,7 @@ class ImageWriter(SecurityWriter):
     # --- sessions ---
 
     def remember(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: Result) -> None:
-        """Keeps `result` in case its command comes again."""
+        """Store a command's result in the session, in case the command is retried."""
         session = self._session_of(node_id, incarnation)
         session.results[sequence] = result
         self._hash_change += record_hash(hashing.SESSION_RESULT, node_id, sequence, result)
@@ -356,27 +357,30 @@ class ImageWriter(SecurityWriter):
         return session
 
     def _raise_floor(self, session: Session, floor: int) -> None:
+        """Drop the results up to sequence `floor`."""
         self._hash_change -= session_hash(session)
-        for sequence in _passed(session, floor):
+        for sequence in _dropped_sequences(session, floor):
             result = session.results.pop(sequence)
             self._hash_change -= record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
         session.floor = floor
         self._hash_change += session_hash(session)
 
-    # --- the end of a command ---
+    # --- completion ---
 
     @property
     def touched(self) -> bool:
+        """Return whether the command has changed the image."""
         return self._hash_change != 0
 
     def settle(self, index: int) -> None:
-        """Ends the building of a whole image, which nobody has seen before, so that there is no delta."""
+        """Complete the load of a new image at `index`, without a delta."""
         image = self.image
         image._applied_index = index
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
         image._hashes.append((index, image._state_hash))
 
     def finish(self, index: int) -> Delta:
+        """Complete a command and return the delta of its changes."""
         self.settle(index)
         image = self.image
         return Delta(
@@ -400,16 +404,19 @@ class ImageWriter(SecurityWriter):
 
 
 def _with_shared_strings(group: Group) -> Group:
-    """Return an equal group that shares the strings which most groups have in common."""
+    """Return an equal group with interned strings where most groups have the same."""
     protocol_name = None if group.protocol_name is None else intern(group.protocol_name)
     return replace(
         group, state=intern(group.state), protocol_type=intern(group.protocol_type), protocol_name=protocol_name
     )
 
 
-def _passed(session: Session, floor: int) -> list[int]:
-    """Returns the sequences of results below a new floor: mostly one or two out of thousands, so those between the
-    floors are looked up, unless they are more than there are results."""
+def _dropped_sequences(session: Session, floor: int) -> list[int]:
+    """Return the sequences of results up to a new floor.
+
+    Mostly one or two out of thousands. Looking up the sequences between the floors is faster than scanning, unless they
+    outnumber the results.
+    """
     results = session.results
     if floor - session.floor <= len(results):
         return [sequence for sequence in range(session.floor + 1, floor + 1) if sequence in results]

@@ -1,2 +1,4 @@
-"""Topics on their way from one store to another: from a standalone folder or a backup into a cluster, and from a
-cluster into a backup. How, and why so: docs/decisions/2026-11-16-moving-in.md."""
+"""Migration of topics between clusters: import from a data directory or a backup, and backup of a cluster.
+
+docs/decisions/2026-11-16-moving-in.md explains the design.
+"""

@@ -1,4 +1,4 @@
-"""Records on their way: many partitions at a time, each from where its log in the cluster ends."""
+"""Transfer of records into the cluster: many partitions concurrently, each from the end of its log in the cluster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from chronik.protocol.messages.import_records import (
 )
 
 REQUEST_BYTES: Final = 4 * MIB
+"""The target size of an ImportRecords request."""
 PARTITIONS_AT_ONCE: Final = 250
-"""Partitions that are under way together: each waits for the syncs of three disks, and all wait for the same ones."""
+"""The number of partitions transferred concurrently. Their replicas share the same syncs."""
 
 
 class Wanted(NamedTuple):
-    """A partition of the source."""
+    """A partition of the source to import."""
 
     key: Key
     about: str
@@ -33,22 +34,22 @@ class Wanted(NamedTuple):
 
 
 class Carrier:
-    """One partition under way."""
+    """The transfer of one partition."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.is_done = False
         self.reached = -1
-        """Where the log in the cluster ends, as far as is known."""
-        self._begin()
+        """The known log end offset in the cluster."""
+        self._restart()
 
-    def _begin(self) -> None:
+    def _restart(self) -> None:
         self._stretches: Iterator[Stretch] = iter(self.wanted.stream())
         self._stretch = next(self._stretches, None)
         self._end = self.wanted.log.end
 
     def portion(self) -> ImportedPartition:
-        """Returns what is to be sent next; at the end a question, which is answered when all replicas have it."""
+        """Return the next records to send; after the last ones, an empty request that waits for all replicas."""
         (topic_id, index), stretch = self.wanted.key, self._stretch
         return ImportedPartition(
             topic_id=topic_id,
@@ -59,21 +60,21 @@ class Carrier:
         )
 
     def answered(self, result: ImportedPartitionResult) -> int:
-        """Takes in where the log in the cluster ends; returns how many records are there that were not known to be."""
+        """Update the transfer with the log end offset in the cluster. Return the number of newly confirmed records."""
         end, start, about = result.log_end_offset, self.wanted.log.start, self.wanted.about
         self.reached = end
-        due = self._end if self._stretch is None else self._stretch.first_offset
-        if end < due:  # a leader has less than another had, which was not committed: it is read and sent again
-            self._begin()
-        count = self._pass(end)
+        expected = self._end if self._stretch is None else self._stretch.first_offset
+        if end < expected:  # a new leader lacks uncommitted records: send them again
+            self._restart()
+        count = self._skip_confirmed(end)
         if self._stretch is None:
             if end > self._end or result.log_start_offset > start:
                 held = f"offsets {result.log_start_offset} to {end - 1}"
-                raise CannotMove(f"{about} holds {held} in the cluster, and {start} to {self._end - 1} in the source")
-            self.is_done = due == end == self._end and result.log_start_offset == start
+                raise CannotMove(f"{about} has {held} in the cluster, but {start} to {self._end - 1} in the source")
+            self.is_done = expected == end == self._end and result.log_start_offset == start
         return count
 
-    def _pass(self, end: int) -> int:
+    def _skip_confirmed(self, end: int) -> int:
         count = 0
         while self._stretch is not None and self._stretch.end_offset <= end:
             count += self._stretch.record_count
@@ -82,50 +83,55 @@ class Carrier:
         if self._stretch is not None and self._stretch.first_offset < end:
             rest = self._stretch.cut_before(end)
             if rest is None:
-                raise CannotMove(f"{self.wanted.about} ends at {end} in the cluster, within a batch of the source")
+                raise CannotMove(f"{self.wanted.about} ends at {end} in the cluster, inside a batch of the source")
             self._stretch = rest
         return count
 
 
 def carry(target: Target, import_id: bytes, partitions: Sequence[Wanted], tell: Callable[[int, int], None]) -> None:
-    """Brings all records into the cluster. `tell` hears how many partitions are whole, and how many records came.
-    Raises CannotMove."""
-    left, under_way = iter(partitions), dict[Key, Carrier]()
+    """Transfer the records of all partitions into the cluster.
+
+    `tell` is called with the number of completed partitions and of transferred records.
+
+    Raises:
+        MigrationError: A partition cannot be transferred, or there is no progress for the client's timeout.
+    """
+    left, active = iter(partitions), dict[Key, Carrier]()
     done = records = 0
     target.progressed()
     while True:
-        while len(under_way) < PARTITIONS_AT_ONCE and (wanted := next(left, None)) is not None:
-            under_way[wanted.key] = Carrier(wanted)
-        if not under_way:
+        while len(active) < PARTITIONS_AT_ONCE and (wanted := next(left, None)) is not None:
+            active[wanted.key] = Carrier(wanted)
+        if not active:
             return
-        why = "no partition has a leader"
-        has_moved = False
-        for leader, keys in target.by_leader(list(under_way)).items():
-            answer = _send(target, import_id, leader, [under_way[key] for key in keys])
-            if isinstance(answer, str):
-                why = answer
+        reason = "no partition has a leader"
+        has_progressed = False
+        for leader, keys in target.by_leader(list(active)).items():
+            response = _send(target, import_id, leader, [active[key] for key in keys])
+            if isinstance(response, str):
+                reason = response
                 continue
-            for result in answer.partitions:
-                carrier = under_way[result.topic_id, result.partition]
+            for result in response.partitions:
+                carrier = active[result.topic_id, result.partition]
                 if result.error_code:
-                    why = _passing(result, carrier.wanted.about)
+                    reason = _retriable_message(result, carrier.wanted.about)
                     continue
                 before = carrier.reached
                 records += carrier.answered(result)
-                has_moved = has_moved or carrier.is_done or carrier.reached > before
+                has_progressed = has_progressed or carrier.is_done or carrier.reached > before
                 if carrier.is_done:
                     done += 1
-                    del under_way[carrier.wanted.key]
+                    del active[carrier.wanted.key]
             failpoints.reached(failpoints.REQUEST)
         tell(done, records)
-        if has_moved:
+        if has_progressed:
             target.progressed()
         else:
-            target.stuck(why)
+            target.stuck(reason)
 
 
 def _send(target: Target, import_id: bytes, leader: int, carriers: Sequence[Carrier]) -> ImportRecordsResponse | str:
-    """Returns why not, if it does not answer."""
+    """Send the next records of several partitions to a leader. Return its response, or why there is none."""
     request = ImportRecordsRequest(import_id=import_id, timeout_ms=int(target.timeout_s * 1000))
     size = 0
     for carrier in carriers:
@@ -134,14 +140,18 @@ def _send(target: Target, import_id: bytes, leader: int, carriers: Sequence[Carr
         size += len(portion.records or b"")
         if size >= REQUEST_BYTES:
             break
-    answer = target.ask(leader, request, ImportRecordsResponse, wait_s=target.timeout_s)
-    return f"broker {leader} does not answer" if answer is None else answer
+    response = target.ask(leader, request, ImportRecordsResponse, wait_s=target.timeout_s)
+    return f"broker {leader} does not answer" if response is None else response
 
 
-def _passing(result: ImportedPartitionResult, about: str) -> str:
-    """Returns what will pass. Raises CannotMove for anything else."""
+def _retriable_message(result: ImportedPartitionResult, about: str) -> str:
+    """Return the message of a retriable error.
+
+    Raises:
+        MigrationError: The error is not retriable.
+    """
     code = ErrorCode(result.error_code)
-    told = f"{about}: {result.error_message or code.message}"
+    message = f"{about}: {result.error_message or code.message}"
     if code in PASSING:
-        return told
-    raise CannotMove(told)
+        return message
+    raise CannotMove(message)

@@ -1,4 +1,4 @@
-"""Whether what came into the cluster is what the source has: every byte of every log, then configs, groups, offsets."""
+"""Verification of an import: compares every byte of every log, then configs, groups and offsets with the source."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from chronik.protocol.messages.fetch_imported import (
 from chronik.wording import counted
 
 ANSWER_BYTES: Final = 8 * MIB
+"""The target size of a FetchImported response."""
 
 
 class Compared(NamedTuple):
-    """What was found the same."""
+    """The amount of data that was verified."""
 
     partitions: int = 0
     records: int = 0
     size_bytes: int = 0
     checksum: int = 0
-    """Over all partitions, in the order of their topics' names."""
+    """The checksum of all partitions, in the order of their topics' names."""
 
 
-class _Comparison:
-    """One partition under way: what it should hold from where the cluster was last asked."""
+class _PartitionVerification:
+    """The verification of one partition: the expected bytes from the last verified position on."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -45,23 +46,28 @@ class _Comparison:
         self._stretch = next(self._stretches, None)
         self._position = 0
         self._end = wanted.log.end
-        self.offset = wanted.log.start  # which may lie within the first batch
+        self.offset = wanted.log.start  # may be inside the first batch
         self.records = self.size_bytes = self.checksum = 0
         self.is_done = False
 
     @property
     def bytes_due(self) -> int:
+        """Return the number of expected bytes left in the current chunk."""
         return 0 if self._stretch is None else len(self._stretch.data) - self._position
 
     def answered(self, result: FetchImportedResult) -> bool:
-        """Returns whether it got on. Raises CannotMove where they differ."""
+        """Compare a response with the source. Return whether the verification has progressed.
+
+        Raises:
+            MigrationError: The logs differ.
+        """
         about, start = self.wanted.about, self.wanted.log.start
         data = bytes(result.records or b"")
         if self._stretch is not None:
             if not data:
                 return False
             if data != self._stretch.data[self._position : self._position + len(data)]:
-                raise CannotMove(f"{about} differs from the source at offset {self.offset}, or soon after")
+                raise CannotMove(f"{about} differs from the source at or shortly after offset {self.offset}")
             self.checksum = crc32c(data, self.checksum)
             self.size_bytes += len(data)
             self._position += len(data)
@@ -75,8 +81,8 @@ class _Comparison:
             ends = result.log_start_offset, result.high_watermark, result.last_stable_offset
             if ends != (start, self._end, self._end):
                 raise CannotMove(
-                    f"{about}: it begins, ends and is decided at {ends} in the cluster, "
-                    f"and at {(start, self._end, self._end)} in the source"
+                    f"{about}: log start, high watermark and last stable offset are {ends} in the cluster, "
+                    f"but {(start, self._end, self._end)} in the source"
                 )
             self.is_done = True
         return True
@@ -89,87 +95,96 @@ def _first_offset(data: bytes, position: int) -> int:
 def compare_records(
     target: Target, import_id: bytes, partitions: Sequence[Wanted], tell: Callable[[int, int], None]
 ) -> Compared:
-    """Reads everything back from the leaders. `tell` hears how many partitions and records are found the same. Raises
-    CannotMove."""
-    left, under_way = iter(partitions), dict[Key, _Comparison]()
-    whole: dict[Key, _Comparison] = {}
+    """Read all records back from the leaders and compare them with the source.
+
+    `tell` is called with the number of verified partitions and records.
+
+    Raises:
+        MigrationError: A partition differs or cannot be read.
+    """
+    left, active = iter(partitions), dict[Key, _PartitionVerification]()
+    verified: dict[Key, _PartitionVerification] = {}
     records = 0
     target.progressed()
     while True:
-        while len(under_way) < PARTITIONS_AT_ONCE and (wanted := next(left, None)) is not None:
-            under_way[wanted.key] = _Comparison(wanted)
-        if not under_way:
+        while len(active) < PARTITIONS_AT_ONCE and (wanted := next(left, None)) is not None:
+            active[wanted.key] = _PartitionVerification(wanted)
+        if not active:
             break
-        has_moved, why = False, "no partition has a leader"
-        for leader, keys in target.by_leader(list(under_way)).items():
-            answer = target.ask(leader, _question(import_id, under_way, keys), FetchImportedResponse)
-            if answer is None:
-                why = f"broker {leader} does not answer"
+        has_progressed, reason = False, "no partition has a leader"
+        for leader, keys in target.by_leader(list(active)).items():
+            response = target.ask(leader, _build_request(import_id, active, keys), FetchImportedResponse)
+            if response is None:
+                reason = f"broker {leader} does not answer"
                 continue
-            for result in answer.partitions:
-                comparison = under_way[result.topic_id, result.partition]
+            for result in response.partitions:
+                verification = active[result.topic_id, result.partition]
                 code = ErrorCode(result.error_code)
                 if code:
-                    why = f"{comparison.wanted.about}: {result.error_message or code.message}"
+                    reason = f"{verification.wanted.about}: {result.error_message or code.message}"
                     if code not in PASSING:
-                        raise CannotMove(why)
+                        raise CannotMove(reason)
                     continue
-                has_moved = comparison.answered(result) or has_moved
-                if comparison.is_done:
-                    whole[comparison.wanted.key] = under_way.pop(comparison.wanted.key)
-                    records += comparison.records
-        tell(len(whole), records)
-        if has_moved:
+                has_progressed = verification.answered(result) or has_progressed
+                if verification.is_done:
+                    verified[verification.wanted.key] = active.pop(verification.wanted.key)
+                    records += verification.records
+        tell(len(verified), records)
+        if has_progressed:
             target.progressed()
         else:
-            target.stuck(why)
-    return _sum([whole[wanted.key] for wanted in partitions])
+            target.stuck(reason)
+    return _summarize([verified[wanted.key] for wanted in partitions])
 
 
-def _question(import_id: bytes, under_way: dict[Key, _Comparison], keys: Sequence[Key]) -> FetchImportedRequest:
+def _build_request(
+    import_id: bytes, active: dict[Key, _PartitionVerification], keys: Sequence[Key]
+) -> FetchImportedRequest:
     request, left = FetchImportedRequest(import_id=import_id), ANSWER_BYTES
     for key in keys:
-        comparison = under_way[key]
+        verification = active[key]
         request.partitions.append(
             FetchImportedPartition(
                 topic_id=key[0],
                 partition=key[1],
-                fetch_offset=comparison.offset,
-                max_bytes=max(1, comparison.bytes_due),
+                fetch_offset=verification.offset,
+                max_bytes=max(1, verification.bytes_due),
             )
         )
-        left -= comparison.bytes_due
+        left -= verification.bytes_due
         if left <= 0:
             break
     return request
 
 
-def _sum(comparisons: Sequence[_Comparison]) -> Compared:
+def _summarize(verifications: Sequence[_PartitionVerification]) -> Compared:
     checksum = 0
-    for each in comparisons:
+    for each in verifications:
         checksum = crc32c(each.checksum.to_bytes(4, "big"), checksum)
     return Compared(
-        len(comparisons),
-        sum(each.records for each in comparisons),
-        sum(each.size_bytes for each in comparisons),
+        len(verifications),
+        sum(each.records for each in verifications),
+        sum(each.size_bytes for each in verifications),
         checksum,
     )
 
 
 def differences(image: Image, topics: Sequence[Topic], groups: Sequence[ImportedGroup]) -> list[str]:
-    """Returns where the cluster's image, after the import, has other topics, configs or offsets. What clients have
-    committed since is theirs."""
+    """Return where topics, configs or committed offsets of the image differ from the source, one sentence each.
+
+    Offsets that clients have committed since the import are ignored.
+    """
     found = []
     for topic in topics:
         known = image.topics.get(topic.name)
         if known is None or known.id != topic.id:
-            found.append(f"topic {topic.name} is not there, or another one has its name")
+            found.append(f"topic {topic.name} is missing or has another id")
         elif (len(known.partitions), known.configs) != (len(topic.partitions), topic.configs):
             count = counted(len(known.partitions), "partition")
             found.append(f"topic {topic.name} has {count} and configs {known.configs}")
     for group in groups:
-        if group.offsets and group.group_id not in image.groups:  # one without offsets may have expired
-            found.append(f"group {group.group_id} is not there")
+        if group.offsets and group.group_id not in image.groups:  # a group without offsets may have expired
+            found.append(f"group {group.group_id} is missing")
         for each in group.offsets:
             committed = image.offset(group.group_id, each.topic, each.partition)
             if committed is None or (committed.commit_time_ms, committed.offset) < (each.commit_time_ms, each.offset):

@@ -1,9 +1,8 @@
-"""Named places where a move can be made to die, for tests that prove that it may.
+"""Failpoints: named places at which a test can crash an import or a backup.
 
     CHRONIK_MOVE_FAIL_POINT=request:3 chronik cluster import …
 
-A process that comes to a point for the NTH time (the first, unless it says otherwise) ends there at once, as if it had
-been killed.
+A process that reaches a failpoint for the NTH time (by default the first) exits immediately, as if it had been killed.
 """
 
 from __future__ import annotations
@@ -17,26 +16,26 @@ VARIABLE: Final = "CHRONIK_MOVE_FAIL_POINT"
 EXIT_CODE: Final = 77
 
 BEGUN: Final = "begun"
-"""The cluster knows of the import, and has nothing of it."""
+"""The import is started and empty."""
 TOPICS: Final = "topics"
-"""Some topics are made."""
+"""Some topics are created."""
 REQUEST: Final = "request"
-"""A request with records was answered."""
+"""A request with records was acknowledged."""
 COMPARED: Final = "compared"
-"""All is there, and nobody sees it."""
+"""All records are imported and verified, but invisible."""
 SECURED: Final = "secured"
-"""Some of the users, ACLs and quotas are there."""
+"""Some users, ACLs and quotas are imported."""
 GROUPS: Final = "groups"
-"""Some of the groups and committed offsets are there."""
+"""Some groups and committed offsets are imported."""
 FINISHED: Final = "finished"
-"""All is done, and nobody was told."""
+"""The import is finished, but the result is not reported yet."""
 HELD: Final = "held"
-"""A backup holds commits back."""
+"""A backup blocks transaction commits."""
 PIECE: Final = "piece"
-"""A file of a backup is written, and no manifest names it."""
+"""A file of a backup is written, but not yet in the manifest."""
 BEFORE_MANIFEST: Final = "before_manifest"
 AFTER_MANIFEST: Final = "after_manifest"
-"""The manifest is replaced, and what it does not name any more is still there."""
+"""The manifest is replaced, but obsolete files are not removed yet."""
 
 POINTS: Final = (
     BEGUN,
@@ -54,7 +53,11 @@ POINTS: Final = (
 
 
 def parse(text: str) -> dict[str, int]:
-    """Returns, by name, how many times each is passed until the process ends. Raises ConfigError."""
+    """Return the number of passes after which each failpoint exits, by name.
+
+    Raises:
+        ConfigError: The text is invalid.
+    """
     points: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, nth = part.partition(":")
@@ -68,6 +71,7 @@ _points = parse(os.environ.get(VARIABLE, ""))
 
 
 def reached(name: str) -> None:
+    """Exit the process if the failpoint is active and has been reached often enough."""
     if name in _points:
         _points[name] -= 1
         if _points[name] == 0:

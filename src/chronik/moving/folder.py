@@ -1,4 +1,4 @@
-"""The data folder of a standalone node, which is down: opened as the node would open it, and left as it is."""
+"""The data directory of a stopped standalone node as the source of an import. The directory is not modified."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from chronik.protocol.batch import Bytes
 
 
 class FolderLog:
+    """The log of a partition in a data directory."""
+
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self.start: Final = log.log_start_offset
@@ -38,10 +40,18 @@ class FolderLog:
 
 
 class StandaloneFolder:
+    """The data directory of a stopped standalone node."""
+
     is_backup: Final = False
 
     def __init__(self, path: Path) -> None:
-        """Raises CannotMove, ConfigError, DataDamaged."""
+        """Lock and open the directory.
+
+        Raises:
+            MigrationError: The directory is in use or not that of a standalone node.
+            ConfigError: The node's identity file is invalid.
+            DamagedDataError: The metadata is damaged.
+        """
         self._path = path
         self.name: Final = str(path)
         self._files = OverlayFiles(path)
@@ -51,9 +61,9 @@ class StandaloneFolder:
         except DataFolderInUse:
             raise CannotMove(f"{path} is in use: stop the node first") from None
         except OSError:
-            raise CannotMove(f"{path} is not the data folder of a node: it has no {LOCK_FILE}") from None
+            raise CannotMove(f"{path} is not the data directory of a node: it has no {LOCK_FILE}") from None
         try:
-            self._refuse_others()
+            self._check_identity()
             self.image: Final[Image] = Journal(self._files, METADATA_FOLDERS[Mode.STANDALONE]).recover()
             self._synced = SyncedOffsets(self._files, SYNCED_OFFSETS_FILE)
         except BaseException:
@@ -61,21 +71,22 @@ class StandaloneFolder:
             raise
         self._logs: dict[tuple[bytes, int], FolderLog] = {}
 
-    def _refuse_others(self) -> None:
+    def _check_identity(self) -> None:
         data = read_file(self._files, IDENTITY_FILE)
         if data is None:
-            raise CannotMove(f"{self._path} is not the data folder of a node: it has no {IDENTITY_FILE}")
+            raise CannotMove(f"{self._path} is not the data directory of a node: it has no {IDENTITY_FILE}")
         identity = parse_identity(data, str(self._path / IDENTITY_FILE))
         if identity.mode is Mode.CLUSTER or not self._files.list_folder(METADATA_FOLDERS[Mode.STANDALONE]):
             raise CannotMove(
-                f"{self._path} is the data folder of {Mode.CLUSTER.owner}: back that cluster up, and restore it here"
+                f"{self._path} is the data directory of {Mode.CLUSTER.owner}: back up and restore that cluster"
             )
         refuse_newer_metadata(level_raised_to(self._files, Mode.STANDALONE), str(self._path))
 
     @property
     def id(self) -> bytes:
-        """A node that is started registers, which is a command: so whatever it did, its index and its hash differ."""
+        """Return an id of the directory's state. It changes with every start, because the broker registers then."""
         image = self.image
+        # The import id is derived from this text: its wording must not change.
         text = f"folder {image.cluster_id} {image.applied_index} {image.state_hash}"
         return blake2b(text.encode(), digest_size=16).digest()
 
@@ -96,7 +107,7 @@ class StandaloneFolder:
             if log.missing_from is not None:
                 raise CannotMove(
                     f"{self._path}: offsets {log.missing_from} to {log.missing_end - 1} of {topic.name}-{partition} "
-                    "were synced once and are gone from this disk"
+                    "were synced once but are missing on this disk"
                 )
             self._logs[key] = FolderLog(log)
         return self._logs[key]

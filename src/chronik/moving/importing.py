@@ -1,6 +1,6 @@
-"""An import from begin to end: planned, begun, made, filled, compared, shown, compared once more.
+"""An import from planning to verification.
 
-Each step can be repeated: whoever is stopped at any point begins again, and goes on where it ended.
+Every step can be repeated: an import that is interrupted at any point continues when it is started again.
 """
 
 from __future__ import annotations
@@ -26,20 +26,31 @@ from chronik.protocol.messages.alter_import import AlterImportRequest, ImportAct
 from chronik.wording import counted
 
 Tell = Callable[[str], None]
+"""A callback for progress messages."""
 
 
 class Imported(NamedTuple):
+    """The result of an import."""
+
     plan: Plan
     compared: Compared | None
-    """None if it was imported before this run."""
+    """The verified amount of data, or None if the import was finished before this run."""
     kept: list[str]
-    """What the cluster had already by the same names, one sentence each."""
+    """Users and quotas that the cluster kept because it had others of the same name, one sentence each."""
 
 
 class Importer:
+    """Imports the topics, groups and security metadata of a source into a cluster."""
+
     def __init__(self, source: Source, cluster: Cluster, tell: Tell, replication_factor: int | None = None) -> None:
-        """Without a factor, topics of a backup have as many replicas as they had, if there are as many brokers, and
-        those of a folder as many as the cluster gives by default. Raises CannotMove and what the client raises."""
+        """Connect to the cluster and plan the import.
+
+        Without a replication factor, topics of a backup keep theirs, limited by the number of brokers, and topics of a
+        data directory get the cluster's default.
+
+        Raises:
+            MigrationError: The source is incomplete or the cluster's feature level is too low.
+        """
         self._source = source
         self._tell = tell
         self._factor = replication_factor
@@ -48,30 +59,37 @@ class Importer:
 
     @property
     def is_finished(self) -> bool:
+        """Return whether the source has been imported completely."""
         known = self._target.image.imported
         return known is not None and known.id == self._source.id and known.is_finished
 
     @property
     def is_under_way(self) -> bool:
+        """Return whether an import of the source has been started and is not finished."""
         known = self._target.image.imported
         return known is not None and known.id == self._source.id and not known.is_finished
 
     def refusals(self) -> list[str]:
+        """Return the reasons why the import is not possible, one sentence each."""
         return [] if self.is_finished else refusals(self.plan, self._source, self._target.image)
 
     def run(self) -> Imported:
-        """Raises CannotMove."""
+        """Run the import, or continue an interrupted one, and verify it.
+
+        Raises:
+            MigrationError: The import is not possible, or the imported data differs from the source.
+        """
         if found := self.refusals():
             raise CannotMove("; ".join(found))
         compared, kept = None, list[str]()
         if not self.is_finished:
-            first_producer_id = self._begin()
-            self._make_topics()
+            first_producer_id = self._start()
+            self._create_topics()
             partitions = list(self._partitions(first_producer_id))
-            carry(self._target, self._source.id, partitions, self._told("records"))
-            compared = compare_records(self._target, self._source.id, partitions, self._told("compared"))
+            carry(self._target, self._source.id, partitions, self._progress_callback("records"))
+            compared = compare_records(self._target, self._source.id, partitions, self._progress_callback("compared"))
             failpoints.reached(failpoints.COMPARED)
-            kept = self._secure()
+            kept = self._import_security()
             self._finish()
             failpoints.reached(failpoints.FINISHED)
         self._target.refresh()
@@ -79,10 +97,10 @@ class Importer:
         found += missing(self.plan.security, self._target.image)
         found += [each for each in others_there(self.plan.security, self._target.image) if each not in kept]
         if found and compared is not None:
-            raise CannotMove("it was imported, and is not as it was: " + "; ".join(found[:5]))
+            raise CannotMove("the import is finished, but differs from the source: " + "; ".join(found[:5]))
         return Imported(self.plan, compared, kept)
 
-    def _told(self, what: str) -> Callable[[int, int], None]:
+    def _progress_callback(self, what: str) -> Callable[[int, int], None]:
         count = self.plan.partition_count
 
         def tell(partitions: int, records: int) -> None:
@@ -91,21 +109,21 @@ class Importer:
 
         return tell
 
-    def _begin(self) -> int:
+    def _start(self) -> int:
         first_producer_id = self._target.alter(begin_request(self._source, self.plan)).first_producer_id
         failpoints.reached(failpoints.BEGUN)
         return first_producer_id
 
-    def _make_topics(self) -> None:
+    def _create_topics(self) -> None:
         done = 0
-        for request in topic_requests(self._source, self.plan, self._factor_of):
+        for request in topic_requests(self._source, self.plan, self._replication_factor):
             self._target.alter(request)
             done += len(request.topics)
             self._tell(f"topics: {done:,} of {len(self.plan.topics):,}")
             failpoints.reached(failpoints.TOPICS)
         self._target.refresh()
 
-    def _factor_of(self, topic: Topic) -> int:
+    def _replication_factor(self, topic: Topic) -> int:
         if self._factor is not None:
             return self._factor
         return min(topic.replication_factor, len(self._target.image.brokers)) if self._source.is_backup else -1
@@ -119,9 +137,8 @@ class Importer:
                 stream = partial(ImportedStream, log, about, first_producer_id, plan.producer_ids, decisions)
                 yield Wanted((topic.id, index), about, log, stream)
 
-    def _secure(self) -> list[str]:
-        """Brings users, ACLs and quotas before topics are seen: nobody may see them who was not to. Returns what stays
-        as the cluster has it."""
+    def _import_security(self) -> list[str]:
+        """Import users, ACLs and quotas before topics become visible. Return what the cluster keeps."""
         self._target.refresh()
         kept = others_there(self.plan.security, self._target.image)
         for request in requests_of(self.plan.security, self._source.id):
@@ -129,13 +146,15 @@ class Importer:
             failpoints.reached(failpoints.SECURED)
         return kept
 
-    def _bring_groups(self) -> None:
-        """Bring groups and committed offsets while the topics are hidden: a consumer that finds a topic finds its
-        group's offsets, too."""
+    def _import_groups(self) -> None:
+        """Import groups and committed offsets while the topics are invisible.
+
+        A consumer that sees a topic then also finds the offsets of its group.
+        """
         self._target.refresh()
-        absent = list(absent_groups(self.plan.groups, self._target.image))
-        done, count = 0, sum(len(group.offsets) for group in absent)
-        for request in group_requests(self._source, absent):
+        outstanding = list(absent_groups(self.plan.groups, self._target.image))
+        done, count = 0, sum(len(group.offsets) for group in outstanding)
+        for request in group_requests(self._source, outstanding):
             self._target.alter(request)
             done += sum(len(group.offsets) for group in request.groups)
             self._tell(f"committed offsets: {done:,} of {count:,}")
@@ -143,14 +162,14 @@ class Importer:
 
     def _finish(self) -> None:
         if level_of(self._target.image.features) >= IMPORTED_GROUPS:
-            self._bring_groups()
+            self._import_groups()
             self._target.alter(finish_request(self._source))
         else:
             self._target.alter(finish_request(self._source, self.plan.groups))
 
 
 def give_up(cluster: Cluster) -> str | None:
-    """Deletes what an import that is under way has made; returns what it was, or None when there is none."""
+    """Abort an unfinished import and delete what it has created. Return its name, or None if there is none."""
     target = Target(cluster)
     known = target.image.imported
     if known is None or known.is_finished:

@@ -1,4 +1,4 @@
-"""What an import would bring, and why it cannot: found out before anything is done. Pure."""
+"""The plan of an import: what the source contains, and why a cluster cannot accept it. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ from chronik.moving.source import Source, SourceLog
 from chronik.wording import counted
 
 REFUSALS_SHOWN: Final = 5
+"""The maximum number of names listed in a message."""
 
 
 class Plan(NamedTuple):
+    """The contents of an import."""
+
     topics: list[Topic]
     logs: dict[tuple[bytes, int], SourceLog]
     groups: list[ImportedGroup]
     producer_ids: int
-    """One more than the highest that the source has seen."""
+    """One more than the highest producer id of the source."""
     security: Security
 
     @property
     def partition_count(self) -> int:
+        """Return the number of partitions."""
         return len(self.logs)
 
     @property
     def offset_count(self) -> int:
+        """Return the number of committed offsets."""
         return sum(len(group.offsets) for group in self.groups)
 
     def __str__(self) -> str:
@@ -48,12 +53,16 @@ class Plan(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Offsets from starts to ends: as many records, unless some were compacted away."""
+        """Return the number of offsets in all logs: an upper bound of the number of records."""
         return sum(log.end - log.start for log in self.logs.values())
 
 
 def plan_of(source: Source) -> Plan:
-    """Raises CannotMove when a log is not whole."""
+    """Return the plan of importing a source.
+
+    Raises:
+        MigrationError: A log of the source is incomplete.
+    """
     topics = source.topics()
     logs = {(topic.id, index): source.log(topic, index) for topic in topics for index in range(len(topic.partitions))}
     seen = max((log.producer_ids for log in logs.values()), default=0)
@@ -62,7 +71,7 @@ def plan_of(source: Source) -> Plan:
 
 
 def _groups(image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]) -> list[ImportedGroup]:
-    """Without members, and with offsets no further than the records that come along."""
+    """Return the groups without members, with committed offsets limited to the imported records."""
     ids = {topic.name: topic.id for topic in topics}
     groups = []
     for group_id, group in sorted(image.groups.items()):
@@ -84,19 +93,19 @@ def _groups(image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int],
 
 
 def refusals(plan: Plan, source: Source, image: Image) -> list[str]:
-    """Returns why the cluster with this image cannot take it, one sentence each."""
+    """Return the reasons why the cluster cannot accept the import, one sentence each."""
     found = []
     known = image.imported
     if known is not None and not known.is_finished and known.id != source.id:
         found.append(
-            f"{known.source} is being imported, or this one has changed since its import began: "
-            "go on with that, or give it up with --give-up"
+            f"an import of {known.source} is in progress, or the source has changed since its import was started: "
+            "continue that import, or abort it with --give-up"
         )
     if source.is_backup and (known is None or known.id != source.id):
         own = sorted(topic.name for topic in image.topics.values() if not topic.internal)
         used = own or sorted(group for group in image.groups if image.groups[group].members or image.offsets(group))
         if used:
-            found.append(f"a backup is restored into an empty cluster, and this one has {_some(used)}")
+            found.append(f"a backup can only be restored into an empty cluster, and this one has {_join_names(used)}")
     level = level_of(image.features)
     if level < IMPORTED_GROUPS and plan.offset_count > IMPORTED_OFFSETS_MAX:
         found.append(
@@ -112,22 +121,22 @@ def refusals(plan: Plan, source: Source, image: Image) -> list[str]:
     names = {topic.name: topic.id for topic in plan.topics}
     taken = [name for name in names if name in image.topics]
     if taken:
-        found.append(f"topics of these names are there already: {_some(taken)}")
+        found.append(f"topics with these names already exist: {_join_names(taken)}")
     ids = [topic.name for topic in plan.topics if topic.id in image.topics_by_id and topic.name not in taken]
     if ids:
-        found.append(f"topics with the ids of these are there already: {_some(ids)}")
-    alike = [
+        found.append(f"topics with the same ids as these already exist: {_join_names(ids)}")
+    colliding = [
         f"{name} and {other}"
         for name in names
         if (other := image.name_with_metric(metric_name(name))) is not None and other not in names
     ]
-    if alike:
-        found.append(f"names may not differ in '.' and '_' alone: {_some(alike)}")
+    if colliding:
+        found.append(f"topic names must not differ only in '.' and '_': {_join_names(colliding)}")
     return found
 
 
 def _beyond_limits(plan: Plan, image: Image) -> Iterator[str]:
-    """Yield what would exceed a limit of the cluster together with what it has already."""
+    """Yield the limits that the cluster would exceed with the import."""
     security = plan.security
     users = security.users.keys() | set(image.users.by_name)
     acls = {*security.acls, *image.acls}
@@ -138,10 +147,10 @@ def _beyond_limits(plan: Plan, image: Image) -> Iterator[str]:
         (len(entities), "entities with quotas", QUOTA_ENTITIES_MAX),
     ):
         if count > limit:
-            yield f"the cluster would have {count:,} {noun}, and may have {limit:,}"
+            yield f"the cluster would have {count:,} {noun}; the limit is {limit:,}"
 
 
-def _some(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     each = list(names)
     more = f", and {len(each) - REFUSALS_SHOWN} more" if len(each) > REFUSALS_SHOWN else ""
     return ", ".join(each[:REFUSALS_SHOWN]) + more

@@ -1,7 +1,8 @@
-"""A restore without a cluster: the requests of an import, handled as a broker handles them, on an image in memory.
+"""A dry run of a restore: handles the requests of an import like a broker, on an image in memory.
 
-It proves that a cluster of this version would accept all metadata of a source, before anyone depends on it. Records are
-not part of it: their checksums are compared elsewhere."""
+It proves that a cluster of this version would accept all metadata of the source. Records are verified separately, by
+their checksums.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +42,17 @@ _DIFFERENCES_SHOWN: Final = 5
 
 
 def rehearse(source: Source, plan: Plan) -> None:
-    """Raise CannotMove if an empty cluster of this version would reject the source's metadata."""
-    asyncio.run(_rehearse(source, plan))
+    """Raise MigrationError if an empty cluster of this version would reject the source's metadata."""
+    asyncio.run(_run(source, plan))
 
 
-async def _rehearse(source: Source, plan: Plan) -> None:
+async def _run(source: Source, plan: Plan) -> None:
     store, clock = _MemoryStore(), SystemClock()
     configs = ConfigResolver(store, _NODE_ID, {})
     planner = TopicPlanner(store, configs, clock, new_id, lambda count: 0)
 
     async def alter(request: AlterImportRequest) -> None:
-        _refuse_oversized(request)
+        _check_size(request)
         response = await alter_import(store, planner, configs, clock, request)
         raise_for(response.error_code, "not imported", response.error_message)
 
@@ -60,10 +61,10 @@ async def _rehearse(source: Source, plan: Plan) -> None:
         await alter(begin_request(source, plan))
         for request in topic_requests(source, plan, lambda topic: 1):
             await alter(request)
-        for secured in requests_of(plan.security, source.id):
-            _refuse_oversized(secured)
-            answer = await import_security(store, secured)
-            raise_for(answer.error_code, "not imported", answer.error_message)
+        for security_request in requests_of(plan.security, source.id):
+            _check_size(security_request)
+            security_response = await import_security(store, security_request)
+            raise_for(security_response.error_code, "not imported", security_response.error_message)
         for request in group_requests(source, plan.groups):
             await alter(request)
         await alter(finish_request(source))
@@ -74,19 +75,19 @@ async def _rehearse(source: Source, plan: Plan) -> None:
         raise CannotMove(f"{source.name} cannot be restored: {'; '.join(found[:_DIFFERENCES_SHOWN])}")
 
 
-def _refuse_oversized(request: Request) -> None:
-    """Raise KafkaError for a request that a broker would not read."""
+def _check_size(request: Request) -> None:
+    """Raise KafkaError for a request that exceeds a broker's size limit."""
     try:
         size = len(encode_request(RequestHeader(request.__schema__.api_key, 0, 1, None), request))
     except UnencodableMessage as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     if size > PLAIN_REQUEST_BYTES_MAX:
-        message = f"a request of {size:,} bytes, where a broker accepts {PLAIN_REQUEST_BYTES_MAX:,}"
+        message = f"a request has {size:,} bytes; a broker accepts {PLAIN_REQUEST_BYTES_MAX:,}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 class _MemoryStore:
-    """A metadata store that keeps its image in memory, and no log."""
+    """A metadata store with an image in memory and without a log."""
 
     def __init__(self) -> None:
         self.image: Final = Image()
@@ -98,7 +99,7 @@ class _MemoryStore:
         return False
 
     async def create_cluster(self) -> None:
-        """Create an empty cluster of one broker, at this version's level."""
+        """Create a cluster with one broker, at the highest feature level of this version."""
         await self.propose(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
         await self.propose(CreateCluster("rehearsal", 0))
         supported = (levels.LOWEST, levels.HIGHEST)
@@ -117,10 +118,10 @@ class _MemoryStore:
         return result
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Do nothing: no part of an import follows the image."""
+        """Do nothing: no part of an import reacts to deltas."""
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Return immediately: the image has every command."""
+        """Return immediately: the image contains every command."""
 
     def is_durable(self, index: int) -> bool:
         return True

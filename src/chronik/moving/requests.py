@@ -1,5 +1,4 @@
-"""The requests of an import, in the order in which a cluster gets them. Pure: the importer sends them, and a rehearsal
-applies them to an image in memory."""
+"""The requests of an import, in order. Pure functions, shared by the importer and the dry run."""
 
 from __future__ import annotations
 
@@ -25,12 +24,13 @@ from chronik.protocol.messages.alter_import import (
 TOPICS_PER_REQUEST: Final = 200
 
 GROUPS_REQUEST_CHARACTERS_MAX: Final = 1024 * 1024
-"""Names and offset metadata in one request with groups: it becomes one command, of 16 MiB at most."""
+"""The maximum size of names and offset metadata in a request with groups, which becomes one command."""
 
 SOURCE_CHARACTERS_MAX: Final = 1000
 
 
 def begin_request(source: Source, plan: Plan) -> AlterImportRequest:
+    """Return the request that starts the import."""
     request = _request(source, ImportAction.BEGIN)
     request.source = source.name[:SOURCE_CHARACTERS_MAX]
     request.topic_count = len(plan.topics)
@@ -39,6 +39,7 @@ def begin_request(source: Source, plan: Plan) -> AlterImportRequest:
 
 
 def topic_requests(source: Source, plan: Plan, factor_of: Callable[[Topic], int]) -> Iterator[AlterImportRequest]:
+    """Yield the requests that create the topics."""
     for first in range(0, len(plan.topics), TOPICS_PER_REQUEST):
         request = _request(source, ImportAction.TOPICS)
         topics = plan.topics[first : first + TOPICS_PER_REQUEST]
@@ -62,7 +63,7 @@ def _topic(topic: Topic, plan: Plan, replication_factor: int) -> ImportTopic:
 
 
 def group_requests(source: Source, groups: Iterable[ImportedGroup]) -> Iterator[AlterImportRequest]:
-    """Yield requests with all groups and offsets, each small enough for one command. A large group is in several."""
+    """Yield the requests with groups and offsets, each small enough for one command. Large groups are split."""
     request, entries, characters = _request(source, ImportAction.GROUPS), 0, 0
     for group in groups:
         own = len(group.group_id) + len(group.protocol_type)
@@ -87,7 +88,7 @@ def group_requests(source: Source, groups: Iterable[ImportedGroup]) -> Iterator[
 
 
 def absent_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterator[ImportedGroup]:
-    """Yield the groups with only those offsets that the cluster does not have yet: an interrupted import goes on."""
+    """Yield the groups with the offsets that the cluster does not have yet, to continue an interrupted import."""
     for group in groups:
         offsets = tuple(
             each for each in group.offsets if image.offset(group.group_id, each.topic, each.partition) != _stored(each)
@@ -97,7 +98,7 @@ def absent_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterator[Imp
 
 
 def finish_request(source: Source, groups: Sequence[ImportedGroup] = ()) -> AlterImportRequest:
-    """Return the last request, with the groups of a cluster that takes them only there (below level 5)."""
+    """Return the request that finishes the import. Below level 5, it contains the groups."""
     image, request = source.image, _request(source, ImportAction.FINISH)
     request.groups = [
         ImportGroup(group_id=each.group_id, protocol_type=each.protocol_type, offsets=list(map(_offset, each.offsets)))

@@ -1,4 +1,4 @@
-"""Users, ACLs and quotas on their way, and whether they are there: beside those that the cluster has, which stay."""
+"""Import of users, ACLs and quotas. Existing ones of the cluster are kept."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from chronik.wording import counted
 T = TypeVar("T")
 
 ENTRIES_PER_REQUEST: Final = 500
-"""A user is a command of its own; ACLs and quotas are some of a hundred bytes."""
+"""The number of entries per request. Each user becomes a separate command."""
 
 
 class Security(NamedTuple):
+    """The users, ACLs and quotas of a source."""
+
     users: dict[str, dict[int, ScramCredential]]
-    """By name and mechanism."""
+    """SCRAM credentials by user name and mechanism."""
     acls: list[Acl]
     quotas: dict[Entity, Values]
 
@@ -41,20 +43,22 @@ class Security(NamedTuple):
 
 
 def security_of(image: Image) -> Security:
+    """Return the users, ACLs and quotas of an image."""
     users = {name: dict(image.users.of(name)) for name in sorted(image.users.by_name)}
     return Security(users, list(image.acls), dict(sorted(image.quotas.items())))
 
 
 def requests_of(security: Security, import_id: bytes) -> Iterator[ImportSecurityRequest]:
-    for users in _portions(list(security.users.items())):
+    """Yield the requests that import users, ACLs and quotas."""
+    for users in _chunks(list(security.users.items())):
         yield ImportSecurityRequest(import_id=import_id, users=[_user(*each) for each in users])
-    for acls in _portions(security.acls):
+    for acls in _chunks(security.acls):
         yield ImportSecurityRequest(import_id=import_id, acls=[_acl(each) for each in acls])
-    for quotas in _portions(list(security.quotas.items())):
+    for quotas in _chunks(list(security.quotas.items())):
         yield ImportSecurityRequest(import_id=import_id, quotas=[_quotas(*each) for each in quotas])
 
 
-def _portions(entries: Sequence[T]) -> Iterator[Sequence[T]]:
+def _chunks(entries: Sequence[T]) -> Iterator[Sequence[T]]:
     for first in range(0, len(entries), ENTRIES_PER_REQUEST):
         yield entries[first : first + ENTRIES_PER_REQUEST]
 
@@ -95,28 +99,30 @@ def _quotas(entity: Entity, values: Values) -> ImportedQuotas:
 
 
 def others_there(security: Security, image: Image) -> list[str]:
-    """Returns what the cluster has by the same names and with another content: that stays. An ACL is all content, so
-    there is no other by its name."""
+    """Return the users and quotas of the cluster that differ from imported ones with the same name.
+
+    The cluster keeps them. ACLs have no names, so they cannot conflict.
+    """
     found = [
-        f"user {name} is there already, with another password or other mechanisms"
+        f"user {name} already exists with another password or other mechanisms"
         for name, credentials in security.users.items()
         if image.users.of(name) not in ({}, credentials)
     ]
     for entity, values in security.quotas.items():
         if image.quotas.get(entity, values) != values:
-            found.append(f"{_named(entity)} has other quotas already")
+            found.append(f"{_format_entity(entity)} already has other quotas")
     return found
 
 
 def missing(security: Security, image: Image) -> list[str]:
-    """Returns what the cluster does not have."""
-    found = [f"user {name} is not there" for name in security.users if not image.users.of(name)]
+    """Return the users, ACLs and quotas that the cluster lacks, one sentence each."""
+    found = [f"user {name} is missing" for name in security.users if not image.users.of(name)]
+    found += [f"an ACL of {acl.principal} for {acl.name} is missing" for acl in security.acls if acl not in image.acls]
     found += [
-        f"an ACL of {acl.principal} for {acl.name} is not there" for acl in security.acls if acl not in image.acls
+        f"quotas of {_format_entity(entity)} are missing" for entity in security.quotas if entity not in image.quotas
     ]
-    found += [f"quotas of {_named(entity)} are not there" for entity in security.quotas if entity not in image.quotas]
     return found
 
 
-def _named(entity: Entity) -> str:
+def _format_entity(entity: Entity) -> str:
     return ", ".join(f"{kind} {name or '(default)'}" for kind, name in entity)

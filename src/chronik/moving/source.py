@@ -1,4 +1,4 @@
-"""What topics come from: an image of all that was agreed there, and the logs of its partitions."""
+"""The interface of import sources: an image of the metadata, and the logs of the partitions."""
 
 from __future__ import annotations
 
@@ -11,40 +11,46 @@ from chronik.protocol.batch import Bytes
 
 
 class CannotMove(ChronikError):
-    """Why topics cannot come along, or not go on coming."""
+    """An import or backup that cannot be started or continued."""
 
 
 class SourceLog(Protocol):
-    """One partition."""
+    """The log of one partition of a source."""
 
     @property
     def start(self) -> int:
-        """Its first offset, which may lie within its first batch."""
+        """Return the log start offset, which may be inside the first batch."""
 
     @property
     def end(self) -> int: ...
 
     @property
     def last_epoch(self) -> int:
-        """The leader epoch of the last batch; -1 without any."""
+        """Return the leader epoch of the last batch, or -1 for an empty log."""
 
     @property
     def producer_ids(self) -> int:
-        """One more than the highest producer id that it is known to have seen."""
+        """Return one more than the highest known producer id in the log."""
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
-        """Returns whole batches, from the one that contains `offset` on; the first however large it is. Raises
-        CannotMove, or KafkaError when it is damaged."""
+        """Return complete batches from the one that contains `offset` on, at least one batch of any size.
+
+        Raises:
+            MigrationError: The records cannot be read.
+            KafkaError: The log is damaged.
+        """
 
 
 class Source(Protocol):
+    """A source of an import: a data directory or a backup."""
+
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Return the display name of the source."""
 
     @property
     def id(self) -> bytes:
-        """16 bytes which are the same as long as nothing in it has changed."""
+        """Return a 16-byte id that is the same as long as the source does not change."""
 
     @property
     def image(self) -> Image: ...
@@ -53,14 +59,18 @@ class Source(Protocol):
     def is_backup(self) -> bool: ...
 
     def topics(self) -> list[Topic]:
-        """Returns the topics that come along, by name."""
+        """Return the topics to import, sorted by name."""
 
     def log(self, topic: Topic, partition: int) -> SourceLog:
-        """Raises CannotMove when it is not whole."""
+        """Return the log of a partition.
+
+        Raises:
+            MigrationError: The log is incomplete.
+        """
 
     def close(self) -> None: ...
 
 
 def visible_topics(image: Image) -> list[Topic]:
-    """Returns the topics that clients see, by name, without those that a cluster has for itself."""
+    """Return the topics that clients see, sorted by name, without system topics."""
     return sorted((each for each in image.topics.values() if not each.internal), key=lambda topic: topic.name)

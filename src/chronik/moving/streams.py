@@ -1,6 +1,6 @@
-"""A partition's log as it is to be in the cluster: the source's batches, then the ends of transactions that are open.
+"""The log of an imported partition: the source's batches, followed by markers that end open transactions.
 
-Pure, and the same each time, byte by byte: whoever goes on with an import, or compares what came of it, makes it again.
+The result is deterministic, byte by byte: it is generated again to continue or to verify an import.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from chronik.protocol.batch import BatchHeader, iter_batches, set_producer_id, v
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, marker_within
 
 STRETCH_BYTES: Final = 1 * MIB
-"""What is read and sent of a partition at a time, but for a batch that is larger."""
+"""The target size of a chunk. A larger batch is a chunk of its own."""
 
 IsCommitted = Callable[[int], bool]
-"""Whether the open transaction of a producer, by its id in the source, is decided to be committed."""
+"""A predicate that says whether the open transaction of a producer of the source was decided to be committed."""
 
 
 class Stretch(NamedTuple):
-    """Batches that continue each other."""
+    """A chunk of consecutive batches."""
 
     first_offset: int
     end_offset: int
     data: bytes
     record_count: int
-    """Of clients: what ends transactions does not count."""
+    """The number of clients' records, without transaction markers."""
 
     def cut_before(self, offset: int) -> Stretch | None:
-        """Returns what is left from `offset` on, where a batch begins; None when none does."""
+        """Return the chunk from `offset` on, or None if no batch starts there."""
         for position, header in iter_batches(self.data):
             if header.base_offset == offset:
-                return _stretch(self.data[position:])
+                return _build_chunk(self.data[position:])
         return None
 
 
-class _Open(NamedTuple):
-    """The transaction of a producer that has no end yet."""
+class _OpenTransaction(NamedTuple):
+    """The open transaction of a producer."""
 
     first_offset: int
     producer_epoch: int
 
 
 def decisions_of(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
-    """Finds out by the source's image: one that is decided, and lacks its marker here, is as it was decided."""
+    """Return a predicate for commits that the source's coordinator decided but whose markers are not written yet."""
 
     def is_committed(producer_id: int) -> bool:
         transaction = image.transaction_of(producer_id)
@@ -59,47 +59,50 @@ def decisions_of(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
 
 
 class ImportedStream:
-    """Iterates over the stretches of one partition."""
+    """An iterable over the chunks of one imported partition."""
 
     def __init__(
         self, log: SourceLog, about: str, first_producer_id: int, producer_ids: int, is_committed: IsCommitted
     ) -> None:
-        """`first_producer_id` is added to each id, of which the source has seen those below `producer_ids`."""
+        """Initialize the stream; `first_producer_id` is added to producer ids, which are below `producer_ids`."""
         self._log = log
         self._about = about
         self._first_producer_id = first_producer_id
         self._producer_ids = producer_ids
         self._is_committed = is_committed
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenTransaction] = {}
         self._coordinator_epochs: dict[int, int] = {}
         self._timestamp = 0
 
     def __iter__(self) -> Iterator[Stretch]:
         log = self._log
-        offset, due = log.start, None
+        offset, expected = log.start, None
         while offset < log.end:
             buffer = bytearray(log.read(offset, STRETCH_BYTES))
             if not buffer:
-                raise CannotMove(f"{self._about}: there is nothing at offset {offset}, and the log ends at {log.end}")
+                raise CannotMove(f"{self._about}: no records at offset {offset}, but the log ends at {log.end}")
             for position, header in iter_batches(buffer):
-                self._check(buffer, position, header, header.base_offset if due is None else due)
-                self._note(buffer, position, header)
+                self._check(buffer, position, header, header.base_offset if expected is None else expected)
+                self._track_transaction(buffer, position, header)
                 if self._first_producer_id and header.has_producer_id:
                     moved = header.producer_id + self._first_producer_id
                     set_producer_id(buffer, position, header.size, moved)
-                offset = due = header.next_offset
-            yield _stretch(bytes(buffer))
+                offset = expected = header.next_offset
+            yield _build_chunk(bytes(buffer))
         yield from self._markers(log.end)
 
-    def _check(self, buffer: bytearray, position: int, header: BatchHeader, due: int) -> None:
-        if header.base_offset != due or header.next_offset > self._log.end:
-            raise CannotMove(f"{self._about}: offset {header.base_offset} stands where {due} is due")
+    def _check(self, buffer: bytearray, position: int, header: BatchHeader, expected: int) -> None:
+        if header.base_offset != expected or header.next_offset > self._log.end:
+            raise CannotMove(f"{self._about}: expected offset {expected}, found {header.base_offset}")
         if not verify_crc(buffer, position, header.size):
-            raise CannotMove(f"{self._about}: the batch at offset {due} is damaged")
+            raise CannotMove(f"{self._about}: the batch at offset {expected} is damaged")
         if header.producer_id >= self._producer_ids:
-            raise CannotMove(f"{self._about}: producer {header.producer_id} at offset {due} was never given its id")
+            raise CannotMove(
+                f"{self._about}: producer id {header.producer_id} at offset {expected} was never allocated"
+            )
 
-    def _note(self, buffer: bytearray, position: int, header: BatchHeader) -> None:
+    def _track_transaction(self, buffer: bytearray, position: int, header: BatchHeader) -> None:
+        """Track open transactions and coordinator epochs."""
         self._timestamp = max(self._timestamp, header.max_timestamp)
         if not header.has_producer_id:
             return
@@ -111,10 +114,13 @@ class ImportedStream:
         elif header.is_transactional:
             known = self._open.get(header.producer_id)
             first = header.base_offset if known is None else known.first_offset
-            self._open[header.producer_id] = _Open(first, header.producer_epoch)
+            self._open[header.producer_id] = _OpenTransaction(first, header.producer_epoch)
 
     def _markers(self, offset: int) -> Iterator[Stretch]:
-        """They take their time from the records before them, so that they are the same in every run."""
+        """Yield abort or commit markers for open transactions.
+
+        Their timestamp is that of the latest record, so that they are the same in every run.
+        """
         in_order = sorted(self._open.items(), key=lambda item: item[1].first_offset)
         for number, (producer_id, transaction) in enumerate(in_order):
             coordinator_epoch = self._coordinator_epochs.get(producer_id, 0)
@@ -126,10 +132,10 @@ class ImportedStream:
                 base_offset=offset + number,
                 leader_epoch=self._log.last_epoch,
             )
-            yield _stretch(batch)
+            yield _build_chunk(batch)
 
 
-def _stretch(data: bytes) -> Stretch:
+def _build_chunk(data: bytes) -> Stretch:
     headers = [header for _, header in iter_batches(data)]
     count = sum(header.record_count for header in headers if not header.is_control)
     return Stretch(headers[0].base_offset, headers[-1].next_offset, data, count)

@@ -1,4 +1,4 @@
-"""The cluster that topics come into, by its own private APIs."""
+"""The target cluster of an import, accessed by Chronik's private APIs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from chronik.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 Key = tuple[bytes, int]
-"""A partition: the id of its topic, and its number."""
+"""A partition: topic id and index."""
 
 PASSING: Final = frozenset(
     {
-        ErrorCode.UNKNOWN_TOPIC_ID,  # on a node that has not heard of the topic yet
+        ErrorCode.UNKNOWN_TOPIC_ID,  # on a node whose image does not contain the topic yet
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -36,18 +36,24 @@ PASSING: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""What is over when leaders have changed, or replicas have come back."""
+"""Retriable errors, which disappear when a leader is elected or replicas return."""
 
 PAUSE_SECONDS: Final = 0.1
 
 
 def read_image(cluster: Cluster) -> Image:
-    """Returns all that the cluster has agreed on, as of one index. Raises ClientError, KafkaError, CannotMove."""
+    """Return the metadata image of the cluster.
+
+    Raises:
+        MigrationError: The cluster is not a Chronik cluster.
+        KafkaError: The request was rejected.
+        ClientError: The cluster cannot be reached.
+    """
 
     def ask() -> Image:
         broker = cluster.any_broker()
         if levels_told_by(broker) is None:
-            raise CannotMove(f"{broker.address} is not a node of Chronik")
+            raise CannotMove(f"{broker.address} is not a Chronik node")
         response = broker.request(DescribeImageRequest(), DescribeImageResponse)
         raise_for(response.error_code, "the cluster's image", response.error_message)
         return decode_snapshot(chunk.data for chunk in response.chunks)
@@ -56,23 +62,30 @@ def read_image(cluster: Cluster) -> Image:
 
 
 class Target:
+    """The cluster into which topics are imported."""
+
     def __init__(self, cluster: Cluster) -> None:
-        """Raises CannotMove when its level is too low, and as `read_image` does."""
+        """Read the cluster's image.
+
+        Raises:
+            MigrationError: The cluster's feature level is too low.
+        """
         self._cluster = cluster
         levels = cluster.retrying(lambda: levels_told_by(cluster.any_broker()))
         if levels is None or levels.level < GROWTH:
-            at = "is not one of Chronik's" if levels is None else f"is at {FEATURE} {levels.level}"
+            at = "is not a Chronik cluster" if levels is None else f"is at {FEATURE} {levels.level}"
             raise CannotMove(f"the cluster {at}, and an import needs {GROWTH}: raise it with chronik cluster upgrade")
         self._progress_at = time.monotonic()
         self.image = read_image(cluster)
 
     def refresh(self) -> None:
+        """Reload the metadata and the image of the cluster."""
         self._cluster.forget()
         self._cluster.retrying(lambda: self._cluster.metadata([]))
         self.image = read_image(self._cluster)
 
     def alter(self, request: AlterImportRequest) -> AlterImportResponse:
-        """Raises KafkaError, ClientError. Every action can be repeated."""
+        """Send a request that changes the import. Every request is idempotent."""
 
         def ask() -> AlterImportResponse:
             response = self._cluster.any_broker().request(request, AlterImportResponse)
@@ -82,7 +95,7 @@ class Target:
         return self._cluster.retrying(ask)
 
     def bring(self, request: ImportSecurityRequest) -> None:
-        """As `alter`."""
+        """Send a request with users, ACLs or quotas. Every request is idempotent."""
 
         def ask() -> None:
             response = self._cluster.any_broker().request(request, ImportSecurityResponse)
@@ -90,10 +103,10 @@ class Target:
 
         self._cluster.retrying(ask)
 
-    # The leaders of partitions
+    # --- partition leaders ---
 
     def by_leader(self, keys: Sequence[Key]) -> dict[int, list[Key]]:
-        """Returns the partitions that have a leader."""
+        """Return the partitions that have a leader, by leader."""
         led: dict[int, list[Key]] = {}
         for topic_id, index in keys:
             topic = self.image.held_topics.get(topic_id)
@@ -103,7 +116,7 @@ class Target:
         return led
 
     def ask(self, leader: int, request: Request, response_type: type[R], wait_s: float = 0.0) -> R | None:
-        """Returns None when it does not answer now."""
+        """Send a request to a leader. Return its response, or None if it is not available."""
         try:
             return self._cluster.broker(leader).request(request, response_type, wait_s=wait_s)
         except ClientError:
@@ -114,12 +127,17 @@ class Target:
             return None
 
     def progressed(self) -> None:
+        """Reset the timer of `stuck`."""
         self._progress_at = time.monotonic()
 
-    def stuck(self, why: str) -> None:
-        """Looks again who leads, after a pause. Raises CannotMove when nothing has moved for as long as the timeout."""
+    def stuck(self, reason: str) -> None:
+        """Pause and look up the leaders again.
+
+        Raises:
+            MigrationError: There was no progress for the client's timeout.
+        """
         if time.monotonic() - self._progress_at > self._cluster.timeout_s:
-            raise CannotMove(f"nothing has moved for {self._cluster.timeout_s:g} s: {why}")
+            raise CannotMove(f"no progress for {self._cluster.timeout_s:g} s: {reason}")
         time.sleep(PAUSE_SECONDS)
         self.refresh()
 

@@ -1,5 +1,5 @@
-"""What to do when a cluster grows, shrinks or is to be stopped in part: plans, and reasons why not.
+"""Planning of cluster changes: voters, replica moves, and whether nodes can be stopped.
 
-Pure, and below everything: views of nodes and partitions go in, plans come out. Whoever asks (a command, later the
-console) makes the views and carries the plans out.
+Pure functions without I/O: they take views of nodes and partitions and return plans. The caller (the CLI or the
+console) builds the views and executes the plans.
 """

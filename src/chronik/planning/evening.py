@@ -1,8 +1,8 @@
-"""Evens out how many replicas nodes hold, and how many partitions prefer them as leaders, with few moves.
+"""Balancing of replicas and preferred leaders over the nodes with as few moves as possible.
 
-It goes by chains. If node 1 has too many and node 4 too few, a replica goes from 1 to 4; if racks do not allow that
-for any, one goes from 1 to 2 and another from 2 to 4. The shortest chain is the fewest moves. Where no chain is left
-between two nodes of which one has at least two more than the other, it is as even as it can be.
+The algorithm searches chains of moves. If node 1 has too many replicas and node 4 too few, one replica moves from 1 to
+4; if racks prevent that, one moves from 1 to 2 and another from 2 to 4. A shortest chain needs the fewest moves. The
+layout is balanced when no chain is left between two nodes whose loads differ by at least two.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 from chronik.planning.layout import Layout
 
 UNEVEN: Final = 2
-"""With one more than another a node is even with it: moving that one would only turn the tables."""
+"""The smallest difference in load worth a move. With a difference of one, a move would only swap the loads."""
 
 Link = tuple[int, int]
-"""From one node to another."""
+"""A move from one node to another."""
 
 
 class Evening(ABC):
-    """Brings the loads of nodes nearer to each other, chain by chain, until there is no chain left."""
+    """A base class that balances the load of the nodes, chain by chain, until no chain is left."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -31,22 +31,26 @@ class Evening(ABC):
     @property
     @abstractmethod
     def _load(self) -> Mapping[int, set[int]]:
-        """What is to be even: partitions by node."""
+        """Return the load to balance: partitions by node."""
 
     @abstractmethod
     def _find(self, source: int, target: int) -> int | None:
-        """Returns a partition that can go from one node to the other."""
+        """Return a partition that can move from `source` to `target`, or None."""
 
     @abstractmethod
-    def _replicas_after(self, place: int, source: int, target: int) -> tuple[int, ...]: ...
+    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+        """Return the replicas of a partition after its move."""
 
     def run(self) -> None:
+        """Balance the layout."""
         while self._sweep():
             pass
 
     def _sweep(self) -> bool:
-        """Relieves the nodes with the most, again and again. Those that nobody can relieve are left for the next sweep:
-        what others do meanwhile hardly ever changes that. Returns whether anything was done."""
+        """Relieve the nodes with the highest load repeatedly. Return whether anything changed.
+
+        Nodes that cannot be relieved are skipped until the next sweep: other moves rarely change that.
+        """
         has_changed = False
         left = set(self._layout.takers)
         while left:
@@ -60,39 +64,45 @@ class Evening(ABC):
         return has_changed
 
     def _chain(self, sources: list[int], most: int) -> list[Link] | None:
-        """Returns a shortest chain to a node that has at least two less, its last link first."""
+        """Return a shortest chain of moves to a node with a load lower by two or more, the last move first."""
         load = self._load
         by_load = sorted(self._layout.takers, key=lambda node: (len(load[node]), node))
         goals = {node for node in by_load if len(load[node]) + UNEVEN <= most}
-        came_from = {source: source for source in sources}
+        predecessors = {source: source for source in sources}
         left = deque(sources if goals else [])
         while left:
-            giver = left.popleft()
-            for taker in by_load:
-                if taker in came_from or self._find(giver, taker) is None:
+            donor = left.popleft()
+            for recipient in by_load:
+                if recipient in predecessors or self._find(donor, recipient) is None:
                     continue
-                came_from[taker] = giver
-                if taker in goals:
-                    return _links(came_from, taker)
-                left.append(taker)
+                predecessors[recipient] = donor
+                if recipient in goals:
+                    return _links(predecessors, recipient)
+                left.append(recipient)
         return None
 
     def _follow(self, chain: list[Link]) -> bool:
-        """Takes every step, or none: a step may have been the only chance of another."""
+        """Execute all moves of a chain, or none if one of them has become impossible.
+
+        Return whether it was executed.
+        """
         before: list[tuple[int, tuple[int, ...]]] = []
         for source, target in chain:
-            place = self._find(source, target)
-            if place is None:
+            partition_index = self._find(source, target)
+            if partition_index is None:
                 for changed, replicas in reversed(before):
                     self._layout.change(changed, replicas)
                 return False
-            before.append((place, self._layout.replicas[place]))
-            self._layout.change(place, self._replicas_after(place, source, target))
+            before.append((partition_index, self._layout.replicas[partition_index]))
+            self._layout.change(partition_index, self._replicas_after(partition_index, source, target))
         return True
 
 
 class EveningOfReplicas(Evening):
-    """Moves replicas for which `may_move(place, node)` says so, and never into a rack that has one already."""
+    """A balancer of replicas.
+
+    It moves only replicas that `may_move(partition, node)` allows and preserves rack diversity.
+    """
 
     def __init__(self, layout: Layout, may_move: Callable[[int, int], bool]) -> None:
         super().__init__(layout)
@@ -105,50 +115,52 @@ class EveningOfReplicas(Evening):
 
     def _find(self, source: int, target: int) -> int | None:
         candidates = self._candidates.get((source, target))
-        place = candidates.best(self._layout) if candidates is not None else None
-        if place is None:  # what could not go before may be able to now
+        partition_index = candidates.best(self._layout) if candidates is not None else None
+        if partition_index is None:  # other moves may have made more partitions movable
             held = sorted(self._layout.held[source], reverse=True)
-            places = [each for each in held if self._can_go(each, source, target)]
-            candidates = _Candidates(self._layout, source, target, places, self._can_go)
+            partition_indexes = [each for each in held if self._is_movable(each, source, target)]
+            candidates = _Candidates(self._layout, source, target, partition_indexes, self._is_movable)
             self._candidates[source, target] = candidates
-            place = candidates.best(self._layout)
-        return place
+            partition_index = candidates.best(self._layout)
+        return partition_index
 
-    def _can_go(self, place: int, source: int, target: int) -> bool:
-        replicas = self._layout.replicas[place]
-        if source not in replicas or target in replicas or not self._may_move(place, source):
+    def _is_movable(self, partition_index: int, source: int, target: int) -> bool:
+        replicas = self._layout.replicas[partition_index]
+        if source not in replicas or target in replicas or not self._may_move(partition_index, source):
             return False
-        return self._layout.keeps_racks(place, source, target)
+        return self._layout.keeps_racks(partition_index, source, target)
 
-    def _replicas_after(self, place: int, source: int, target: int) -> tuple[int, ...]:
-        return self._layout.exchanged(place, source, target)
+    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+        return self._layout.exchanged(partition_index, source, target)
 
 
 class _Candidates:
-    """Partitions that could go from one node to another. One look at all of them serves many moves, so what is taken
-    from here is looked at again."""
+    """A cache of the partitions that could move from one node to another. Entries are checked again before use."""
 
     def __init__(
         self,
         layout: Layout,
         source: int,
         target: int,
-        places: Iterable[int],
-        can_go: Callable[[int, int, int], bool],
+        partition_indexes: Iterable[int],
+        is_movable: Callable[[int, int, int], bool],
     ) -> None:
-        self._source, self._target, self._can_go = source, target, can_go
+        self._source, self._target, self._is_movable = source, target, is_movable
         self._led: dict[str, list[int]] = defaultdict(list)
         self._followed: dict[str, list[int]] = defaultdict(list)
-        for place in places:
-            by_topic = self._led if layout.replicas[place][0] == source else self._followed
-            by_topic[layout.partitions[place].topic].append(place)
+        for partition_index in partition_indexes:
+            by_topic = self._led if layout.replicas[partition_index][0] == source else self._followed
+            by_topic[layout.partitions[partition_index].topic].append(partition_index)
         topics = {*self._led, *self._followed}
         self._topics = [(-self._crowd(layout, topic), topic) for topic in topics]
         heapify(self._topics)
 
     def best(self, layout: Layout) -> int | None:
-        """Returns one of the topic of which the source has most, beside the target; and one that prefers the source as
-        its leader, if more do so than prefer the target."""
+        """Return the best partition to move, or None.
+
+        Prefers a topic of which the source hosts many more partitions than the target, and a partition led by the
+        source if it leads more partitions than the target.
+        """
         leads_more = len(layout.preferring[self._source]) > len(layout.preferring[self._target])
         kinds = (self._led, self._followed) if leads_more else (self._followed, self._led)
         while self._topics:
@@ -157,11 +169,11 @@ class _Candidates:
             if now > crowd:
                 heapreplace(self._topics, (now, topic))
                 continue
-            for places in (by_topic[topic] for by_topic in kinds):
-                while places and not self._can_go(places[-1], self._source, self._target):
-                    places.pop()
-                if places:
-                    return places[-1]
+            for partition_indexes in (by_topic[topic] for by_topic in kinds):
+                while partition_indexes and not self._is_movable(partition_indexes[-1], self._source, self._target):
+                    partition_indexes.pop()
+                if partition_indexes:
+                    return partition_indexes[-1]
             heappop(self._topics)
         return None
 
@@ -170,7 +182,7 @@ class _Candidates:
 
 
 class EveningOfLeaders(Evening):
-    """Changes the order of replicas, for which nothing has to be copied, where `may_change(place)` says so."""
+    """A balancer of preferred leaders. It only reorders replicas, so no data is copied."""
 
     def __init__(self, layout: Layout, may_change: Callable[[int], bool]) -> None:
         super().__init__(layout)
@@ -181,23 +193,23 @@ class EveningOfLeaders(Evening):
         return self._layout.preferring
 
     def _find(self, source: int, target: int) -> int | None:
-        """Prefers a topic that the source leads more of than the target."""
+        """Return a partition that the target can lead instead, preferably of a topic of which the source leads more."""
         layout = self._layout
-        places = filter(self._may_change, layout.preferring[source] & layout.held[target])
+        partition_indexes = filter(self._may_change, layout.preferring[source] & layout.held[target])
 
-        def cost(place: int) -> tuple[int, int]:
-            topic = layout.partitions[place].topic
-            return layout.led_of_topic[topic, target] - layout.led_of_topic[topic, source], place
+        def cost(partition_index: int) -> tuple[int, int]:
+            topic = layout.partitions[partition_index].topic
+            return layout.led_of_topic[topic, target] - layout.led_of_topic[topic, source], partition_index
 
-        return min(places, key=cost, default=None)
+        return min(partition_indexes, key=cost, default=None)
 
-    def _replicas_after(self, place: int, source: int, target: int) -> tuple[int, ...]:
-        return target, *(replica for replica in self._layout.replicas[place] if replica != target)
+    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+        return target, *(replica for replica in self._layout.replicas[partition_index] if replica != target)
 
 
-def _links(came_from: Mapping[int, int], end: int) -> list[Link]:
+def _links(predecessors: Mapping[int, int], end: int) -> list[Link]:
     links = []
-    while came_from[end] != end:
-        links.append((came_from[end], end))
-        end = came_from[end]
+    while predecessors[end] != end:
+        links.append((predecessors[end], end))
+        end = predecessors[end]
     return links

@@ -1,4 +1,4 @@
-"""Where all replicas are while a plan is made: counts that are kept as replicas change places."""
+"""The replica layout of a cluster while a plan is being made, with counters that are updated with every change."""
 
 from __future__ import annotations
 
@@ -9,73 +9,78 @@ from chronik.planning.views import Move, NodeView, PartitionView
 
 
 class Layout:
-    """Partitions are named by their place in the list."""
+    """The replicas of all partitions. Partitions are identified by their position in the list."""
 
     def __init__(self, nodes: Iterable[NodeView], partitions: Sequence[PartitionView]) -> None:
         nodes = list(nodes)
         self.partitions = partitions
         self.replicas = [partition.replicas for partition in partitions]
         self.takers = sorted(node.id for node in nodes if node.takes_replicas)
-        """Nodes that may get replicas."""
+        """Ids of the nodes that may receive replicas."""
         self._racks = {node.id: node.rack for node in nodes}
         self._rack_count = len({node.rack for node in nodes if node.takes_replicas})
         self.held: dict[int, set[int]] = defaultdict(set)
+        """Partitions by hosting node."""
         self.preferring: dict[int, set[int]] = defaultdict(set)
-        """Partitions by their preferred leader."""
+        """Partitions by preferred leader."""
         self.of_topic: Counter[tuple[str, int]] = Counter()
-        """Replicas by topic and node."""
+        """Number of replicas by topic and node."""
         self.led_of_topic: Counter[tuple[str, int]] = Counter()
-        """Partitions by topic and preferred leader."""
-        for place, replicas in enumerate(self.replicas):
-            self._count(place, replicas, 1)
+        """Number of partitions by topic and preferred leader."""
+        for position, replicas in enumerate(self.replicas):
+            self._count(position, replicas, 1)
 
-    def change(self, place: int, replicas: tuple[int, ...]) -> None:
-        self._count(place, self.replicas[place], -1)
-        self.replicas[place] = replicas
-        self._count(place, replicas, 1)
+    def change(self, position: int, replicas: tuple[int, ...]) -> None:
+        """Set the replicas of a partition."""
+        self._count(position, self.replicas[position], -1)
+        self.replicas[position] = replicas
+        self._count(position, replicas, 1)
 
-    def _count(self, place: int, replicas: tuple[int, ...], sign: int) -> None:
+    def _count(self, position: int, replicas: tuple[int, ...], sign: int) -> None:
         change = set.add if sign > 0 else set.discard
-        topic = self.partitions[place].topic
+        topic = self.partitions[position].topic
         for replica in replicas:
-            change(self.held[replica], place)
+            change(self.held[replica], position)
             self.of_topic[topic, replica] += sign
-        change(self.preferring[replicas[0]], place)
+        change(self.preferring[replicas[0]], position)
         self.led_of_topic[topic, replicas[0]] += sign
 
     def moves(self) -> tuple[Move, ...]:
-        """Returns what differs from where the partitions are."""
+        """Return the moves from the current assignment to this layout."""
         pairs = zip(self.partitions, self.replicas, strict=True)
         return tuple(Move(partition, replicas) for partition, replicas in pairs if replicas != partition.replicas)
 
-    def exchanged(self, place: int, old: int, new: int) -> tuple[int, ...]:
-        """Returns the replicas with `new` where `old` is, so that the order of the others stays."""
-        return tuple(new if replica == old else replica for replica in self.replicas[place])
+    def exchanged(self, position: int, old: int, new: int) -> tuple[int, ...]:
+        """Return the partition's replicas with `new` at the position of `old`."""
+        return tuple(new if replica == old else replica for replica in self.replicas[position])
 
-    # Racks
+    # --- racks ---
 
     def crowding(self, replicas: Sequence[int]) -> int:
-        """Counts the replicas that share a rack with one before them."""
+        """Return the number of replicas that share a rack with an earlier replica."""
         return len(replicas) - len({self._racks.get(replica) for replica in replicas})
 
-    def is_crowded(self, place: int) -> bool:
-        """Whether replicas share a rack although there are enough racks."""
-        replicas = self.replicas[place]
+    def is_crowded(self, position: int) -> bool:
+        """Return whether replicas of the partition share a rack although there are enough racks."""
+        replicas = self.replicas[position]
         return self.crowding(replicas) > max(0, len(replicas) - self._rack_count)
 
-    def keeps_racks(self, place: int, old: int, new: int) -> bool:
+    def keeps_racks(self, position: int, old: int, new: int) -> bool:
+        """Return whether replacing a replica keeps the rack diversity of the partition."""
         if self._racks.get(old) == self._racks.get(new):
             return True
-        return self.crowding(self.exchanged(place, old, new)) <= self.crowding(self.replicas[place])
+        return self.crowding(self.exchanged(position, old, new)) <= self.crowding(self.replicas[position])
 
-    def best_taker(self, place: int, old: int) -> int | None:
-        """Returns who should hold the partition instead of `old`: away from the racks of the others, then where there
-        are the fewest replicas."""
-        replicas, topic = self.replicas[place], self.partitions[place].topic
+    def best_taker(self, position: int, old: int) -> int | None:
+        """Return the best node to host the replica of `old`, or None if no node can.
+
+        Prefers racks without other replicas, then nodes with the fewest replicas.
+        """
+        replicas, topic = self.replicas[position], self.partitions[position].topic
         is_preferred = replicas[0] == old
 
         def cost(node: int) -> tuple[int, ...]:
-            crowding = self.crowding(self.exchanged(place, old, node))
+            crowding = self.crowding(self.exchanged(position, old, node))
             led = len(self.preferring[node]) if is_preferred else 0
             return crowding, len(self.held[node]), led, self.of_topic[topic, node], node
 

@@ -1,4 +1,4 @@
-"""Which partitions move when a node leaves, when one takes another's place, and when nodes are to be even again."""
+"""Replica moves for removing a node, for replacing a node, and for rebalancing."""
 
 from __future__ import annotations
 
@@ -11,85 +11,100 @@ from chronik.wording import counted
 
 
 def leave(nodes: Sequence[NodeView], partitions: Sequence[PartitionView], leaving: int) -> tuple[Move, ...]:
-    """Plans to move everything off a node. Whoever takes its place in a partition takes it in the order, too; racks are
-    kept, and the others share evenly. Raises Refused."""
+    """Plan to move all replicas off a node, preserving rack diversity and balancing the other nodes.
+
+    The new replica takes the position of the old one in the replica list.
+
+    Raises:
+        PlanRejectedError: Some replica cannot be moved.
+    """
     layout = _layout_without(nodes, partitions, leaving)
-    _fill(layout, leaving, None)
-    EveningOfReplicas(layout, lambda place, node: node not in partitions[place].replicas).run()
+    _replace_node(layout, leaving, None)
+    EveningOfReplicas(layout, lambda position, node: node not in partitions[position].replicas).run()
     return layout.moves()
 
 
 def take_over(
-    nodes: Sequence[NodeView], partitions: Sequence[PartitionView], leaving: int, heir: int
+    nodes: Sequence[NodeView], partitions: Sequence[PartitionView], leaving: int, substitute: int
 ) -> tuple[Move, ...]:
-    """Plans to move everything from one node to another, but for partitions that the other holds already, or would hold
-    in a rack beside another replica. Raises Refused."""
+    """Plan to move all replicas of a node to another node.
+
+    Partitions that the other node already hosts, or whose rack diversity would suffer, move elsewhere.
+
+    Raises:
+        PlanRejectedError: Some replica cannot be moved.
+    """
     layout = _layout_without(nodes, partitions, leaving)
-    _fill(layout, leaving, heir)
+    _replace_node(layout, leaving, substitute)
     return layout.moves()
 
 
 def rebalance(nodes: Sequence[NodeView], partitions: Sequence[PartitionView]) -> tuple[Move, ...]:
-    """Plans the fewest moves after which no two replicas of a partition share a rack while there are enough racks, and
-    nodes are even in replicas and preferred leaders. What is on nodes that are drained or away stays there, and so
-    do partitions without a leader: nobody could copy them."""
+    """Plan the fewest moves that restore rack diversity and balance replicas and preferred leaders.
+
+    Replicas on drained or offline nodes stay, and so do partitions without a leader, because they cannot be copied.
+    """
     layout = Layout(nodes, partitions)
     takers = set(layout.takers)
     movable = [partition.leader != NO_LEADER for partition in partitions]
-    for place in range(len(partitions)):
-        if movable[place]:
-            _spread_over_racks(layout, place)
-    EveningOfReplicas(layout, lambda place, node: movable[place] and node in takers).run()
-    EveningOfLeaders(layout, lambda place: movable[place]).run()
+    for position in range(len(partitions)):
+        if movable[position]:
+            _spread_over_racks(layout, position)
+    EveningOfReplicas(layout, lambda position, node: movable[position] and node in takers).run()
+    EveningOfLeaders(layout, lambda position: movable[position]).run()
     return layout.moves()
 
 
 def _layout_without(nodes: Sequence[NodeView], partitions: Sequence[PartitionView], leaving: int) -> Layout:
-    """Raises Refused when not everything could be moved away from there."""
+    """Return the layout without the leaving node.
+
+    Raises:
+        PlanRejectedError: No other node can host a replica, or no in-sync replica is online.
+    """
     layout = Layout([node for node in nodes if node.id != leaving], partitions)
-    concerned = [partitions[place] for place in sorted(layout.held[leaving])]
+    affected = [partitions[position] for position in sorted(layout.held[leaving])]
     takers = set(layout.takers)
-    homeless = [each for each in concerned if not takers - set(each.replicas)]
-    if homeless:
-        needed = counted(len(homeless[0].replicas), "replica")
+    unplaceable = [each for each in affected if not takers - set(each.replicas)]
+    if unplaceable:
+        needed = counted(len(unplaceable[0].replicas), "replica")
         raise Refused(
-            f"{named(homeless)}: no node is left that could take the replica of node {leaving}"
-            f" ({homeless[0]} has {needed}, and {counted(len(takers), 'other node')} can take some)"
+            f"{named(unplaceable)}: no other node can host the replica of node {leaving}"
+            f" ({unplaceable[0]} has {needed}, and {counted(len(takers), 'other node')} can host replicas)"
         )
     online = {node.id for node in nodes if node.is_online}
-    lost = [each for each in concerned if not each.lives_in_metadata and not online & set(each.in_sync)]
+    lost = [each for each in affected if not each.lives_in_metadata and not online & set(each.in_sync)]
     if lost:
         raise Refused(
-            f"{named(lost)}: no replica that has everything is online, so nothing can be copied from there;"
-            " start the nodes that hold it, or give up what is lost with chronik topics elect-leaders --unclean"
+            f"{named(lost)}: no in-sync replica is online, so the records cannot be copied;"
+            " start the nodes that host them, or accept the loss of records with chronik topics elect-leaders --unclean"
         )
     return layout
 
 
-def _fill(layout: Layout, leaving: int, heir: int | None) -> None:
-    """Gives the places of the node that leaves to others: to `heir`, if there is one and racks allow it."""
-    for place in sorted(layout.held[leaving]):
-        taker = layout.best_taker(place, leaving)
-        if taker is None:
+def _replace_node(layout: Layout, leaving: int, substitute: int | None) -> None:
+    """Replace the leaving node in all partitions, by `substitute` if it is given and racks allow it."""
+    for position in sorted(layout.held[leaving]):
+        recipient = layout.best_taker(position, leaving)
+        if recipient is None:
             continue
-        if heir is not None and heir not in layout.replicas[place] and heir in layout.takers:
-            crowding = layout.crowding(layout.exchanged(place, leaving, heir))
-            if crowding <= layout.crowding(layout.exchanged(place, leaving, taker)):
-                taker = heir
-        layout.change(place, layout.exchanged(place, leaving, taker))
+        if substitute is not None and substitute not in layout.replicas[position] and substitute in layout.takers:
+            crowding = layout.crowding(layout.exchanged(position, leaving, substitute))
+            if crowding <= layout.crowding(layout.exchanged(position, leaving, recipient)):
+                recipient = substitute
+        layout.change(position, layout.exchanged(position, leaving, recipient))
 
 
-def _spread_over_racks(layout: Layout, place: int) -> None:
-    """Moves replicas that share a rack to racks that have none, those of the fullest nodes first."""
-    while layout.is_crowded(place):
-        replicas = layout.replicas[place]
+def _spread_over_racks(layout: Layout, position: int) -> None:
+    """Move replicas that share a rack to other racks, those on the fullest nodes first."""
+    while layout.is_crowded(position):
+        replicas = layout.replicas[position]
         for old in sorted(replicas, key=lambda node: (-len(layout.held[node]), node)):
-            taker = layout.best_taker(place, old)
-            if taker is None:
+            recipient = layout.best_taker(position, old)
+            if recipient is None:
                 return
-            changed = layout.exchanged(place, old, taker)
+            changed = layout.exchanged(position, old, recipient)
             if old in layout.takers and layout.crowding(changed) < layout.crowding(replicas):
-                layout.change(place, changed)
+                layout.change(position, changed)
                 break
         else:
             return

@@ -1,4 +1,4 @@
-"""Which brokers get a new topic's replicas: round-robin, and no two in one rack while another rack is free."""
+"""Placement of a new topic's replicas: round-robin over brokers and racks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """A broker as placement sees it."""
+    """A broker and its rack."""
 
     broker_id: int
     rack: str | None
@@ -18,18 +18,21 @@ class Place(NamedTuple):
 def place_replicas(
     partition_count: int, replication_factor: int, places: Sequence[Place], start: int
 ) -> list[tuple[int, ...]]:
-    """Returns the replicas of each partition, the preferred leader first. `start` (any number) says where the round
-    begins, so that many small topics spread too. The caller has checked that there are enough brokers."""
-    ring = _racks_in_turn(places)
+    """Return the replicas of each partition, the preferred leader first.
+
+    `start` selects the first broker, so that many small topics are spread as well. The caller checks that there are
+    enough brokers.
+    """
+    ring = _alternate_racks(places)
     return [_replicas(ring, replication_factor, start + number) for number in range(partition_count)]
 
 
-def _replicas(ring: Sequence[Place], replication_factor: int, turn: int) -> tuple[int, ...]:
+def _replicas(ring: Sequence[Place], replication_factor: int, position: int) -> tuple[int, ...]:
     size = len(ring)
-    leader = ring[turn % size]
-    # Each full round shifts the followers by one more, or the same pairs of brokers would share every partition.
-    shift = (turn // size) % max(1, size - 1)
-    others = [ring[(turn + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
+    leader = ring[position % size]
+    # Each round shifts the followers by one more. Otherwise the same pairs of brokers would share all partitions.
+    shift = (position // size) % max(1, size - 1)
+    others = [ring[(position + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
     chosen, racks = [leader], {leader.rack}
     for place in others:
         if len(chosen) < replication_factor and place.rack not in racks:
@@ -41,8 +44,8 @@ def _replicas(ring: Sequence[Place], replication_factor: int, turn: int) -> tupl
     return tuple(place.broker_id for place in chosen)
 
 
-def _racks_in_turn(places: Sequence[Place]) -> list[Place]:
-    """Takes one broker of each rack in turn, so that neighbours on the ring stand in different racks."""
+def _alternate_racks(places: Sequence[Place]) -> list[Place]:
+    """Return the brokers alternating between racks, so that neighbours are in different racks."""
     racks: dict[str, list[Place]] = defaultdict(list)
     for place in sorted(places):
         racks[place.rack or ""].append(place)

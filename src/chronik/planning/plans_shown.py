@@ -1,4 +1,4 @@
-"""Plans as people read them, step by step, and as programs do."""
+"""Formatting of plans as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ from chronik.wording import counted
 
 
 def shown(plan: Plan) -> list[str]:
-    """Returns a sentence for each step, in their order."""
-    return list(_steps(plan))
+    """Return one sentence for each step of the plan."""
+    return list(_format_steps(plan))
 
 
-def _steps(plan: Plan) -> Iterator[str]:
+def _format_steps(plan: Plan) -> Iterator[str]:
     if plan.adds is not None:
-        yield f"add node {plan.adds}: it follows the metadata log without a vote, and can hold replicas"
+        yield f"add node {plan.adds}: it joins as an observer of the metadata log and can host replicas"
     if plan.drains is not None:
-        yield f"drain node {plan.drains}: it leads nothing that another can lead, and gets no new replicas"
+        yield f"drain node {plan.drains}: it gives up leadership where possible and gets no new replicas"
     if plan.undrains is not None:
-        yield f"undrain node {plan.undrains}: it may lead again, and gets replicas as others do"
+        yield f"undrain node {plan.undrains}: it can lead partitions and get new replicas again"
     for node in plan.promotes:
-        yield f"give node {node} a vote"
+        yield f"promote node {node} to a voter"
     if plan.moves:
-        yield from _moves(plan.moves)
+        yield from _format_moves(plan.moves)
     for node in plan.demotes:
-        yield f"take the vote of node {node}"
+        yield f"demote node {node} to an observer"
     if plan.removes is not None:
         yield f"remove node {plan.removes} from the cluster"
 
 
-def _moves(moves: tuple[Move, ...]) -> Iterator[str]:
+def _format_moves(moves: tuple[Move, ...]) -> Iterator[str]:
     copied = [move for move in moves if move.added]
     if copied:
         targets = sorted(Counter(node for move in copied for node in move.added).items())
         to = enumerated(f"{count} to node {node}" for node, count in targets)
-        yield f"copy replicas of {counted(len(copied), 'partition')}: {to}{_of_system_topics(copied)}"
+        yield f"copy replicas of {counted(len(copied), 'partition')}: {to}{_format_system_topics(copied)}"
     reordered = len(moves) - len(copied)
     if reordered:
-        yield f"let {counted(reordered, 'partition')} prefer another leader, for which nothing is copied"
+        yield f"change the preferred leader of {counted(reordered, 'partition')} (copies nothing)"
 
 
-def _of_system_topics(moves: list[Move]) -> str:
+def _format_system_topics(moves: list[Move]) -> str:
     count = sum(move.partition.lives_in_metadata for move in moves)
-    return f" ({count} of them of system topics, which hold no records)" if count else ""
+    return f" ({count} of them of system topics, which have no records)" if count else ""
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan as a JSON object."""
     return {
         "adds": plan.adds,
         "drains": plan.drains,

@@ -1,4 +1,4 @@
-"""Whether nodes can be stopped now: what would be without a leader, refuse writes, or be decided by nobody."""
+"""Safety check before nodes are stopped: quorum, leaders and min.insync.replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why not."""
+    """A reason why nodes cannot be stopped safely."""
 
     kind: str
     """"unknown", "quorum", "leaderless" or "too few in sync"."""
@@ -23,26 +23,26 @@ class Reason:
 def why_not_stop(
     nodes: Sequence[NodeView], partitions: Iterable[PartitionView], stopping: Collection[int]
 ) -> tuple[Reason, ...]:
-    """Returns nothing when all of them can be stopped at the same time."""
+    """Return the reasons why the nodes cannot be stopped at the same time; empty if they can."""
     known = {node.id for node in nodes}
     unknown = sorted(set(stopping) - known)
     if unknown:
-        return (Reason("unknown", f"there is no node {enumerated(unknown)} in this cluster"),)
+        return (Reason("unknown", f"no node {enumerated(unknown)} exists in this cluster"),)
     left = {node.id for node in nodes if node.is_online and node.id not in stopping}
     leaderless, too_few = [], []
     for partition in partitions:
         in_sync = partition.replicas + partition.leaving if partition.lives_in_metadata else partition.in_sync
         if not set(stopping) & set(in_sync):
-            continue  # stopping them changes nothing for it
+            continue  # not affected
         remaining = left & set(in_sync)
         if not remaining:
             leaderless.append(partition)
         elif len(remaining) < partition.min_in_sync and not partition.lives_in_metadata:
             too_few.append(partition)
-    return (*_quorum(nodes, left, stopping), *_leaderless(leaderless, stopping), *_too_few(too_few))
+    return (*_check_quorum(nodes, left, stopping), *_check_leaders(leaderless, stopping), *_check_min_isr(too_few))
 
 
-def _quorum(nodes: Sequence[NodeView], left: Collection[int], stopping: Collection[int]) -> Iterable[Reason]:
+def _check_quorum(nodes: Sequence[NodeView], left: Collection[int], stopping: Collection[int]) -> Iterable[Reason]:
     voters = [node for node in nodes if node.is_voter]
     if not any(node.id in stopping for node in voters):
         return
@@ -50,12 +50,12 @@ def _quorum(nodes: Sequence[NodeView], left: Collection[int], stopping: Collecti
     if not has_majority(remaining, len(voters)):
         yield Reason(
             "quorum",
-            f"{remaining} of {counted(len(voters), 'voter')} would be left, which is no majority:"
-            " topics, leaders, groups and offsets could not change any more",
+            f"only {remaining} of {counted(len(voters), 'voter')} would be left, which is no majority:"
+            " changes of topics, leaders, groups and committed offsets would fail",
         )
 
 
-def _leaderless(partitions: Sequence[PartitionView], stopping: Collection[int]) -> Iterable[Reason]:
+def _check_leaders(partitions: Sequence[PartitionView], stopping: Collection[int]) -> Iterable[Reason]:
     if partitions:
         yield Reason(
             "leaderless",
@@ -65,12 +65,12 @@ def _leaderless(partitions: Sequence[PartitionView], stopping: Collection[int]) 
         )
 
 
-def _too_few(partitions: Sequence[PartitionView]) -> Iterable[Reason]:
+def _check_min_isr(partitions: Sequence[PartitionView]) -> Iterable[Reason]:
     if partitions:
         yield Reason(
             "too few in sync",
-            f"{counted(len(partitions), 'partition')} would have fewer replicas in sync than min.insync.replicas, and"
-            f" refuse acks=all: {named(partitions)}",
+            f"{counted(len(partitions), 'partition')} would have fewer in-sync replicas than min.insync.replicas and"
+            f" reject writes with acks=all: {named(partitions)}",
             tuple(partitions),
         )
 

@@ -1,4 +1,4 @@
-"""Who should vote: three or five, spread over racks, so that a rack may fail and a majority is left."""
+"""The choice of voters: three or five, spread over racks, so that a majority survives the failure of a rack."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from chronik.planning.views import NodeView, Refused, enumerated
 from chronik.wording import counted
 
 VOTERS_USUAL: Final = 3
-"""The fewest of which one may fail."""
+"""The usual number of voters: the smallest that tolerates one failure."""
 
 
 def has_majority(some: int, of: int) -> bool:
+    """Return whether `some` of `of` voters are a majority."""
     return 2 * some > of
 
 
 def choose_voters(nodes: Iterable[NodeView], count: int) -> tuple[int, ...]:
-    """Returns who should vote if so many do: as many racks as possible, and those that vote already before others."""
+    """Return the best voters: spread over as many racks as possible, current voters first."""
     left = [node for node in nodes if node.is_member and node.takes_replicas]
     chosen: list[NodeView] = []
     while left and len(chosen) < count:
@@ -30,8 +31,11 @@ def choose_voters(nodes: Iterable[NodeView], count: int) -> tuple[int, ...]:
 
 
 def successor(nodes: Sequence[NodeView], leaving: int) -> int | None:
-    """Returns who should vote instead of a node: an observer in the rack with the fewest other voters. None when there
-    is none, or when the others are three or five already, as they are once the successor was promoted."""
+    """Return the observer that should become a voter instead of the leaving node, or None.
+
+    Prefers the rack with the fewest voters. Returns None if there is no observer, or if the others are already three or
+    five voters, which is the case once a successor has been promoted.
+    """
     staying = [node for node in nodes if node.meant_to_vote and node.id != leaving]
     if len(staying) >= VOTERS_USUAL and len(staying) % 2:
         return None
@@ -46,8 +50,10 @@ def successor(nodes: Sequence[NodeView], leaving: int) -> int | None:
 
 
 def superfluous_voter(nodes: Sequence[NodeView]) -> int | None:
-    """Returns who should stop to vote when four do: four can lose no more nodes than three. It is one that is away, or
-    in the rack with the most voters."""
+    """Return the voter to demote if there are four, or None: four tolerate no more failures than three.
+
+    Prefers a voter that is offline, then one in the rack with the most voters.
+    """
     voters = [node for node in nodes if node.meant_to_vote]
     if len(voters) != VOTERS_USUAL + 1:
         return None
@@ -56,7 +62,7 @@ def superfluous_voter(nodes: Sequence[NodeView]) -> int | None:
 
 
 def lacking_votes(nodes: Sequence[NodeView]) -> tuple[int, ...]:
-    """Returns who should get a vote because fewer than three vote although there are three nodes."""
+    """Return the nodes to promote if there are fewer than three voters although there are three nodes."""
     voting = [node.id for node in nodes if node.meant_to_vote]
     if len(voting) >= VOTERS_USUAL or sum(node.is_member for node in nodes) < VOTERS_USUAL:
         return ()
@@ -65,24 +71,27 @@ def lacking_votes(nodes: Sequence[NodeView]) -> tuple[int, ...]:
 
 
 def check_quorum_without(nodes: Sequence[NodeView], leaving: int, joining: Iterable[int] = ()) -> None:
-    """Raises Refused when without the vote of `leaving`, and with those of `joining`, there would be no majority, or
-    when two would be left of three: of two none may fail."""
+    """Check that the voters can form a majority without `leaving` and with `joining`.
+
+    Raises:
+        PlanRejectedError: They cannot, or only two of three voters would be left, which tolerate no failure.
+    """
     joined = set(joining)
     voters = [node for node in nodes if node.id != leaving and (node.meant_to_vote or node.id in joined)]
-    had = sum(node.meant_to_vote for node in nodes)
+    voters_before = sum(node.meant_to_vote for node in nodes)
     online = [node for node in voters if node.is_online]
     if not voters:
-        raise Refused(f"node {leaving} is the only one that votes")
+        raise Refused(f"node {leaving} is the only voter")
     if not has_majority(len(online), len(voters)):
-        away = [node.id for node in voters if not node.is_online]
+        offline = [node.id for node in voters if not node.is_online]
         raise Refused(
             f"without the vote of node {leaving} there would be no majority:"
-            f" of the {counted(len(voters), 'voter')} left, {_nodes(away)} away"
+            f" of the {counted(len(voters), 'voter')} left, {_nodes(offline)} offline"
         )
-    if had >= VOTERS_USUAL > len(voters):
+    if voters_before >= VOTERS_USUAL > len(voters):
         raise Refused(
-            f"without the vote of node {leaving} two would vote, and none of them could fail:"
-            " add a node first, which can take its vote"
+            f"without the vote of node {leaving} there would be two voters, which tolerate no failure:"
+            " add a node first, which can take over the vote"
         )
 
 

@@ -1,11 +1,12 @@
-"""Every command that may change the image, and its form in the log.
+"""The metadata commands and their encoding in the metadata log.
 
-A command carries all that its effect depends on: ids are chosen and times are read before it is proposed, so that
-every node that applies it ends in the same state. On disk and between nodes it is MessagePack: `[kind, field, ...]`.
+A command contains everything that its effect depends on: the proposer chooses ids and reads the clock, so every node
+that applies the command reaches the same state. On disk and between nodes a command is MessagePack: `[tag, field,
+...]`.
 
-A kind is never reused or given another meaning. A field may be added only at the end and with a default, and is named
-in `levels`; a node that does not know the field, or the kind, raises `UnknownCommand` and stops rather than guess.
+A tag is never reused. A field may only be appended, with a default, and its class declares the field's feature level
+(see `chronik.metadata.levels`). A node that does not know a tag or a field raises `UnknownCommandError` and stops.
 
-No module in here has `from __future__ import annotations`: the decoder needs the types, and to make them of their text
-takes three times as long as all the rest of making it.
+Modules with many commands avoid `from __future__ import annotations`: resolving the types from strings takes three
+times as long as the rest of building the decoder.
 """

@@ -1,4 +1,4 @@
-"""Commands of ACLs: who may do what with which resources."""
+"""Commands that create and delete ACLs."""
 
 from typing import Annotated, Final
 
@@ -6,21 +6,25 @@ from msgspec import Meta
 
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.commands.base import Base, Part
+from chronik.metadata.levels import SECURITY, since_level
 
 ACLS_PER_COMMAND_MAX: Final = 1000
-"""A command is applied in one turn of the loop, at some 5 µs per ACL."""
+"""The maximum number of ACLs in one command. Applying an ACL blocks the event loop for about 5 µs."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=ACL_NAME_CHARACTERS_MAX)]
 
 
 class Acl(Part, frozen=True):
-    """Allows or denies somebody something, in the numbers of Kafka's protocol. Each is there once or not at all."""
+    """An access control entry that allows or denies an operation, with the numeric codes of Kafka's protocol.
+
+    The image holds a set of ACLs: an entry exists once or not at all.
+    """
 
     resource_type: Annotated[int, Meta(ge=2, le=127)]
     name: Text
-    """Of a resource, or `*` for all of them."""
+    """The name of the resource, or `*` for all resources of the type."""
     pattern_type: Annotated[int, Meta(ge=3, le=4)]
-    """Whether `name` is the whole name, or its beginning."""
+    """Kafka's pattern type: 3 for a literal name, 4 for a name prefix."""
     principal: Text
     host: Text
     operation: Annotated[int, Meta(ge=2, le=127)]
@@ -30,13 +34,15 @@ class Acl(Part, frozen=True):
 Acls = Annotated[tuple[Acl, ...], Meta(max_length=ACLS_PER_COMMAND_MAX)]
 
 
+@since_level(SECURITY)
 class CreateAcls(Base, frozen=True, tag=80):
-    """Adds those that are not there yet, all or none. The result's `value` says how many they were."""
+    """A command that adds the ACLs that do not exist yet, all or none. The result's `value` is the number added."""
 
     acls: Acls
 
 
+@since_level(SECURITY)
 class DeleteAcls(Base, frozen=True, tag=81):
-    """Removes those that are there. The result's `value` says how many they were."""
+    """A command that removes the ACLs that exist. The result's `value` is the number removed."""
 
     acls: Acls

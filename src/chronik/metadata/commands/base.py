@@ -1,4 +1,4 @@
-"""What commands are made of."""
+"""Base classes and constrained field types of metadata commands."""
 
 from typing import Annotated, Final
 
@@ -6,10 +6,12 @@ import msgspec
 from msgspec import Meta
 
 NO_EPOCH: Final = -1
-"""The command is not fenced: it is applied whatever the current epoch is."""
+"""The epoch of an unfenced command, which is applied regardless of the current epoch."""
 
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""A broker or node id."""
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
+"""A 16-byte UUID."""
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Epoch = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -17,8 +19,8 @@ TimeMs = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A piece of a command."""
+    """A struct nested in a command. Encoded as an array without a tag."""
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """What all commands have in common."""
+    """The base class of all metadata commands. Encoded as an array that starts with the command's tag."""

@@ -1,4 +1,4 @@
-"""Commands of brokers."""
+"""Commands that register brokers and change their status and configs."""
 
 from enum import Enum
 from typing import Annotated, Final
@@ -6,35 +6,42 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Id, Part, Port, TimeMs
+from chronik.metadata.levels import FIRST, GROWTH, added_fields
 
 CLUSTER_DEFAULT: Final = -1
-"""The broker id under which configs for all brokers are kept."""
+"""The broker id under which the cluster-wide broker configs are stored."""
 
 Level = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 
 
 class BrokerStatus(Enum):
+    """The status of a registered broker."""
+
     ONLINE = "online"
     OFFLINE = "offline"
     MAINTENANCE = "maintenance"
-    """Keeps its replicas in sync, leads nothing that another could lead, and gets nothing new."""
+    """The broker stays in sync, gets no new replicas, and leads only partitions without another candidate."""
 
 
 class Endpoint(Part, frozen=True):
-    """A listener of a broker, and where its clients find it."""
+    """The advertised host and port of one of a broker's listeners."""
 
     listener: Annotated[str, Meta(min_length=1)]
     host: str
     port: Port
 
 
+@added_fields(listeners=FIRST, levels=FIRST, time_ms=GROWTH)
 class RegisterBroker(Base, frozen=True, tag=10):
-    """A broker has started. The result's `value` is its broker epoch: the log index of the registration.
+    """A command that registers a broker incarnation. The result's `value` is the broker epoch: the command's log index.
 
-    A new incarnation may have lost what it had not synced, so the leader epoch of every partition it led goes up: the
-    same epoch and offset never hold different data. It also leaves every ISR that has other members, unless it
-    `is_durable`, which means that it had synced whatever it acknowledged. `host` and `port` are those of its main
-    listener. Without `listeners` that is the only one, and called PLAINTEXT.
+    A new incarnation may have lost unsynced records. The command therefore increments the leader epoch of every
+    partition that the broker led, so that one epoch and offset never identify two different records. It also removes
+    the broker from every ISR with other members, unless `is_durable` says that the broker had synced everything that it
+    acknowledged.
+
+    `host` and `port` belong to the main listener. If `listeners` is empty, the main listener is the only one and is
+    named PLAINTEXT.
     """
 
     broker_id: BrokerId
@@ -46,12 +53,12 @@ class RegisterBroker(Base, frozen=True, tag=10):
     is_durable: bool = False
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[Level, Level] = (1, 1)
-    """The lowest and the highest level that it supports: see `levels`."""
+    """The lowest and the highest feature level that the broker supports."""
     time_ms: TimeMs = -1
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):
-    """Fences a broker or brings it back; ISRs shrink and leaders are elected in the same command."""
+    """A command that fences or unfences a broker. The same command shrinks ISRs and elects leaders."""
 
     broker_id: BrokerId
     status: BrokerStatus
@@ -59,12 +66,17 @@ class UpdateBrokerStatus(Base, frozen=True, tag=11):
 
 
 class RemoveBroker(Base, frozen=True, tag=12):
+    """A command that unregisters a broker."""
+
     broker_id: BrokerId
     broker_epoch: int = NO_EPOCH
 
 
 class UpdateBrokerConfig(Base, frozen=True, tag=13):
-    """Changes dynamic configs of one broker, or of all (`CLUSTER_DEFAULT`). `replace` drops keys that are not set."""
+    """A command that changes the dynamic configs of one broker, or of all brokers (`CLUSTER_DEFAULT`).
+
+    With `replace`, keys that are not in `set` are removed.
+    """
 
     broker_id: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
     set: dict[str, str] = {}

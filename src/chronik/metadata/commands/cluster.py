@@ -1,24 +1,25 @@
-"""Commands of the cluster and its nodes."""
+"""Commands that change the cluster as a whole and its nodes."""
 
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from chronik.metadata.commands.base import Base, BrokerId, Port, TimeMs
+from chronik.metadata.levels import GROWTH, since_level
 
 SET_FEATURE_LEVEL_TAG: Final = 4
-"""The tag by which it is found without knowing the rest: a node looks which level a log is at before it reads it."""
+"""The tag of SetFeatureLevel. A node finds the feature level of a log by this tag before it decodes the log."""
 
 
 class CreateCluster(Base, frozen=True, tag=1):
-    """Gives the cluster its id: the very first command. It is refused when there is an id already."""
+    """A command that sets the cluster id. It is rejected if the cluster has an id already."""
 
     cluster_id: Annotated[str, Meta(min_length=1, max_length=64)]
     time_ms: TimeMs
 
 
 class AddNode(Base, frozen=True, tag=2):
-    """Adds a node, which others find at this address; adding a known one changes its address."""
+    """A command that adds a node with its peer address, or changes the address of a known node."""
 
     node_id: BrokerId
     host: str
@@ -27,33 +28,42 @@ class AddNode(Base, frozen=True, tag=2):
 
 
 class RemoveNode(Base, frozen=True, tag=3):
-    """A node does not belong to the cluster any more. From level 3 on it is refused while the node holds replicas, and
-    its broker is forgotten with it."""
+    """A command that removes a node from the cluster.
+
+    From level 3 on, the command is rejected while the node hosts replicas, and it unregisters the node's broker.
+    """
 
     node_id: BrokerId
 
 
+@since_level(GROWTH)
 class UpdateNode(Base, frozen=True, tag=6):
-    """Changes what is not None, and leaves the rest as it is: two who change a node at once both have their way."""
+    """A command that changes the fields of a node that are not None.
+
+    Concurrent updates of different fields do not conflict.
+    """
 
     node_id: BrokerId
     host: str | None = None
     port: Port | None = None
     voter: bool | None = None
-    """Whether it is meant to vote; the membership of the metadata log says whether it does."""
+    """The intended voter status. The controller changes the membership of the metadata log to match it."""
     draining: bool | None = None
-    """A broker that is drained leads nothing that another could lead, and gets nothing new."""
+    """Whether to drain the node: its broker gives up leadership where possible and gets no new replicas."""
 
 
 class SetFeatureLevel(Base, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
-    """Level 0 removes the feature. `levels` says what the level of the cluster is, and may become."""
+    """A command that sets the level of a feature. Level 0 removes the feature.
+
+    `chronik.metadata.levels` defines which levels of `chronik.version` are allowed.
+    """
 
     name: str
     level: Annotated[int, Meta(ge=0, le=2**15 - 1)]
 
 
 class AllocateProducerIds(Base, frozen=True, tag=5):
-    """Allocates a block of ids for one broker; the result's `value` is the first of them."""
+    """A command that allocates a block of producer ids to a broker. The result's `value` is the first id."""
 
     broker_id: BrokerId
     broker_epoch: int

@@ -1,4 +1,4 @@
-"""Any command, with who sent it, and its form in the log."""
+"""The union of all metadata commands, and the envelope that identifies a command's sender in the metadata log."""
 
 from typing import Annotated, Final
 
@@ -22,11 +22,11 @@ from chronik.metadata.commands.base import BrokerId, Id
 from chronik.metadata.levels import written
 
 COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Room for 3,000 topics of 30 partitions in one command; small enough to travel between nodes in one frame."""
+"""The maximum size of an encoded command: 3,000 topics of 30 partitions, and still one frame between nodes."""
 
 
 class UnknownCommand(ChronikError):
-    """A command in the log is of a kind or a shape that this version does not know: the node must stop."""
+    """An entry of the metadata log that this version cannot decode. The node must stop."""
 
 
 Command = (
@@ -81,10 +81,10 @@ Command = (
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A command with its sender, so that a retried one is applied once.
+    """A command with its sender and sequence number, so that a retried command is applied only once.
 
-    `incarnation` is one life (run) of the sending node, `sequence` counts its commands from 1. Every command of that
-    life up to `answered` has been answered and will not come again: its result need not be kept.
+    `incarnation` identifies one run of the sending node, `sequence` counts the commands of that run from 1. All
+    commands up to `answered` have completed and will not be retried, so their results need not be kept.
     """
 
     node_id: BrokerId
@@ -99,6 +99,7 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def encode_command(envelope: Envelope) -> bytes:
+    """Encode a command for the metadata log, omitting added fields that have their default values."""
     command = written(envelope.command)
     if command is envelope.command:
         return _encoder.encode(envelope)
@@ -106,8 +107,12 @@ def encode_command(envelope: Envelope) -> bytes:
 
 
 def decode_command(data: bytes | memoryview) -> Envelope:
-    """Raises UnknownCommand for whatever this version does not fully understand."""
+    """Decode a command of the metadata log.
+
+    Raises:
+        UnknownCommandError: This version does not know the command or one of its fields.
+    """
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnknownCommand(f"this version does not know the command: {error}") from error
+        raise UnknownCommand(f"this version cannot decode the command: {error}") from error

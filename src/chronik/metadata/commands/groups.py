@@ -1,4 +1,4 @@
-"""Commands of consumer groups and the offsets that they commit."""
+"""Commands that change consumer groups, their configs and their committed offsets."""
 
 from typing import Annotated
 
@@ -8,6 +8,8 @@ from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Part, Partitio
 
 
 class GroupMember(Part, frozen=True):
+    """A member of a consumer group with its supported protocols and its assignment."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -19,6 +21,8 @@ class GroupMember(Part, frozen=True):
 
 
 class CreateConsumerGroup(Base, frozen=True, tag=30):
+    """A command that creates an empty consumer group."""
+
     group_id: str
     protocol_type: str
     time_ms: TimeMs
@@ -26,7 +30,7 @@ class CreateConsumerGroup(Base, frozen=True, tag=30):
 
 
 class UpdateConsumerGroup(Base, frozen=True, tag=31):
-    """Stores the whole group as its coordinator sees it; creates the group when there is none."""
+    """A command that replaces the state of a group with the coordinator's, and creates the group if necessary."""
 
     group_id: str
     protocol_type: str
@@ -40,14 +44,17 @@ class UpdateConsumerGroup(Base, frozen=True, tag=31):
 
 
 class DeleteConsumerGroup(Base, frozen=True, tag=32):
-    """Deletes a group without members, and its offsets."""
+    """A command that deletes a group without members, with its committed offsets."""
 
     group_id: str
     coordinator_epoch: Epoch = NO_EPOCH
 
 
 class UpdateGroupConfig(Base, frozen=True, tag=37):
-    """Changes configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
+    """A command that changes the configs of a group, which need not exist.
+
+    With `replace`, keys that are not in `set` are removed.
+    """
 
     group_id: Annotated[str, Meta(min_length=1)]
     set: dict[str, str] = {}
@@ -56,6 +63,8 @@ class UpdateGroupConfig(Base, frozen=True, tag=37):
 
 
 class OffsetToCommit(Part, frozen=True):
+    """An offset of one partition in a commit."""
+
     topic: str
     partition: PartitionIndex
     offset: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -64,7 +73,10 @@ class OffsetToCommit(Part, frozen=True):
 
 
 class CommitOffset(Base, frozen=True, tag=33):
-    """Commits offsets of one group; each succeeds or fails alone. The group is created when there is none."""
+    """A command that commits offsets of one group; each offset succeeds or fails separately.
+
+    The command creates the group if it does not exist.
+    """
 
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
@@ -74,18 +86,24 @@ class CommitOffset(Base, frozen=True, tag=33):
 
 
 class CommitOffsetBatch(Base, frozen=True, tag=34):
-    """Commits of many groups. In `failures`, `item` is the commit and `part` the offset within it (-1: all of them)."""
+    """A command that commits offsets of several groups.
+
+    In the result's `failures`, `item` is the position of the commit and `part` that of the offset in it (-1 for all of
+    its offsets).
+    """
 
     commits: tuple[CommitOffset, ...]
 
 
 class OffsetKey(Part, frozen=True):
+    """The topic and partition of a committed offset."""
+
     topic: str
     partition: PartitionIndex
 
 
 class DeleteOffsets(Base, frozen=True, tag=35):
-    """Deletes committed offsets. Keys that do not exist are no failure."""
+    """A command that deletes committed offsets of a group. Missing offsets are ignored."""
 
     group_id: str
     keys: tuple[OffsetKey, ...]
@@ -93,16 +111,18 @@ class DeleteOffsets(Base, frozen=True, tag=35):
 
 
 class ExpiredOffset(Part, frozen=True):
+    """A committed offset that the coordinator found to be expired, with the commit time that it saw."""
+
     topic: str
     partition: PartitionIndex
     commit_time_ms: TimeMs
 
 
 class ExpireOffsets(Base, frozen=True, tag=36):
-    """Deletes the offsets that still have the commit time that was seen. The result's `value` says how many.
+    """A command that deletes expired offsets unless they were committed again.
 
-    With `group_time_ms` >= 0 the group is deleted too, when it has neither members nor offsets left and its own time
-    is still the one that was seen.
+    The result's `value` is the number deleted. If `group_time_ms` is not negative, the command also deletes the group,
+    provided that it has neither members nor offsets left and has not changed since that time.
     """
 
     group_id: str

@@ -1,4 +1,4 @@
-"""Commands that bring topics of another store into the cluster, which nobody sees until the last of them."""
+"""Commands that import topics and groups from another data directory, invisibly to clients until FinishImport."""
 
 from __future__ import annotations
 
@@ -8,35 +8,48 @@ from msgspec import Meta
 
 from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
 from chronik.metadata.commands.topics import CreateTopic
+from chronik.metadata.levels import GROWTH, IMPORTED_GROUPS, since_level
 
 IMPORTED_OFFSETS_MAX: Final = 100_000
-"""Committed offsets in one FinishImport. Applying them blocks the event loop of every node for about 5 µs each. From
-level 5 on, offsets come with ImportGroups, in any number of commands."""
+"""The maximum number of committed offsets in FinishImport.
+
+Applying an offset blocks the event loop of every node for about 5 µs. From level 5 on, ImportGroups transfers any
+number of offsets in several commands.
+"""
 
 IMPORTED_GROUPS_PER_COMMAND_MAX: Final = 2000
-"""Groups and committed offsets together, in one ImportGroups or removed by one GiveUpImport: about 10 ms of the event
-loop of every node."""
+"""The maximum number of groups and committed offsets that one ImportGroups adds or one AbortImport removes.
+
+Applying that many blocks the event loop of every node for about 10 ms.
+"""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
+@since_level(GROWTH)
 class BeginImport(Base, frozen=True, tag=60):
-    """Begins an import, and reserves producer ids for it. The result's `value` is the first of them: as much is added
-    to each id in the imported batches. There is one import at a time; to begin it once more changes nothing."""
+    """A command that starts an import and reserves producer ids for it. The result's `value` is the first reserved id.
+
+    That id is added to every producer id in the imported batches. Only one import runs at a time; repeating the command
+    has no effect.
+    """
 
     import_id: Id
     source: Annotated[str, Meta(max_length=1000)]
-    """What people call it."""
+    """A display name of the source."""
     topic_count: Count
     producer_ids: Count
-    """One more than the highest id that the source has seen."""
+    """The number of ids to reserve: one more than the highest producer id of the source."""
     time_ms: TimeMs
 
 
+@since_level(GROWTH)
 class ImportTopics(Base, frozen=True, tag=61):
-    """Makes topics of the import, each of which succeeds or fails alone; one that is there already is no failure.
+    """A command that creates topics of an import; each topic succeeds or fails separately.
 
-    `leader_epochs` are the epochs that their partitions begin with: above all that wrote the batches to come."""
+    Existing topics of the import are ignored. `leader_epochs` are the initial leader epochs of the partitions. They
+    exceed every epoch in the imported batches.
+    """
 
     import_id: Id
     topics: tuple[CreateTopic, ...]
@@ -44,6 +57,8 @@ class ImportTopics(Base, frozen=True, tag=61):
 
 
 class ImportedOffset(Part, frozen=True):
+    """A committed offset of an imported group."""
+
     topic: str
     partition: PartitionIndex
     offset: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -54,35 +69,45 @@ class ImportedOffset(Part, frozen=True):
 
 
 class ImportedGroup(Part, frozen=True):
+    """A consumer group of an import with its committed offsets."""
+
     group_id: str
     protocol_type: str
     offsets: tuple[ImportedOffset, ...]
 
 
+@since_level(IMPORTED_GROUPS)
 class ImportGroups(Base, frozen=True, tag=66):
-    """Stores some of the import's groups and their committed offsets, before its topics are visible.
+    """A command that adds groups of an import and their committed offsets, before the topics become visible.
 
-    An existing group keeps its state and gets the offsets. Applying the command again changes nothing."""
+    An existing group keeps its state and gets the offsets. Repeating the command has no effect.
+    """
 
     import_id: Id
     groups: tuple[ImportedGroup, ...]
     time_ms: TimeMs
 
 
+@since_level(GROWTH)
 class FinishImport(Base, frozen=True, tag=62):
-    """Shows all topics of the import, with what groups had committed for them. A group that is there already stays as
-    it is, and gets the offsets; configs that are set already stay, too."""
+    """A command that makes all topics of an import visible, with the offsets that groups committed for them.
+
+    An existing group keeps its state and gets the offsets; configs that are already set keep their values.
+    """
 
     import_id: Id
     groups: tuple[ImportedGroup, ...]
     time_ms: TimeMs
     group_configs: dict[str, dict[str, str]] = {}
     cluster_configs: dict[str, str] = {}
-    """Those of all brokers."""
+    """The cluster-wide broker configs."""
 
 
+@since_level(GROWTH)
 class GiveUpImport(Base, frozen=True, tag=63):
-    """Deletes some of the import's committed offsets, groups and topics, and finally the import itself. The result's
-    `value` is the number of topics left: the proposer repeats the command until it is 0."""
+    """A command that removes a part of an unfinished import: offsets, groups, topics and finally the import itself.
+
+    The result's `value` is the number of topics left. The proposer repeats the command until it is 0.
+    """
 
     import_id: Id

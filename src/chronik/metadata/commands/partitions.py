@@ -1,4 +1,4 @@
-"""Commands of partitions: who has them, who leads them, who is in sync."""
+"""Commands that change the replicas, leaders, ISRs and checkpointed offsets of partitions."""
 
 from typing import Annotated, Final
 
@@ -7,13 +7,13 @@ from msgspec import Meta
 from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Epoch, Id, Part, PartitionIndex
 
 PARTITIONS_PER_COMMAND_MAX: Final = 1000
-"""Partitions that one command reassigns or elects leaders for: some 5 ms to apply."""
+"""The maximum number of partitions that one command reassigns or elects leaders for: about 5 ms to apply."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class AssignPartition(Base, frozen=True, tag=25):
-    """Replaces the replicas; ISR and leader follow where they lose a member."""
+    """A command that replaces a partition's replicas and adapts its ISR and leader."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -22,7 +22,10 @@ class AssignPartition(Base, frozen=True, tag=25):
 
 
 class SetPartitionLeader(Base, frozen=True, tag=26):
-    """Makes a replica the leader. `unclean` allows one outside the ISR, which then is the whole ISR."""
+    """A command that makes a replica the leader.
+
+    With `unclean`, a replica outside the ISR may lead and becomes the only ISR member.
+    """
 
     topic_id: Id
     partition: PartitionIndex
@@ -32,12 +35,14 @@ class SetPartitionLeader(Base, frozen=True, tag=26):
 
 
 class IsrMember(Part, frozen=True):
+    """An ISR member with the broker epoch in which the leader saw it caught up."""
+
     broker_id: BrokerId
     broker_epoch: int
 
 
 class IsrChange(Part, frozen=True):
-    """Is applied only if leader epoch and partition epoch are still those that the leader saw."""
+    """A proposed ISR, applied only if the leader epoch and the partition epoch are still current."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -47,7 +52,7 @@ class IsrChange(Part, frozen=True):
 
 
 class UpdateISR(Base, frozen=True, tag=27):
-    """What a leader wants its ISRs to be; each change succeeds or fails alone."""
+    """A command by which a leader changes the ISRs of its partitions; each change succeeds or fails separately."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -55,6 +60,8 @@ class UpdateISR(Base, frozen=True, tag=27):
 
 
 class OffsetCheckpoint(Part, frozen=True):
+    """A partition's high watermark and log start offset."""
+
     topic_id: Id
     partition: PartitionIndex
     leader_epoch: Epoch
@@ -63,13 +70,16 @@ class OffsetCheckpoint(Part, frozen=True):
 
 
 class UpdatePartitionOffset(Base, frozen=True, tag=28):
-    """Writes down high watermarks and log starts, now and then (never per produce); each succeeds or fails alone."""
+    """A command that periodically checkpoints high watermarks and log start offsets.
+
+    Each checkpoint succeeds or fails separately.
+    """
 
     checkpoints: tuple[OffsetCheckpoint, ...]
 
 
 class Reassignment(Part, frozen=True):
-    """The replicas that a partition will have; with None the reassignment under way is cancelled."""
+    """The target replicas of a partition, or None to cancel its reassignment."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -77,28 +87,38 @@ class Reassignment(Part, frozen=True):
 
 
 class ReassignPartitions(Base, frozen=True, tag=50):
-    """Each change succeeds or fails alone. New replicas join; once all of the target are in sync, the others leave."""
+    """A command that starts or cancels reassignments; each change succeeds or fails separately.
+
+    New replicas are added first. When all target replicas are in sync, the others are removed.
+    """
 
     changes: tuple[Reassignment, ...]
     allow_replication_factor_change: bool = True
 
 
 class PartitionKey(Part, frozen=True):
+    """The topic id and index of a partition."""
+
     topic_id: Id
     partition: PartitionIndex
 
 
 class ElectLeaders(Base, frozen=True, tag=51):
-    """Gives partitions their preferred leaders; with `unclean`, gives those without a leader any replica that is
-    online, which may lose records. Each succeeds or fails alone."""
+    """A command that elects the preferred leaders of partitions; each election succeeds or fails separately.
+
+    With `unclean`, it elects any online replica for partitions without a leader, which may lose records.
+    """
 
     partitions: tuple[PartitionKey, ...]
     unclean: bool = False
 
 
 class ReportLostRecords(Base, frozen=True, tag=52):
-    """A broker's disk has lost records of these partitions that it had acknowledged: it leaves their ISRs, even as the
-    last member, and no longer leads them. Each succeeds or fails alone."""
+    """A command by which a broker reports partitions whose acknowledged records its disk has lost.
+
+    The broker leaves their ISRs, even as the last member, and stops leading them. Each partition succeeds or fails
+    separately.
+    """
 
     broker_id: BrokerId
     broker_epoch: int

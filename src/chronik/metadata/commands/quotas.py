@@ -1,4 +1,4 @@
-"""The command that changes quotas. Its proposer checks kinds, keys and values, as with configs."""
+"""The command that alters client quotas. The proposer validates entity types, keys and values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from msgspec import Meta
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
 from chronik.metadata.commands.base import Base, Part
+from chronik.metadata.levels import SECURITY, since_level
 
 Name = Annotated[str, Meta(max_length=QUOTA_NAME_CHARACTERS_MAX)]
 
 
 class QuotaAlteration(Part, frozen=True):
-    """What becomes of the quotas of one entity: those which are neither set nor removed stay."""
+    """The changes to one entity's quotas. Quotas that are neither set nor removed keep their values."""
 
     entity: tuple[tuple[str, Name], ...]
     set: dict[str, float]
     remove: tuple[str, ...] = ()
 
 
+@since_level(SECURITY)
 class AlterQuotas(Base, frozen=True, tag=86):
-    """Changes quotas; each alteration succeeds or fails alone."""
+    """A command that alters client quotas; each alteration succeeds or fails separately."""
 
     alterations: tuple[QuotaAlteration, ...]

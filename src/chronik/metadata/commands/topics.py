@@ -1,27 +1,30 @@
-"""Commands of topics."""
+"""Commands that create, change and delete topics."""
 
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from chronik.metadata.commands.base import Base, BrokerId, Id, Part, PartitionIndex, TimeMs
+from chronik.metadata.levels import GROWTH, added_fields
 
 NO_LEADER: Final = -1
-"""The leader of a partition whose in-sync replicas are all away."""
+"""The leader id of a partition whose in-sync replicas are all offline."""
 
 
 TOPICS_PER_COMMAND_MAX: Final = 1000
-"""A command is applied in one turn of the loop, at some 8 µs per topic: 1,000 keep it under 10 ms."""
+"""The maximum number of topics in one command: applying 1,000 blocks the event loop for under 10 ms."""
 
 
 class PartitionAssignment(Part, frozen=True):
+    """The replicas, ISR and leader of a new partition."""
+
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     leader: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 
 
 class CreateTopic(Base, frozen=True, tag=20):
-    """Creates a topic with its partitions, replicas and leaders, all at once or not at all."""
+    """A command that creates a topic with its partitions, replicas and leaders atomically."""
 
     topic_id: Id
     name: str
@@ -32,19 +35,23 @@ class CreateTopic(Base, frozen=True, tag=20):
 
 
 class CreateTopics(Base, frozen=True, tag=21):
-    """Creates topics, each of which succeeds or fails alone: `failures` names those that failed."""
+    """A command that creates topics; each succeeds or fails separately.
+
+    The result's `failures` lists those that failed.
+    """
 
     topics: tuple[CreateTopic, ...]
 
 
 class DeleteTopic(Base, frozen=True, tag=22):
-    """Deletes a topic, and the offsets that groups committed for it."""
+    """A command that deletes a topic and the offsets that groups committed for it."""
 
     topic_id: Id
 
 
+@added_fields(time_ms=GROWTH)
 class UpdateTopicConfig(Base, frozen=True, tag=23):
-    """Changes configs of a topic. `replace` drops every key that is not set."""
+    """A command that changes the configs of a topic. With `replace`, keys that are not in `set` are removed."""
 
     topic_id: Id
     set: dict[str, str] = {}
@@ -53,8 +60,12 @@ class UpdateTopicConfig(Base, frozen=True, tag=23):
     time_ms: TimeMs = -1
 
 
+@added_fields(time_ms=GROWTH)
 class CreatePartitions(Base, frozen=True, tag=24):
-    """Adds partitions. It is refused when `partition_count`, the number that the proposer saw, has changed since."""
+    """A command that adds partitions to a topic.
+
+    It is rejected if the partition count is no longer `partition_count`.
+    """
 
     topic_id: Id
     partition_count: PartitionIndex

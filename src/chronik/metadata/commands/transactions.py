@@ -1,8 +1,8 @@
-"""Commands of transactions and the offsets that are committed with them.
+"""Commands that change transactions and the offsets committed in them.
 
-All but `StageOffsets` come from the transaction's coordinator. They name the record that it decided upon by the index
-of its last change (`seen`): a command that was long under way, and comes after others, changes nothing. `is_marked`
-says that all markers of the last transaction are written, so that it need not be completed by a command of its own.
+All commands except `StageOffsets` are proposed by the transaction coordinator. `seen` is the index of the record's last
+change that the coordinator based its decision on: a delayed command with an outdated index is rejected. `is_marked`
+says that all markers of the previous transaction are written, which saves a separate CompleteTransaction.
 """
 
 from typing import Annotated, Final
@@ -11,12 +11,13 @@ from msgspec import Meta
 
 from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
 from chronik.metadata.commands.groups import OffsetToCommit
+from chronik.metadata.levels import GROWTH, TRANSACTIONS, since_level
 
 NO_PRODUCER: Final = -1
-"""Stands for no producer's id, and for no epoch of one."""
+"""The producer id, or producer epoch, of no producer."""
 
 NOT_SEEN: Final = -1
-"""Stands in place of an index when there is no such transactional id."""
+"""The `seen` index of a command for a transactional id that did not exist."""
 
 TransactionalId = Annotated[str, Meta(min_length=1)]
 ProducerId = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
@@ -25,12 +26,15 @@ LogIndex = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
 class TransactionPartition(Part, frozen=True):
+    """A partition that takes part in a transaction."""
+
     topic_id: Id
     index: PartitionIndex
 
 
+@since_level(TRANSACTIONS)
 class InitTransaction(Base, frozen=True, tag=40):
-    """Gives a transactional id its producer id and epoch: what was given before them is fenced."""
+    """A command that assigns a producer id and epoch to a transactional id. It fences producers with earlier ones."""
 
     transactional_id: TransactionalId
     seen: LogIndex
@@ -44,9 +48,12 @@ class InitTransaction(Base, frozen=True, tag=40):
     is_marked: bool = False
 
 
+@since_level(TRANSACTIONS)
 class AddToTransaction(Base, frozen=True, tag=41):
-    """Adds partitions and groups, and begins the transaction when none is open. Partitions that are gone are left
-    out."""
+    """A command that adds partitions and groups to a transaction, and starts the transaction if none is open.
+
+    Deleted partitions are ignored.
+    """
 
     transactional_id: TransactionalId
     seen: LogIndex
@@ -57,15 +64,19 @@ class AddToTransaction(Base, frozen=True, tag=41):
     is_marked: bool = False
 
 
+@since_level(TRANSACTIONS)
 class EndTransaction(Base, frozen=True, tag=42):
-    """Decides on a transaction: its offsets are published, or dropped, in this very command. With `next_producer_id`
-    the epochs of its producer id are used up: it is changed for that one when all markers are written."""
+    """A command that commits or aborts a transaction. It also publishes or discards the transaction's staged offsets.
+
+    If `next_producer_id` is set, the producer id has no epochs left. It is replaced by that id when all markers are
+    written.
+    """
 
     transactional_id: TransactionalId
     seen: LogIndex
     commit: bool
     producer_epoch: ProducerEpoch
-    """The epoch of the markers, and from now on."""
+    """The epoch of the transaction markers and of the producer from now on."""
     time_ms: TimeMs
     last_producer_id: ProducerId = NO_PRODUCER
     last_epoch: ProducerEpoch = NO_PRODUCER
@@ -74,8 +85,9 @@ class EndTransaction(Base, frozen=True, tag=42):
     is_marked: bool = False
 
 
+@since_level(TRANSACTIONS)
 class CompleteTransaction(Base, frozen=True, tag=43):
-    """All markers are written."""
+    """A command that completes a decided transaction after all its markers have been written."""
 
     transactional_id: TransactionalId
     seen: LogIndex
@@ -83,17 +95,21 @@ class CompleteTransaction(Base, frozen=True, tag=43):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+@since_level(TRANSACTIONS)
 class ExpireTransaction(Base, frozen=True, tag=44):
-    """Forgets a transactional id that nobody has used for long."""
+    """A command that deletes a transactional id that has not been used for the expiration time."""
 
     transactional_id: TransactionalId
     seen: LogIndex
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+@since_level(TRANSACTIONS)
 class StageOffsets(Base, frozen=True, tag=45):
-    """Keeps offsets of a group until the transaction is decided; each succeeds or fails alone. It comes from the
-    group's coordinator, which saw the transaction begin at `began_index`."""
+    """A command that stores a group's offsets until their transaction ends; each offset succeeds or fails separately.
+
+    The group coordinator proposes it and names the index at which it saw the transaction start (`began_index`).
+    """
 
     group_id: str
     transactional_id: TransactionalId
@@ -103,12 +119,19 @@ class StageOffsets(Base, frozen=True, tag=45):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+@since_level(GROWTH)
 class HoldCommits(Base, frozen=True, tag=64):
-    """No transaction is committed any more until ReleaseCommits: a backup notes where logs end. The result's `value`
-    names the hold, which takes the place of one that is in force already."""
+    """A command that blocks transaction commits until ReleaseCommits, while a backup records the log end offsets.
+
+    The result's `value` identifies the hold. It replaces a hold that is already active.
+    """
 
 
+@since_level(GROWTH)
 class ReleaseCommits(Base, frozen=True, tag=65):
-    """The result's `value` says whether the hold was still in force: 1, or 0."""
+    """A command that ends a hold on transaction commits.
+
+    The result's `value` is 1 if the hold was still active, else 0.
+    """
 
     hold: Annotated[int, Meta(ge=0, le=2**63 - 1)]

@@ -1,17 +1,18 @@
-"""Commands of users: what the node keeps to know them again, which is never a password."""
+"""The command that alters SCRAM credentials. Passwords are never stored, only keys derived from them."""
 
 from typing import Annotated
 
 from msgspec import Meta
 
 from chronik.metadata.commands.base import Base, Part
+from chronik.metadata.levels import SECURITY, since_level
 
 ScramMechanismNumber = Annotated[int, Meta(ge=1, le=2)]
-"""Kafka's: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+"""Kafka's mechanism number: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
 
 class ScramKeys(Part, frozen=True):
-    """What is kept of a password for one mechanism, RFC 5802."""
+    """The salted keys derived from a password for one SCRAM mechanism (RFC 5802)."""
 
     mechanism: ScramMechanismNumber
     salt: Annotated[bytes, Meta(min_length=1, max_length=1024)]
@@ -23,16 +24,20 @@ class ScramKeys(Part, frozen=True):
         return f"ScramKeys(mechanism={self.mechanism}, …)"
 
 
+@since_level(SECURITY)
 class AlterScramUser(Base, frozen=True, tag=70):
-    """Changes all of it or nothing. A user who has no keys left is gone."""
+    """A command that atomically updates a user's SCRAM credentials. Removing the last credential deletes the user."""
 
     name: str
     put: tuple[ScramKeys, ...] = ()
     remove: tuple[ScramMechanismNumber, ...] = ()
     secret: Annotated[bytes, Meta(max_length=64)] = b""
-    """The cluster's secret from now on, unless it has one: the salts of users that do not exist are made of it."""
+    """The cluster's salt secret, from which salts for unknown users are derived.
+
+    Ignored if the cluster has a secret.
+    """
     is_first: bool = False
-    """Whether it is refused when there is any user: those who found a cluster each propose the same one."""
+    """Whether to reject the command if any user exists. During bootstrap, every node proposes the same first user."""
 
     def __repr__(self) -> str:
         mechanisms = [keys.mechanism for keys in self.put]

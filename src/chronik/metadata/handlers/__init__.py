@@ -1,4 +1,4 @@
-"""How each command is applied: one function per command, which first makes all its checks and then writes."""
+"""Handlers that apply commands to the image: each validates its command completely before it writes."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from chronik.metadata.records import Result
 from chronik.metadata.writer import ImageWriter
 
 Handlers = dict[type[Base], Callable[[ImageWriter, Any, int], Result]]
-"""The last argument is the command's index in the log."""
+"""Handlers by command class. The last argument is the command's log index."""

@@ -1,4 +1,4 @@
-"""ACLs: a set of them. What they mean is for those who are asked for it (`chronik.security`)."""
+"""Handlers of ACL commands. `chronik.security` interprets the ACLs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> Result:
+    """Add the ACLs that do not exist yet."""
     known = writer.image.acls
     new = [acl for acl in dict.fromkeys(command.acls) if acl not in known]
     if len(known) + len(new) > ACLS_MAX:
@@ -22,10 +23,11 @@ def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> Result:
 
 
 def delete_acls(writer: ImageWriter, command: DeleteAcls, index: int) -> Result:
-    gone = [acl for acl in dict.fromkeys(command.acls) if acl in writer.image.acls]
-    for acl in gone:
+    """Remove the ACLs that exist."""
+    existing = [acl for acl in dict.fromkeys(command.acls) if acl in writer.image.acls]
+    for acl in existing:
         writer.remove_acl(acl)
-    return Result(value=len(gone))
+    return Result(value=len(existing))
 
 
 HANDLERS: Handlers = {

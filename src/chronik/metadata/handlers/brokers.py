@@ -1,4 +1,4 @@
-"""Brokers come, go, and come back."""
+"""Handlers of broker commands: registration, status, removal and configs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 Reaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
+"""A function that adapts a partition to a change of a broker's status."""
 
 BROKERS_MAX: Final = 1000
-"""More than any cluster of this kind has; something that registers without end is broken."""
+"""The maximum number of registered brokers, a safeguard against clients that register without end."""
 
 
 def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> Result:
+    """Register a broker incarnation and re-elect the leaders of its partitions."""
     known = writer.image.brokers.get(command.broker_id)
     if known is not None and known.incarnation == command.incarnation:
         return Result(value=known.epoch)
-    _refuse_registration(writer, command)
+    _check_registration(writer, command)
     broker = Broker(
         id=command.broker_id,
         host=command.host,
@@ -63,9 +65,9 @@ def _first_registered_ms(known: Broker | None, command: RegisterBroker) -> int:
     return command.time_ms if known is None or known.first_registered_ms < 0 else known.first_registered_ms
 
 
-def _refuse_registration(writer: ImageWriter, command: RegisterBroker) -> None:
+def _check_registration(writer: ImageWriter, command: RegisterBroker) -> None:
     image = writer.image
-    # Brokers register before a cluster is founded, and its level is then found from what they support.
+    # Brokers register before the cluster is bootstrapped; its initial level depends on what they support.
     if image.cluster_id or FEATURE in image.features:
         fault = why_not_registered(image.features, command.broker_id, command.levels)
         if fault is not None:
@@ -89,6 +91,7 @@ _REACTIONS: Final[dict[BrokerStatus, Reaction]] = {
 
 
 def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> Result:
+    """Change a broker's status and adapt its partitions."""
     broker = registered(writer, command.broker_id, command.broker_epoch)
     is_back = command.status is BrokerStatus.ONLINE
     change_status(writer, broker, status_of_present(writer.image, broker.id) if is_back else command.status)
@@ -96,23 +99,26 @@ def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index
 
 
 def status_of_present(image: Image, broker_id: int) -> BrokerStatus:
-    """Returns the status of a broker that is there: one whose node is drained does not lead."""
+    """Return the status of a running broker: MAINTENANCE if its node is drained, else ONLINE."""
     node = image.nodes.get(broker_id)
     return BrokerStatus.MAINTENANCE if node is not None and node.draining else BrokerStatus.ONLINE
 
 
 def change_status(writer: ImageWriter, broker: Broker, status: BrokerStatus) -> None:
+    """Set a broker's status and adapt its partitions."""
     if broker.status is not status:
         writer.put_broker(replace(broker, status=status))
         _update_partitions(writer, broker.id, _REACTIONS[status])
 
 
 def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> Result:
+    """Unregister a broker."""
     forget_broker(writer, registered(writer, command.broker_id, command.broker_epoch).id)
     return Result()
 
 
 def forget_broker(writer: ImageWriter, broker_id: int) -> None:
+    """Remove a broker's registration and configs, and fence it in all partitions."""
     writer.remove_broker(broker_id)
     _update_partitions(writer, broker_id, elections.after_fencing)
     if broker_id in writer.image.broker_configs:
@@ -120,7 +126,7 @@ def forget_broker(writer: ImageWriter, broker_id: int) -> None:
 
 
 def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> Result:
-    """Works also for a broker that is not registered yet: configs may be set before it first starts."""
+    """Change a broker's dynamic configs. The broker need not be registered yet."""
     old = writer.image.broker_configs.get(command.broker_id, {})
     new = changed_configs(old, command.set, command.delete, replace=command.replace)
     if new != old:
@@ -129,6 +135,11 @@ def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index
 
 
 def registered(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
+    """Return a registered broker.
+
+    Raises:
+        CommandRejectedError: The broker is not registered, or has another epoch.
+    """
     broker = writer.image.brokers.get(broker_id)
     if broker is None:
         raise Rejected(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
@@ -140,7 +151,7 @@ def registered(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
 
 def _update_partitions(writer: ImageWriter, broker_id: int, react: Reaction) -> None:
     brokers = writer.image.brokers
-    for topic in writer.image.topics_on(broker_id):  # a reaction is always one to losing or having a replica
+    for topic in writer.image.topics_on(broker_id):  # only partitions with a replica on the broker can change
         changes: dict[int, Partition] = {}
         for number, partition in enumerate(topic.partitions):
             changed = react(partition, broker_id, brokers)

@@ -1,4 +1,4 @@
-"""The cluster as a whole: its id, its features, its producer ids."""
+"""Handlers of cluster-wide commands: cluster id, feature levels and producer ids."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from chronik.protocol.errors import ErrorCode
 
 PRODUCER_ID_MAX: Final = 2**63 - 1
 FEATURES_MAX: Final = 1000
-"""Something that adds without end is broken."""
+"""The maximum number of features, a safeguard against clients that add features without end."""
 
 
 def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> Result:
+    """Set the cluster id."""
     if writer.image.cluster_id:
         raise Rejected(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {writer.image.cluster_id} already")
     level = levels.level_of(writer.image.features)
     fault = levels.why_not_raised(writer.image.features, writer.image.brokers, level)
-    if fault is not None:  # one has registered since the founder looked
+    if fault is not None:  # a broker has registered since the proposer chose the level
         raise Rejected(ErrorCode.UNSUPPORTED_VERSION, f"{levels.FEATURE} {level}: {fault}")
     writer.set_cluster_id(command.cluster_id)
     if level >= levels.GROWTH:
-        # Brokers register before the cluster is founded, when it has no level yet, and so no room for a time.
+        # Brokers that registered before the bootstrap have no time: their commands had to be valid at level 1.
         for broker in [each for each in writer.image.brokers.values() if each.registered_ms < 0]:
             writer.put_broker(replace(broker, first_registered_ms=command.time_ms, registered_ms=command.time_ms))
     return Result()
 
 
 def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int) -> Result:
+    """Set or remove a feature level."""
     features = writer.image.features
     if not command.name:
         raise Rejected(ErrorCode.FEATURE_UPDATE_FAILED, "a feature needs a name")
@@ -46,7 +48,7 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
         if fault is not None:
             message = levels.not_updated(command.name, command.level, fault)
             raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, message)
-        # A node that has not registered may be older than all that have: it must not read on.
+        # A node that has not registered may not support the level: it must stop here.
         levels.refuse_unsupported(command.level, "the cluster")
     current = levels.level_of(features) if command.name == levels.FEATURE else features.get(command.name, 0)
     if current != command.level:
@@ -55,6 +57,7 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
 
 
 def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, index: int) -> Result:
+    """Allocate a block of producer ids."""
     registered(writer, command.broker_id, command.broker_epoch)
     first = writer.image.next_producer_id
     if first > PRODUCER_ID_MAX - command.count:

@@ -1,4 +1,4 @@
-"""Configs of topics and brokers: text by key. The proposer checks what a key means and which values it takes."""
+"""Validation of configs in commands. The proposer validates keys and values; handlers only limit their size."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode
 
 CONFIG_KEYS_MAX: Final = 1000
-"""Configs per topic or broker. Kafka has about 30 per topic and 250 per broker."""
+"""The maximum number of configs per topic or broker. Kafka has about 30 per topic and 250 per broker."""
 
 CONFIG_CHARACTERS_MAX: Final = 64 * 1024
-"""All keys and values of one topic or broker: they travel in every snapshot and every DescribeConfigs."""
+"""The maximum size of a topic's or broker's configs, which are part of every snapshot and DescribeConfigs response."""
 
 
 def changed_configs(
     old: Mapping[str, str], set_: Mapping[str, str], delete: Sequence[str], *, replace: bool
 ) -> dict[str, str]:
-    """Returns the configs after the change, sorted by key, so that they are the same on every node."""
+    """Return the configs after a change, sorted by key so that they are equal on every node."""
     new = {} if replace else dict(old)
     for key in delete:
         new.pop(key, None)
@@ -28,6 +28,11 @@ def changed_configs(
 
 
 def checked_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs sorted by key.
+
+    Raises:
+        CommandRejectedError: The configs are too many or too large.
+    """
     if len(configs) > CONFIG_KEYS_MAX:
         raise Rejected(ErrorCode.INVALID_CONFIG, f"more than {CONFIG_KEYS_MAX} configs")
     if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_CHARACTERS_MAX:

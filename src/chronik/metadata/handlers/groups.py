@@ -1,7 +1,6 @@
-"""Consumer groups and what they committed.
+"""Handlers of consumer group commands and offset commits.
 
-A group's commands carry the leader epoch of its coordinator's partition: a coordinator that was replaced, and does not
-know it yet, changes nothing.
+The commands carry the leader epoch of the coordinator's partition. Commands of a replaced coordinator are rejected.
 """
 
 from __future__ import annotations
@@ -30,13 +29,17 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 EMPTY: Final = "Empty"
-"""Kafka's name for the state of a group without members."""
+"""Kafka's name of the state of a group without members."""
 
 GROUPS_WITH_CONFIGS_MAX: Final = 1000
-"""A group need not exist to have configs, and its name may have 32 kB: without a limit strangers could fill memory."""
+"""The maximum number of groups with configs.
+
+A group need not exist to have configs and its name may have 32 kB: without a limit, clients could exhaust the memory.
+"""
 
 
 def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> Result:
+    """Create an empty group."""
     refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
     if command.group_id in writer.image.groups:
         raise Rejected(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
@@ -45,6 +48,7 @@ def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, ind
 
 
 def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> Result:
+    """Replace a group's state with that of its coordinator."""
     refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
     known = writer.image.groups.get(command.group_id)
     if known is not None and command.generation < known.generation:
@@ -66,6 +70,7 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
 
 
 def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> Result:
+    """Delete a group without members, with its committed offsets."""
     image = writer.image
     refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     group = image.groups.get(command.group_id)
@@ -81,6 +86,7 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
 
 
 def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: int) -> Result:
+    """Change a group's configs."""
     known = writer.image.group_configs
     old = known.get(command.group_id, {})
     new = changed_configs(old, command.set, command.delete, replace=command.replace)
@@ -92,11 +98,13 @@ def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: 
 
 
 def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> Result:
+    """Commit offsets of one group."""
     failures = [Failure(item, code, message) for item, code, message in _commit(writer, command, index)]
     return Result(failures=tuple(failures))
 
 
 def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: int) -> Result:
+    """Commit offsets of several groups."""
     failures: list[Failure] = []
     for item, commit in enumerate(command.commits):
         try:
@@ -107,17 +115,17 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
 
 
 def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
-    """Returns the offsets that were refused, by position."""
+    """Commit a group's offsets and return the rejected ones as (position, error code, message)."""
     image = writer.image
     group = image.groups.get(command.group_id)
-    group_id = command.group_id if group is None else group.group_id  # one copy of the id for all tables
+    group_id = command.group_id if group is None else group.group_id  # share one copy of the id between all tables
     refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
-    refused: list[tuple[int, ErrorCode, str]] = []
+    rejected_offsets: list[tuple[int, ErrorCode, str]] = []
     has_staged = bool(image.staged(group_id))
     for position, offset in enumerate(command.offsets):
         if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
-            refused.append((position, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+            rejected_offsets.append((position, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
             continue
         committed = CommittedOffset(
             offset.offset, offset.leader_epoch, offset.metadata, command.commit_time_ms, command.expire_time_ms
@@ -125,19 +133,22 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
         writer.put_offset(group_id, offset.topic, offset.partition, committed)
         if has_staged:
             writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
-    if group is None and len(refused) < len(command.offsets):
+    if group is None and len(rejected_offsets) < len(command.offsets):
         writer.put_group(empty_group(group_id, "", command.commit_time_ms))
-    return refused
+    return rejected_offsets
 
 
 def partition_exists(image: Image, offset: OffsetToCommit) -> bool:
-    """Whether the partition exists: a commit under way while its topic is deleted must not leave offsets for the next
-    topic of that name."""
+    """Return whether the offset's partition exists.
+
+    A commit must not leave offsets of a deleted topic: a new topic with the same name would inherit them.
+    """
     topic = image.topics.get(offset.topic)
     return topic is not None and topic.has_partition(offset.partition)
 
 
 def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> Result:
+    """Delete committed offsets."""
     image = writer.image
     refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     if command.group_id not in image.groups:
@@ -149,6 +160,7 @@ def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> R
 
 
 def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> Result:
+    """Delete offsets that were not committed again since the coordinator found them expired."""
     image = writer.image
     refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     expired = 0
@@ -165,6 +177,11 @@ def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> R
 
 
 def refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
+    """Check that `epoch` is the current epoch of the group's coordinator.
+
+    Raises:
+        CommandRejectedError: The group has another coordinator.
+    """
     if epoch == NO_EPOCH:
         return
     partition = image.coordinating_partition(OFFSETS_TOPIC, group_id)
@@ -173,6 +190,7 @@ def refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
 
 
 def empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
+    """Return a new group without members."""
     return Group(
         group_id=group_id,
         protocol_type=protocol_type,

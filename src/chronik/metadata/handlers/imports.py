@@ -1,4 +1,7 @@
-"""Imports: topics that are held and led like others, and that nobody sees until all of them are there."""
+"""Handlers of import commands.
+
+Imported topics have replicas and leaders, but are invisible until the import is finished.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,11 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 TOPICS_GIVEN_UP_PER_COMMAND_MAX: Final = 20
-"""Topics that one GiveUpImport removes with their committed offsets."""
+"""The maximum number of topics that one AbortImport removes, with their committed offsets."""
 
 
 def begin_import(writer: ImageWriter, command: BeginImport, index: int) -> Result:
+    """Start an import and reserve its producer ids."""
     known = writer.image.imported
     if known is not None and known.id == command.import_id:
         if known.is_finished:
@@ -53,7 +57,8 @@ def begin_import(writer: ImageWriter, command: BeginImport, index: int) -> Resul
 
 
 def import_topics(writer: ImageWriter, command: ImportTopics, index: int) -> Result:
-    _under_way(writer.image, command.import_id)
+    """Create topics of an import."""
+    _require_unfinished(writer.image, command.import_id)
     if len(command.topics) > TOPICS_PER_COMMAND_MAX or len(command.topics) != len(command.leader_epochs):
         raise Rejected(ErrorCode.INVALID_REQUEST, f"not 1 to {TOPICS_PER_COMMAND_MAX} topics with their epochs")
     failures: list[Failure] = []
@@ -89,27 +94,29 @@ def _import_topic(writer: ImageWriter, command: CreateTopic, leader_epochs: tupl
 
 
 def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> Result:
+    """Add groups of an import and their committed offsets."""
     image = writer.image
-    _under_way(image, command.import_id)
+    _require_unfinished(image, command.import_id)
     if len(command.groups) + _offset_count(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
         message = f"more than {IMPORTED_GROUPS_PER_COMMAND_MAX} groups and offsets in one command"
         raise Rejected(ErrorCode.INVALID_REQUEST, message)
-    _refuse_offsets_of_other_topics(image, command.groups)
+    _check_offset_topics(image, command.groups)
     for group in command.groups:
         _add_group(writer, group, command.time_ms)
     return Result()
 
 
 def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> Result:
+    """Make the topics of an import visible, and add its groups and configs."""
     image = writer.image
-    known = _under_way(image, command.import_id)
+    known = _require_unfinished(image, command.import_id)
     if len(image.importing) != known.topic_count:
         message = f"{len(image.importing)} of {known.topic_count} topics of {known.source} are there"
         raise Rejected(ErrorCode.INVALID_REQUEST, message)
     if _offset_count(command.groups) > IMPORTED_OFFSETS_MAX:
-        # Results are part of the state hash: nodes of all versions must give the same message.
+        # Results are part of the state hash: the message must be the same in all versions.
         raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one import")
-    _refuse_offsets_of_other_topics(image, command.groups)
+    _check_offset_topics(image, command.groups)
     cluster_configs = checked_configs({**command.cluster_configs, **image.broker_configs.get(CLUSTER_DEFAULT, {})})
     group_configs = {
         group_id: checked_configs(configs)
@@ -132,7 +139,7 @@ def _offset_count(groups: tuple[ImportedGroup, ...]) -> int:
     return sum(len(group.offsets) for group in groups)
 
 
-def _refuse_offsets_of_other_topics(image: Image, groups: tuple[ImportedGroup, ...]) -> None:
+def _check_offset_topics(image: Image, groups: tuple[ImportedGroup, ...]) -> None:
     for group in groups:
         for each in group.offsets:
             topic = image.importing.get(each.topic)
@@ -152,8 +159,9 @@ def _add_group(writer: ImageWriter, group: ImportedGroup, time_ms: int) -> None:
 
 
 def give_up_import(writer: ImageWriter, command: GiveUpImport, index: int) -> Result:
+    """Remove a part of an unfinished import."""
     image = writer.image
-    _under_way(image, command.import_id)
+    _require_unfinished(image, command.import_id)
     if level_of(image.features) >= IMPORTED_GROUPS:
         _remove_some(writer)
     else:
@@ -168,8 +176,9 @@ def give_up_import(writer: ImageWriter, command: GiveUpImport, index: int) -> Re
 def _remove_some(writer: ImageWriter) -> None:
     """Remove topics of the import and their committed offsets, as many as fit into one command.
 
-    Sorted names make the choice the same on every node. Looking for the groups of a topic takes time in proportion to
-    all groups, so the number of topics per command is limited, too."""
+    The order of names makes the choice the same on every node. The number of topics is limited as well, because finding
+    the groups of a topic scans all groups.
+    """
     budget = IMPORTED_GROUPS_PER_COMMAND_MAX
     for name in sorted(writer.image.importing)[:TOPICS_GIVEN_UP_PER_COMMAND_MAX]:
         for group_id in sorted(writer.image.groups_with_offsets_of(name)):
@@ -190,7 +199,12 @@ def _remove_group_if_unused(writer: ImageWriter, group_id: str) -> None:
         writer.remove_group(group_id)
 
 
-def _under_way(image: Image, import_id: bytes) -> Import:
+def _require_unfinished(image: Image, import_id: bytes) -> Import:
+    """Return the unfinished import with this id.
+
+    Raises:
+        CommandRejectedError: The import does not exist or is finished.
+    """
     known = image.imported
     if known is None or known.id != import_id or known.is_finished:
         raise Rejected(ErrorCode.RESOURCE_NOT_FOUND, f"there is no import {format_id(import_id)} under way")

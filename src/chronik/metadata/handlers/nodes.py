@@ -1,7 +1,7 @@
-"""The nodes that belong to the cluster: where they are, who is meant to vote, and who is drained.
+"""Handlers of node commands: peer addresses, intended voters and drained nodes.
 
-From level 3 on this is what is meant to be, and the controller brings the membership of the metadata log to it. So what
-could never become true is refused here, for all nodes alike.
+From level 3 on, the controller changes the membership of the metadata log to match the nodes. Changes that could never
+take effect are therefore rejected here.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 NODES_MAX: Final = 1000
-"""Something that adds without end is broken. From level 3 on there are as many as the log can have members."""
+"""The maximum number of nodes below level 3. From level 3 on, the membership limit of the metadata log applies."""
 
 
 def add_node(writer: ImageWriter, command: AddNode, index: int) -> Result:
-    nodes, grows = writer.image.nodes, _grows(writer.image)
+    """Add a node, or change the address of a known node."""
+    nodes, has_dynamic_membership = writer.image.nodes, _has_dynamic_membership(writer.image)
     known = nodes.get(command.node_id)
-    nodes_max = CLUSTER_MEMBERS_MAX if grows else NODES_MAX
+    nodes_max = CLUSTER_MEMBERS_MAX if has_dynamic_membership else NODES_MAX
     if known is None and len(nodes) >= nodes_max:
         raise Rejected(ErrorCode.INVALID_REQUEST, f"there are {nodes_max} nodes already")
     node = Node(command.node_id, command.host, command.port, command.voter, known is not None and known.draining)
-    if grows:
-        _refuse_address(writer.image, node)
-        _refuse_without_voters(writer.image, node)
+    if has_dynamic_membership:
+        _check_address_is_unique(writer.image, node)
+        _check_voters_remain(writer.image, node)
     _put(writer, node)
     return Result()
 
 
 def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> Result:
-    node = _known(writer.image, command.node_id)
+    """Change fields of a node."""
+    node = _require_node(writer.image, command.node_id)
     changes = {name: getattr(command, name) for name in ("host", "port", "voter", "draining")}
     node = replace(node, **{name: value for name, value in changes.items() if value is not None})
-    _refuse_address(writer.image, node)
-    _refuse_without_voters(writer.image, node)
+    _check_address_is_unique(writer.image, node)
+    _check_voters_remain(writer.image, node)
     _put(writer, node)
     return Result()
 
 
 def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> Result:
+    """Remove a node."""
     image = writer.image
-    node = _known(image, command.node_id)
-    if _grows(image):
-        _refuse_without_voters(image, replace(node, voter=False))
+    node = _require_node(image, command.node_id)
+    if _has_dynamic_membership(image):
+        _check_voters_remain(image, replace(node, voter=False))
         held = image.replica_count(node.id)
         if held:
             message = f"node {node.id} holds replicas of {held} partitions: move them to other nodes first"
@@ -65,33 +68,33 @@ def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> Result:
     return Result()
 
 
-def _grows(image: Image) -> bool:
+def _has_dynamic_membership(image: Image) -> bool:
     return level_of(image.features) >= GROWTH
 
 
-def _known(image: Image, node_id: int) -> Node:
+def _require_node(image: Image, node_id: int) -> Node:
     node = image.nodes.get(node_id)
     if node is None:
         raise Rejected(ErrorCode.VOTER_NOT_FOUND, f"there is no node {node_id}")
     return node
 
 
-def _refuse_address(image: Image, node: Node) -> None:
+def _check_address_is_unique(image: Image, node: Node) -> None:
     for other in image.nodes.values():
         if other.id != node.id and (other.host, other.port) == (node.host, node.port):
             message = f"{node.host}:{node.port} is the address of node {other.id}"
             raise Rejected(ErrorCode.INVALID_REQUEST, message)
 
 
-def _refuse_without_voters(image: Image, node: Node) -> None:
-    """Nodes of a cluster that is being founded are added one by one, voters or not."""
+def _check_voters_remain(image: Image, node: Node) -> None:
+    """Reject a change that would leave the cluster without voters. During bootstrap, voters are added one by one."""
     others_vote = any(other.voter for other in image.nodes.values() if other.id != node.id)
     if image.cluster_id and not node.voter and not others_vote:
         raise Rejected(ErrorCode.POLICY_VIOLATION, f"without node {node.id} nobody would be meant to vote")
 
 
 def _put(writer: ImageWriter, node: Node) -> None:
-    """A broker that is there is drained, or comes back, with its node."""
+    """Store a node. Draining a node changes the status of its running broker."""
     if writer.image.nodes.get(node.id) == node:
         return
     writer.put_node(node)

@@ -1,4 +1,4 @@
-"""Changes of many partitions by one command: each succeeds or fails alone, and each topic is written once."""
+"""Batched partition changes: each item succeeds or fails separately, and each topic is written once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from chronik.metadata.writer import ImageWriter
 
 
 class PartitionChanges:
-    """Gathers changes, so that a command on thousands of partitions of a topic does not copy all of them each time."""
+    """The collected partition changes of one command.
+
+    Writing a topic copies the tuple of its partitions, so a command on thousands of partitions writes each topic once.
+    """
 
     def __init__(self, writer: ImageWriter, *, checkpoint: bool = False) -> None:
         self._writer = writer
@@ -22,21 +25,27 @@ class PartitionChanges:
 
     @contextmanager
     def item(self, number: int) -> Iterator[None]:
-        """Makes what is rejected within it a failure of this item alone."""
+        """Record a rejection inside the `with` block as a failure of this item only."""
         try:
             yield
         except Rejected as rejected:
             self._failures.append(Failure(number, rejected.code, rejected.message))
 
     def partition(self, topic_id: bytes, number: int) -> Partition:
-        """Returns the partition as the items before this one have left it. Raises Rejected."""
+        """Return the partition with the changes of earlier items.
+
+        Raises:
+            CommandRejectedError: The partition does not exist.
+        """
         _, partition = known_partition(self._writer.image, topic_id, number)
         return self._changed.get(topic_id, {}).get(number, partition)
 
     def put(self, topic_id: bytes, number: int, partition: Partition) -> None:
+        """Add the changed partition."""
         self._changed.setdefault(topic_id, {})[number] = partition
 
     def written(self) -> Result:
+        """Write all changes to the image and return the result with the failures."""
         image = self._writer.image
         for topic_id, partitions in self._changed.items():
             topic = image.held_topics[topic_id]

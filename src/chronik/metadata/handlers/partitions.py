@@ -1,4 +1,4 @@
-"""Replicas, leaders, ISRs and watermarks of partitions that exist."""
+"""Handlers of partition commands: replicas, leaders, ISRs and checkpointed offsets."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) -> Result:
+    """Replace a partition's replicas."""
     image = writer.image
     topic, partition = known_partition(image, command.topic_id, command.partition)
     if command.partition_epoch not in (NO_EPOCH, partition.partition_epoch):
@@ -48,7 +49,7 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
     has_left = not set(partition.replicas) <= set(command.replicas)
     if partition.leader == NO_LEADER or (partition.leader in isr and not has_left):
         changed = elections.with_isr(moved, isr)
-    else:  # a replica that has left must not pass for a current one: see `reassignments`
+    else:  # a new epoch keeps a removed replica from being taken for a current one: see `reassignments`
         leader = partition.leader if partition.leader in isr else elections.elect(moved, isr, image.brokers)
         changed = elections.with_leader(moved, isr, leader)
     writer.set_partitions(topic, {command.partition: changed})
@@ -56,6 +57,7 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
 
 
 def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index: int) -> Result:
+    """Make a replica the leader."""
     image = writer.image
     topic, partition = known_partition(image, command.topic_id, command.partition)
     leader = command.leader
@@ -79,17 +81,18 @@ def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index
 
 
 def reassign_partitions(writer: ImageWriter, command: ReassignPartitions, index: int) -> Result:
+    """Start or cancel reassignments."""
     changes = PartitionChanges(writer)
-    _refuse_too_many(len(command.changes))
+    _check_partition_count(len(command.changes))
     for item, change in enumerate(command.changes):
         with changes.item(item):
             partition = changes.partition(change.topic_id, change.partition)
-            moved = _reassigned(writer, partition, change, command.allow_replication_factor_change)
+            moved = _apply_reassignment(writer, partition, change, command.allow_replication_factor_change)
             changes.put(change.topic_id, change.partition, moved)
     return changes.written()
 
 
-def _reassigned(
+def _apply_reassignment(
     writer: ImageWriter, partition: Partition, change: Reassignment, allow_replication_factor_change: bool
 ) -> Partition:
     brokers = writer.image.brokers
@@ -97,7 +100,7 @@ def _reassigned(
         return cancelled(partition, brokers)
     refuse_replicas(writer.image, change.partition, change.replicas)
     for replica in change.replicas:
-        if replica not in brokers:  # a member that has never registered could take forever to get in sync
+        if replica not in brokers:  # a node that has never registered may never get in sync
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {replica} is not registered")
     if not allow_replication_factor_change and len(change.replicas) != len(partition.target):
         message = f"the replication factor would change from {len(partition.target)} to {len(change.replicas)}"
@@ -106,22 +109,23 @@ def _reassigned(
 
 
 def elect_leaders(writer: ImageWriter, command: ElectLeaders, index: int) -> Result:
+    """Elect preferred leaders, or any online replica in an unclean election."""
     changes = PartitionChanges(writer)
-    _refuse_too_many(len(command.partitions))
+    _check_partition_count(len(command.partitions))
     for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
         with changes.item(item):
             partition = changes.partition(topic_id, number)
-            elected = _elected_uncleanly if command.unclean else _elected_as_preferred
+            elected = _elect_unclean if command.unclean else _elect_preferred
             changes.put(topic_id, number, elected(partition, writer.image.brokers))
     return changes.written()
 
 
-def _refuse_too_many(count: int) -> None:
+def _check_partition_count(count: int) -> None:
     if count > PARTITIONS_PER_COMMAND_MAX:
         raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_PER_COMMAND_MAX} partitions in one command")
 
 
-def _elected_as_preferred(partition: Partition, brokers: elections.Brokers) -> Partition:
+def _elect_preferred(partition: Partition, brokers: elections.Brokers) -> Partition:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads the partition already")
@@ -132,7 +136,7 @@ def _elected_as_preferred(partition: Partition, brokers: elections.Brokers) -> P
     return elections.with_leader(partition, partition.isr, preferred)
 
 
-def _elected_uncleanly(partition: Partition, brokers: elections.Brokers) -> Partition:
+def _elect_unclean(partition: Partition, brokers: elections.Brokers) -> Partition:
     if partition.leader != NO_LEADER:
         raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition")
     leader = elections.elect(partition, partition.isr, brokers)
@@ -145,9 +149,10 @@ def _elected_uncleanly(partition: Partition, brokers: elections.Brokers) -> Part
 
 
 def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: int) -> Result:
+    """Remove a broker from the ISRs of partitions whose records it has lost."""
     registered(writer, command.broker_id, command.broker_epoch)
     changes = PartitionChanges(writer)
-    _refuse_too_many(len(command.partitions))
+    _check_partition_count(len(command.partitions))
     for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
         with changes.item(item):
             partition = changes.partition(topic_id, number)
@@ -157,7 +162,7 @@ def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: 
 
 
 def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> Result:
-    """Does what Kafka's AlterPartition does: only the leader may, and only in the epochs that it saw."""
+    """Apply ISR changes like Kafka's AlterPartition: only from the leader, and only in the epochs that it saw."""
     registered(writer, command.broker_id, command.broker_epoch)
     changes = PartitionChanges(writer)
     for item, change in enumerate(command.changes):
@@ -179,27 +184,31 @@ def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int,
         raise Rejected(ErrorCode.INVALID_REQUEST, "the ISR needs its leader and may hold nothing but replicas")
     for member in change.isr:
         _refuse_member(writer, member.broker_id, member.broker_epoch)
-    # In the order of the replicas, whatever order the leader named them in.
+    # The ISR is stored in replica order.
     return elections.with_isr(partition, tuple(replica for replica in partition.replicas if replica in members))
 
 
 def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
-    """A broker that restarted since the leader saw it caught up may have lost its tail: it is not in sync."""
+    """Check that a proposed ISR member is alive and has not restarted since the leader saw it caught up.
+
+    After a restart, the broker may have lost the end of its log.
+    """
     broker = writer.image.brokers.get(broker_id)
     if broker is None or broker.fenced or broker_epoch not in (NO_EPOCH, broker.epoch):
         raise Rejected(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} is away or has restarted")
 
 
 def update_partition_offset(writer: ImageWriter, command: UpdatePartitionOffset, index: int) -> Result:
+    """Checkpoint high watermarks and log start offsets."""
     changes = PartitionChanges(writer, checkpoint=True)
     for item, checkpoint in enumerate(command.checkpoints):
         with changes.item(item):
             partition = changes.partition(checkpoint.topic_id, checkpoint.partition)
-            changes.put(checkpoint.topic_id, checkpoint.partition, _with_checkpoint(partition, checkpoint))
+            changes.put(checkpoint.topic_id, checkpoint.partition, _apply_checkpoint(partition, checkpoint))
     return changes.written()
 
 
-def _with_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Partition:
+def _apply_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Partition:
     if checkpoint.leader_epoch != partition.leader_epoch:
         raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
     if checkpoint.log_start_offset > checkpoint.high_watermark:

@@ -1,4 +1,4 @@
-"""Quotas: numbers by key, for each entity."""
+"""Handler of the command that alters client quotas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def alter_quotas(writer: ImageWriter, command: AlterQuotas, index: int) -> Result:
+    """Alter the quotas of each entity separately."""
     failures: list[Failure] = []
     for item, alteration in enumerate(command.alterations):
         try:

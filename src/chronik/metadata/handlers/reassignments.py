@@ -1,8 +1,8 @@
-"""How a partition moves to other replicas: pure rules over one partition and the brokers' status.
+"""Partition reassignment: pure functions of one partition and the brokers' status.
 
-A reassignment begins by adding: new replicas join the old ones and catch up. It ends with the command by which the
-last replica of the target gets in sync: those that are not in the target leave, and hand over if one of them leads. So
-a partition never has fewer replicas in sync than before, and a reassignment under way can always be cancelled.
+A reassignment first adds the new replicas to the old ones. When the last target replica gets in sync, the same command
+removes the replicas outside the target, and a removed leader hands over. So the ISR never shrinks below its previous
+size, and a running reassignment can always be cancelled.
 """
 
 from __future__ import annotations
@@ -17,34 +17,46 @@ from chronik.protocol.errors import ErrorCode
 
 
 def reassigned(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
-    """Sends the partition on its way to `target`. A reassignment under way is replaced: what only that one added leaves
-    at once, and cancelling still leads back to where the first one began. Raises Rejected."""
+    """Return the partition with a reassignment to `target`.
+
+    A running reassignment is replaced: replicas that only it had added are removed, and cancelling still returns to the
+    replicas before the first reassignment.
+
+    Raises:
+        CommandRejectedError: No remaining replica would be in sync.
+    """
     original = partition.original
     adding = tuple(replica for replica in target if replica not in original)
     removing = tuple(replica for replica in original if replica not in target)
     changed: Partition = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
-    return _followed(partition, changed, brokers)
+    return _adapt_isr(partition, changed, brokers)
 
 
 def cancelled(partition: Partition, brokers: Brokers) -> Partition:
-    """Raises Rejected."""
+    """Return the partition with its reassignment cancelled.
+
+    Raises:
+        CommandRejectedError: There is no reassignment, or no remaining replica would be in sync.
+    """
     if not partition.is_reassigning:
         raise Rejected(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is under way")
     changed: Partition = replace(partition, replicas=partition.original, adding=(), removing=())
-    return _followed(partition, changed, brokers)
+    return _adapt_isr(partition, changed, brokers)
 
 
 def completed(partition: Partition, brokers: Brokers) -> Partition:
-    """Ends the reassignment if a change of the ISR has brought all of the target in sync. That is part of the same
-    change, so the partition epoch, which the change has raised, does not go up again."""
+    """Return the partition with its reassignment completed, if all target replicas are in sync.
+
+    Completion is part of the ISR change that caused it, so the partition epoch is not incremented again.
+    """
     target = partition.target
     if not partition.is_reassigning or not set(target) <= set(partition.isr):
         return partition
     return _led(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
 
 
-def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
-    """Adapts ISR and leader to the changed replicas."""
+def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
+    """Adapt the ISR and the leader to changed replicas."""
     isr = tuple(replica for replica in changed.replicas if replica in before.isr)
     if before.isr and not isr:
         message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
@@ -57,9 +69,12 @@ def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partit
 
 
 def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
-    """Elects another leader, if the old one has left the ISR. A new term begins then, and also when any replica has
-    left: one that does not know yet still fetches, from a log that it is about to delete. Should it be added again
-    meanwhile, it would pass for in sync with what it is going to lose. What it says under the old epoch is ignored."""
+    """Elect a new leader if the current one has left the ISR.
+
+    The leader epoch is also incremented if any replica was removed. A removed replica may not know about it yet and
+    still fetch, from a log that it will delete. If it were added again in the meantime, the leader could take it for in
+    sync; with the new epoch its fetches are fenced.
+    """
     if after.leader == NO_LEADER:
         return after
     leader = after.leader if after.leader in after.isr else elect(after, after.isr, brokers)

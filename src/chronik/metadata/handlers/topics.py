@@ -1,4 +1,4 @@
-"""Topics: created whole, changed by id, deleted with what groups committed for them."""
+"""Handlers of topic commands: creation, configs, partitions and deletion."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Result:
+    """Create a topic with all its partitions."""
     refuse_name(writer.image, command)
     partitions = assigned(writer.image, command.partitions, existing=0)
     configs = checked_configs(command.configs)
@@ -46,6 +47,7 @@ def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Resul
 
 
 def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> Result:
+    """Create topics separately."""
     if len(command.topics) > TOPICS_PER_COMMAND_MAX:
         raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {TOPICS_PER_COMMAND_MAX} topics in one command")
     failures: list[Failure] = []
@@ -58,6 +60,7 @@ def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> Res
 
 
 def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Result:
+    """Delete a topic, its committed and staged offsets, and its partitions in open transactions."""
     topic = known_topic(writer.image, command.topic_id)
     for group_id in writer.image.groups_with_offsets_of(topic.name):
         writer.remove_offsets_of_topic(group_id, topic.name)
@@ -70,6 +73,7 @@ def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Resul
 
 
 def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: int) -> Result:
+    """Change a topic's configs."""
     topic = known_topic(writer.image, command.topic_id)
     configs = changed_configs(topic.configs, command.set, command.delete, replace=command.replace)
     if configs != topic.configs:
@@ -78,6 +82,7 @@ def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: 
 
 
 def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int) -> Result:
+    """Add partitions to a topic."""
     topic = known_topic(writer.image, command.topic_id)
     count = len(topic.partitions)
     if command.partition_count != count:
@@ -98,6 +103,11 @@ def _changed_ms(topic: Topic, time_ms: int) -> int:
 
 
 def known_topic(image: Image, topic_id: bytes) -> Topic:
+    """Return the topic with this id.
+
+    Raises:
+        CommandRejectedError: The topic does not exist.
+    """
     topic = image.held_topics.get(topic_id)
     if topic is None:
         raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {format_id(topic_id)}")
@@ -105,6 +115,11 @@ def known_topic(image: Image, topic_id: bytes) -> Topic:
 
 
 def known_partition(image: Image, topic_id: bytes, number: int) -> tuple[Topic, Partition]:
+    """Return a topic and one of its partitions.
+
+    Raises:
+        CommandRejectedError: The topic or the partition does not exist.
+    """
     topic = known_topic(image, topic_id)
     if number >= len(topic.partitions):
         raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {number}")
@@ -112,6 +127,11 @@ def known_partition(image: Image, topic_id: bytes, number: int) -> tuple[Topic, 
 
 
 def refuse_name(image: Image, command: CreateTopic) -> None:
+    """Check that a new topic's name and id are valid and unused.
+
+    Raises:
+        CommandRejectedError: They are not.
+    """
     name = command.name
     fault = name_fault(name)
     if fault is not None:
@@ -129,13 +149,17 @@ def refuse_name(image: Image, command: CreateTopic) -> None:
 
 
 def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existing: int) -> tuple[Partition, ...]:
-    """Returns new partitions as their assignments say. Raises Rejected."""
+    """Return new partitions with the given assignments.
+
+    Raises:
+        CommandRejectedError: An assignment is invalid.
+    """
     if not assignments:
         raise Rejected(ErrorCode.INVALID_PARTITIONS, "no partitions")
     if existing + len(assignments) > TOPIC_PARTITIONS_MAX:
         raise Rejected(ErrorCode.INVALID_PARTITIONS, f"more than {TOPIC_PARTITIONS_MAX} partitions in one topic")
     factor = len(assignments[0].replicas)
-    # Equal assignments are checked once: a large topic has many of them, and applying 10,000 holds the loop.
+    # Equal assignments are checked once: a large topic has many, and checking 10,000 would block the event loop.
     partitions: dict[PartitionAssignment, Partition] = {}
     for number, assignment in enumerate(assignments, existing):
         if assignment in partitions:
@@ -144,14 +168,18 @@ def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existi
             message = f"partition {number} has {len(assignment.replicas)} replicas, others have {factor}"
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         refuse_replicas(image, number, assignment.replicas)
-        _refuse_leadership(image, number, assignment)
-        isr = assignment.replicas if assignment.isr == assignment.replicas else assignment.isr  # mostly one tuple
+        _check_leadership(image, number, assignment)
+        # The ISR usually equals the replicas: share one tuple.
+        isr = assignment.replicas if assignment.isr == assignment.replicas else assignment.isr
         partitions[assignment] = Partition(assignment.replicas, isr, assignment.leader)
     return tuple(partitions[assignment] for assignment in assignments)
 
 
 def refuse_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None:
-    """A replica may be a member that has not registered as a broker yet: system topics do not wait for it."""
+    """Check the replicas of a partition.
+
+    A replica may be a node that has not registered as a broker yet: the creation of system topics does not wait for it.
+    """
     if not replicas:
         raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} has no replicas")
     for position, replica in enumerate(replicas):
@@ -161,8 +189,8 @@ def refuse_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> Non
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} names unknown broker {replica}")
 
 
-def _refuse_leadership(image: Image, number: int, assignment: PartitionAssignment) -> None:
-    """Brokers may have been fenced since the proposer chose them: then it has to choose again."""
+def _check_leadership(image: Image, number: int, assignment: PartitionAssignment) -> None:
+    """Check the ISR and the leader of a new partition. Brokers may have been fenced since the proposer chose them."""
     isr, leader = assignment.isr, assignment.leader
     for position, member in enumerate(isr):
         if member not in assignment.replicas or member in isr[:position]:
@@ -176,6 +204,7 @@ def _refuse_leadership(image: Image, number: int, assignment: PartitionAssignmen
 
 
 def can_serve(image: Image, broker_id: int) -> bool:
+    """Return whether the broker is registered and not fenced."""
     broker = image.brokers.get(broker_id)
     return broker is not None and not broker.fenced
 

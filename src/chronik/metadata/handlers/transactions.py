@@ -1,7 +1,7 @@
-"""Transactions: what their coordinators decided, and the offsets that are committed with them.
+"""Handlers of transaction commands and of the offsets committed in transactions.
 
-The coordinator decides; here it is only made sure that it decided upon what still is: it leads the id's partition of
-`__transaction_state`, and the record is the one that it saw.
+The coordinator decides. The handlers only check that its decision is still valid: that it leads the transactional id's
+partition of `__transaction_state`, and that the record is the one that it saw.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | Complete
 
 
 def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> Result:
+    """Assign a producer id and epoch to a transactional id."""
     known = _check(writer.image, command)
     if known is not None:
-        known = _marked(known, command)
-        _refuse_unless(known.state.is_at_rest, known)
-    _refuse_if_taken(writer.image, command.producer_id, command.transactional_id)
+        known = _complete_if_marked(known, command)
+        _check_state(known.state.is_at_rest, known)
+    _check_producer_id_is_free(writer.image, command.producer_id, command.transactional_id)
     writer.put_transaction(
         Transaction(
             transactional_id=command.transactional_id,
@@ -70,15 +71,16 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
 
 
 def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> Result:
-    known = _marked(_seen(writer.image, command), command)
-    _refuse_unless(not known.state.is_prepared, known)
-    there = [partition for partition in command.partitions if _is_there(writer.image, partition)]
+    """Add partitions and groups to a transaction, starting it if necessary."""
+    known = _complete_if_marked(_require_record(writer.image, command), command)
+    _check_state(not known.state.is_prepared, known)
+    existing_partitions = [partition for partition in command.partitions if _partition_exists(writer.image, partition)]
     new = replace(known, state=TransactionState.ONGOING, index=index, time_ms=command.time_ms)
     if known.state is not TransactionState.ONGOING:
         new = replace(new, began_index=index, began_ms=command.time_ms)
     new = replace(
         new,
-        partitions=(*known.partitions, *_new_among(there, known.partitions)),
+        partitions=(*known.partitions, *_new_among(existing_partitions, known.partitions)),
         groups=(*known.groups, *_new_among(command.groups, known.groups)),
     )
     writer.put_transaction(new)
@@ -86,12 +88,13 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 
 
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> Result:
-    known = _marked(_seen(writer.image, command), command)
-    _refuse_unless(not known.state.is_prepared, known)
+    """Commit or abort a transaction."""
+    known = _complete_if_marked(_require_record(writer.image, command), command)
+    _check_state(not known.state.is_prepared, known)
     if command.commit and writer.image.commits_hold:
         raise Rejected(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "commits are held back, while a backup notes its ends")
     if command.next_producer_id != NO_PRODUCER:
-        _refuse_if_taken(writer.image, command.next_producer_id, command.transactional_id)
+        _check_producer_id_is_free(writer.image, command.next_producer_id, command.transactional_id)
     for group_id in known.groups:
         _settle_offsets(writer, group_id, known.producer_id, commit=command.commit)
     prepared = replace(
@@ -110,20 +113,23 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
 
 
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> Result:
-    known = _seen(writer.image, command)
-    _refuse_unless(known.state.is_prepared, known)
+    """Complete a transaction whose markers are written."""
+    known = _require_record(writer.image, command)
+    _check_state(known.state.is_prepared, known)
     writer.put_transaction(replace(known.completed(), index=index, time_ms=command.time_ms))
     return Result()
 
 
 def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> Result:
-    known = _seen(writer.image, command)
-    _refuse_unless(known.state.is_at_rest, known)
+    """Delete an unused transactional id."""
+    known = _require_record(writer.image, command)
+    _check_state(known.state.is_at_rest, known)
     writer.remove_transaction(command.transactional_id)
     return Result()
 
 
 def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> Result:
+    """Store a group's offsets until the transaction ends."""
     image = writer.image
     refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     known = image.transactions.get(command.transactional_id)
@@ -142,7 +148,11 @@ def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> Res
 
 
 def _check(image: Image, command: FromCoordinator) -> Transaction | None:
-    """Returns the record, which is the one that the coordinator saw; None when there is none."""
+    """Return the record of the transactional id, or None if it does not exist.
+
+    Raises:
+        CommandRejectedError: The coordinator was replaced, or the record has changed since it was read.
+    """
     key = command.transactional_id
     if command.coordinator_epoch != NO_EPOCH:
         partition = image.coordinating_partition(TRANSACTIONS_TOPIC, key)
@@ -154,34 +164,39 @@ def _check(image: Image, command: FromCoordinator) -> Transaction | None:
     return known
 
 
-def _seen(image: Image, command: FromCoordinator) -> Transaction:
+def _require_record(image: Image, command: FromCoordinator) -> Transaction:
+    """Return the existing record of the transactional id, checked like `_check`."""
     known = _check(image, command)
     if known is None:
         raise Rejected(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
     return known
 
 
-def _marked(known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction) -> Transaction:
+def _complete_if_marked(
+    known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction
+) -> Transaction:
+    """Return the record as completed if the command says that the markers of its transaction are written."""
     return known.completed() if command.is_marked and known.state.is_prepared else known
 
 
-def _refuse_unless(is_allowed: bool, known: Transaction) -> None:
+def _check_state(is_allowed: bool, known: Transaction) -> None:
     if not is_allowed:
         raise Rejected(ErrorCode.INVALID_TXN_STATE, f"{known.transactional_id} is in state {known.state.label}")
 
 
-def _refuse_if_taken(image: Image, producer_id: int, transactional_id: str) -> None:
+def _check_producer_id_is_free(image: Image, producer_id: int, transactional_id: str) -> None:
     owner = image.transaction_of(producer_id)
     if owner is not None and owner.transactional_id != transactional_id:
         raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} is another's")
 
 
-def _is_there(image: Image, partition: TransactionPartition) -> bool:
+def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
     topic = image.topics_by_id.get(partition.topic_id)
     return topic is not None and topic.has_partition(partition.index)
 
 
 def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
+    """Commit or discard the offsets staged in a transaction."""
     image = writer.image
     staged = dict(image.staged(group_id).get(producer_id, {}))
     for (topic, partition), each in staged.items():
@@ -200,11 +215,13 @@ def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
 
 
 def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> Result:
+    """Block transaction commits."""
     writer.set_commits_hold(index)
     return Result(value=index)
 
 
 def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) -> Result:
+    """End a hold on transaction commits if it is still active."""
     is_in_force = writer.image.commits_hold == command.hold
     if is_in_force:
         writer.set_commits_hold(0)

@@ -1,4 +1,4 @@
-"""Users, and what is kept of their passwords."""
+"""Handler of the command that alters SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 USERS_MAX: Final = 100_000
-"""Something that adds without end is broken: each is in memory, and in every snapshot."""
+"""The maximum number of users: each one takes memory and is part of every snapshot."""
 
 USER_NAME_CHARACTERS_MAX: Final = 1024
-"""A name stands in log lines, in ACLs and in every snapshot; those of certificates have some hundred characters."""
+"""The maximum length of a user name, which appears in log lines, ACLs and snapshots.
+
+Names from certificates have a few hundred characters.
+"""
 
 
 def alter_scram_user(writer: ImageWriter, command: AlterScramUser, index: int) -> Result:
+    """Update a user's SCRAM credentials."""
     users = writer.image.users
     if not command.name:
         raise Rejected(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(command.name) > USER_NAME_CHARACTERS_MAX:
-        told = f"a user's name of more than {USER_NAME_CHARACTERS_MAX} characters"
-        raise Rejected(ErrorCode.UNACCEPTABLE_CREDENTIAL, told)
+        message = f"a user's name of more than {USER_NAME_CHARACTERS_MAX} characters"
+        raise Rejected(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if command.is_first and users.by_name:
         raise Rejected(ErrorCode.DUPLICATE_RESOURCE, "there are users already")
     if command.put and command.name not in users.by_name and len(users.by_name) >= USERS_MAX:

@@ -1,1 +1,1 @@
-"""Users, ACLs and quotas in the image."""
+"""Users and quotas in the metadata image."""

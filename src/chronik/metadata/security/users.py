@@ -1,4 +1,4 @@
-"""The users of the cluster in the image, and what one is to be taken for who does not exist."""
+"""The SCRAM users in the image, and plausible credential parameters for users that do not exist."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from chronik.metadata.records import ScramCredential
 
 
 class Shape(NamedTuple):
-    """What a stranger who asks for a user's salt sees of the credential, but for the salt itself."""
+    """The parameters of a credential that an unauthenticated client can see, apart from the salt itself."""
 
     iterations: int
     salt_bytes: int
     is_lower_alphanumeric: bool
-    """Kafka's own tools make such salts, and ours do."""
+    """Whether the salt consists of lower-case letters and digits, as Kafka's tools generate it."""
 
     @classmethod
     def of(cls, credential: ScramCredential) -> Shape:
@@ -24,22 +24,25 @@ class Shape(NamedTuple):
 
 
 class UserTable:
+    """The SCRAM credentials of all users."""
+
     def __init__(self) -> None:
         self.by_name: dict[str, dict[int, ScramCredential]] = {}
         self._shapes: dict[int, Counter[Shape]] = {}
 
     def of(self, name: str) -> Mapping[int, ScramCredential]:
-        """Returns the credentials of a user by mechanism; none for one who does not exist."""
+        """Return the credentials of a user by mechanism; empty for an unknown user."""
         return self.by_name.get(name, {})
 
     def put(self, credential: ScramCredential) -> ScramCredential | None:
-        """Returns what it replaces."""
+        """Store a credential and return the one that it replaces, if any."""
         old = self.remove(credential.name, credential.mechanism)
         self.by_name.setdefault(credential.name, {})[credential.mechanism] = credential
         self._shapes.setdefault(credential.mechanism, Counter())[Shape.of(credential)] += 1
         return old
 
     def remove(self, name: str, mechanism: int) -> ScramCredential | None:
+        """Remove a credential and return it, or None if it does not exist."""
         old = self.by_name.get(name, {}).pop(mechanism, None)
         if old is not None:
             shapes = self._shapes[mechanism]
@@ -51,12 +54,16 @@ class UserTable:
         return old
 
     def all(self) -> Iterator[ScramCredential]:
+        """Return an iterator over all credentials."""
         for credentials in self.by_name.values():
             yield from credentials.values()
 
     def shape_at(self, mechanism: int, position: float) -> Shape | None:
-        """Return the shape at a position from 0 to 1 of the mechanism's credentials, ordered by shape; None if the
-        mechanism has no credentials. A uniform position returns each shape as often as it is in use."""
+        """Return the shape at a position from 0 to 1 among the mechanism's credentials, ordered by shape.
+
+        A uniformly distributed position returns each shape as often as it is in use. Returns None if the mechanism has
+        no credentials.
+        """
         shapes = self._shapes.get(mechanism)
         if not shapes:
             return None
@@ -68,6 +75,6 @@ class UserTable:
         return max(shapes)
 
     def commonest_mechanism(self) -> int | None:
-        """Returns the one that most users have; None when there are no users."""
+        """Return the mechanism that most users have, or None if there are no users."""
         counts = {mechanism: shapes.total() for mechanism, shapes in self._shapes.items() if shapes}
         return max(counts, key=lambda mechanism: (counts[mechanism], mechanism)) if counts else None

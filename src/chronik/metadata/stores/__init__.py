@@ -1,1 +1,1 @@
-"""The stores, which turn commands into the image: on one node alone, or agreed on by a cluster."""
+"""Metadata stores: a local one for standalone nodes, and one replicated with Raft for clusters."""

@@ -1,13 +1,16 @@
-"""Which commands a node with `flush = "os"` answers before they are on its disk.
+"""Which commands a standalone node with `flush = "os"` acknowledges before they are synced.
 
-A power cut takes the last commands of the log, and never one before another. So what it takes of an id is the end of
-its story, and its producer may go on as if nothing had happened. What then comes of that decides:
+A power failure loses the last commands of the log, never one before another. A transactional id thus loses the end of
+its history, and its producer may continue from the later state that it has seen. For each command the question is what
+that producer can then do:
 
-- Additions: records and offsets that stand on one are refused. None are on the disk, for they wait until it is.
-- Commits: the transaction is open again, as a whole, for its markers wait as well. What its producer does next goes for
-  it, too; or it is aborted when its time is up. To lose what was acknowledged is what `flush = "os"` means.
-- Not aborts: the next commit of the same producer would commit what it knows to be aborted.
-- Not offsets: the transaction would be committed without them.
+- AddToTransaction may be acknowledged early: later records and offsets that depend on it are rejected, and none are on
+  disk, because they wait for the sync.
+- A commit may be acknowledged early: the whole transaction is open again, because its markers wait for the sync as
+  well. It is continued by the producer or aborted after its timeout. Losing acknowledged data is what `flush = "os"`
+  allows.
+- An abort may not: the producer's next commit would also commit the records that it considers aborted.
+- Staged offsets may not: the transaction would be committed without them.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from chronik.metadata.commands.transactions import AddToTransaction, EndTransact
 
 
 def early_with_os(command: Command) -> bool:
+    """Return whether `flush = "os"` allows to acknowledge the command before it is synced."""
     return isinstance(command, AddToTransaction) or (isinstance(command, EndTransaction) and command.commit)
 
 
 def never_early(command: Command) -> bool:
+    """Return False: every command is synced before it is acknowledged."""
     return False

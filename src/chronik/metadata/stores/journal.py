@@ -1,7 +1,7 @@
-"""The files of a standalone node's metadata: a write-ahead log of commands and the newest snapshot, in one folder.
+"""The files of a standalone node's metadata: a write-ahead log of commands and the newest snapshot.
 
-Every method but `append` may wait for the disk: a store calls them in a thread of their own, one at a time. Only the
-snapshot that `begin_snapshot` returns may be written at the same time.
+All methods but `append` may block on the disk. A store calls them in a dedicated thread, one at a time. Only the
+snapshot that `begin_snapshot` returns may be written concurrently.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from chronik.wal.log import Entry, WriteAheadLog
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots
 
 FOLDER: Final = "__meta"
+"""The directory of the metadata log in the data directory."""
 
 
 class Journal:
-    """Call `recover` first."""
+    """The write-ahead log and snapshots of a standalone node's metadata. `recover` must be called first."""
 
-    def __init__(self, files: FileSystem, folder: str = FOLDER) -> None:
+    def __init__(self, files: FileSystem, directory: str = FOLDER) -> None:
         self._files = files
-        self._folder = folder
+        self._directory = directory
         self._log: WriteAheadLog | None = None
         self.entries_since_snapshot = 0
 
@@ -40,35 +41,39 @@ class Journal:
         return self._opened.sync_times
 
     def recover(self) -> Image:
-        """Returns the image as of the last durable command. Raises DataDamaged, and LevelNotSupported or UnknownCommand
-        when a newer version has written it."""
+        """Open the log and return the image as of the last durable command.
+
+        Raises:
+            DamagedDataError: The files are damaged.
+            UnsupportedLevelError: A newer version has written them.
+            UnknownCommandError: A newer version has written them.
+        """
         image, snapshot_index = self._read_snapshot()
-        self._log, entries = WriteAheadLog.open(self._files, self._folder, after=snapshot_index)
-        remove_older_snapshots(self._files, self._folder)
+        self._log, entries = WriteAheadLog.open(self._files, self._directory, after=snapshot_index)
+        remove_older_snapshots(self._files, self._directory)
         _replay(image, entries)
         self.entries_since_snapshot = len(entries)
         return image
 
     def append(self, commands: Sequence[bytes]) -> None:
-        """Appends the commands with one write: they outlive the process, and the next `write` makes them durable."""
+        """Append commands with one write. They survive a crash of the process; the next `write` makes them durable."""
         self._opened.append(commands)
         self.entries_since_snapshot += len(commands)
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Appends the commands with one write and one sync; they, and all before them, are durable when this returns.
-        There may be none."""
+        """Append commands with one write and one sync. They and all earlier commands are durable on return."""
         if commands:
             self.append(commands)
         self._opened.sync()
 
     def begin_snapshot(self) -> SnapshotWriter:
-        """Begins a snapshot of the image as of the last command written; all must be applied."""
+        """Return a writer for a snapshot of the image as of the last written command, which must be applied."""
         self._opened.roll()
         self.entries_since_snapshot = 0
-        return SnapshotWriter(self._files, self._folder, self._opened.last_index)
+        return SnapshotWriter(self._files, self._directory, self._opened.last_index)
 
     def forget_through(self, index: int) -> None:
-        """Removes the log up to `index`: a snapshot up to there is durable."""
+        """Remove the log up to `index`, which a durable snapshot covers."""
         self._opened.drop_through(index)
 
     def close(self) -> None:
@@ -82,12 +87,12 @@ class Journal:
         return self._log
 
     def _read_snapshot(self) -> tuple[Image, int]:
-        index = newest_snapshot(self._files, self._folder)
+        index = newest_snapshot(self._files, self._directory)
         if index is None:
             return Image(), 0
-        image = decode_snapshot(read_snapshot(self._files, self._folder, index))
+        image = decode_snapshot(read_snapshot(self._files, self._directory, index))
         if image.applied_index != index:
-            raise DataDamaged(f"the snapshot named {index} holds the state at {image.applied_index}")
+            raise DataDamaged(f"the snapshot file for index {index} contains the state at index {image.applied_index}")
         return image, index
 
 

@@ -1,8 +1,8 @@
-"""The store of a standalone node: commands are written to a local log, applied, and answered.
+"""The metadata store of a standalone node: writes commands to a local log, applies and acknowledges them.
 
-Commands that arrive while a write is under way wait and go together into the next: one write and one sync for all of
-them. Nothing is applied, and nobody is answered, before that sync has returned; but for what `answers_early` names: it
-is applied and answered once it is written, and whoever builds upon it waits until it is durable.
+Commands that arrive during a write share the next write and sync (group commit). A command is applied and acknowledged
+only after its sync, except those that `answers_early` selects: they are applied and acknowledged after the write, and
+dependent work waits until they are durable.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from chronik.wal.snapshots import SnapshotWriter
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
-"""The most that a start has to replay: about two seconds."""
+"""Snapshot thresholds. They limit the log that a start has to replay to about two seconds."""
 
 GROUP_BYTES_MAX: Final = 4 * MIB
-"""Commands written together. A sync takes longer with more, and the first of them waits for all."""
+"""The maximum size of a group commit. A larger group delays its first command."""
 
 PENDING_COMMANDS_MAX: Final = 50_000
 PENDING_BYTES_MAX: Final = 64 * MIB
-"""Commands that wait for their write. With more of them the disk does not keep up, and waiting longer helps nobody."""
+"""Limits of the commands that wait for a write. Beyond them the disk cannot keep up, and commands are rejected."""
 
 APPLY_SLICE_SECONDS: Final = 0.005
-"""How long commands are applied before others get the loop again."""
+"""The time after which applying commands yields to the event loop."""
 
 RESULTS_KEPT: Final = 64
-"""This store never sends a command twice, so it needs no results; dropping them 64 at a time is cheaper."""
+"""The number of session results kept. This store never retries a command; dropping results in batches is cheaper."""
 
 log = logging.getLogger("chronik.metadata.local_store")
 
@@ -68,21 +68,30 @@ T = TypeVar("T")
 
 
 class Pending(NamedTuple):
+    """A proposed command that is not acknowledged yet."""
+
     data: bytes
     envelope: Envelope
     answer: asyncio.Future[Result]
 
 
 def one_thread() -> Executor:
+    """Return an executor with a single thread."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
 
 
 def report_fatal(error: BaseException) -> None:
-    log.critical("metadata store stopped: %s", error, exc_info=unexpected(error))
+    """Log that the store has stopped because of an error."""
+    log.critical(
+        "metadata store stopped: %s; restart the node to recover from the log", error, exc_info=unexpected(error)
+    )
 
 
 class LocalStore:
-    """See `MetadataStore`. `on_fatal` is called once, when the store stops because it must."""
+    """The metadata store of a standalone node (see `MetadataStore`).
+
+    `on_fatal` is called once if an error stops the store.
+    """
 
     def __init__(
         self,
@@ -128,12 +137,16 @@ class LocalStore:
 
     @property
     def sync_times(self) -> Histogram:
-        """How long syncs of its log took. Only after `start`."""
+        """Return the histogram of log sync durations. Available after `start`."""
         return self._journal.sync_times
 
     async def start(self) -> None:
-        """Raises DataDamaged when the folder does not hold what was written there, LevelNotSupported when a newer
-        version has written it."""
+        """Recover the image from disk, and create the cluster on the first start.
+
+        Raises:
+            DamagedDataError: The files are damaged.
+            UnsupportedLevelError: A newer version has written them.
+        """
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()
         self._image = await self._in_thread(self._log_thread, self._journal.recover)
         self._durable_index = self._image.applied_index
@@ -148,7 +161,7 @@ class LocalStore:
         self._publish(difference(Image(), self._image))
 
     async def close(self) -> None:
-        """Finishes what was proposed, then closes the files."""
+        """Complete the pending commands, then close the files."""
         self._closing = True
         self._wake.set()
         if self._writer is not None:
@@ -171,25 +184,27 @@ class LocalStore:
     is_shared: Final = False
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Returns at once: what was answered was applied here first."""
+        """Return immediately: the local image contains every acknowledged command."""
 
     def is_durable(self, index: int) -> bool:
         return index <= self._durable_index
 
     async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Returns at once but for what was answered early."""
+        """Wait until the command at `index` is synced. Only commands acknowledged early need to wait."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not self.is_durable(index):
             if self._failure is not None:
                 raise StoreClosed(f"the metadata store has stopped: {self._failure}")
             if not await self._syncs.since(self._syncs.count, deadline - loop.time()):
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"What is at {index} is not on disk yet")
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"The metadata command at index {index} was not synced in time"
+                )
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
-        """Ignores `acks`: with one disk and one image nothing is gained by an earlier answer."""
-        self._refuse_new_work()
-        pending = self._seal(command)
+        """Write, apply and acknowledge a command. `acks` is ignored: a single disk has nothing to gain from it."""
+        self._check_can_propose()
+        pending = self._encode_proposal(command)
         self._pending.append(pending)
         self._pending_bytes += len(pending.data)
         self._wake.set()
@@ -198,17 +213,17 @@ class LocalStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    def _refuse_new_work(self) -> None:
+    def _check_can_propose(self) -> None:
         invariant(self._writer is not None, "propose() before start()")
         if self._failure is not None:
             raise StorageFailed(f"the metadata store has stopped: {self._failure}")
         if self._closing:
             raise StoreClosed("the metadata store is closing")
         if len(self._pending) >= PENDING_COMMANDS_MAX or self._pending_bytes >= PENDING_BYTES_MAX:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes are under way")
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
 
-    def _seal(self, command: Command) -> Pending:
-        """Encodes the command: what will be applied is what can be read back from the log, never the object given."""
+    def _encode_proposal(self, command: Command) -> Pending:
+        """Encode a command with its envelope. The decoded bytes are applied, never the original object."""
         levels.refuse_above(command, levels.level_of(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
@@ -228,7 +243,7 @@ class LocalStore:
     async def _write_forever(self) -> None:
         try:
             while await self._take_group():
-                await self._answer_early()
+                await self._ack_early()
                 await self._sync_group()
                 await self._apply(self._group)
                 self._group = []
@@ -238,7 +253,7 @@ class LocalStore:
             self._stop(error)
 
     async def _take_group(self) -> bool:
-        """Waits for commands and takes those that go together; returns False when no more will come."""
+        """Wait for commands and take those of the next write. Return False when the store is closing."""
         while not self._pending:
             if self._closing or self._failure is not None:
                 return False
@@ -253,9 +268,11 @@ class LocalStore:
         self._pending_bytes -= size
         return True
 
-    async def _answer_early(self) -> None:
-        """Applies those commands that come first and need not wait for the sync. Others wait for what is before them:
-        commands are applied in the order of the log."""
+    async def _ack_early(self) -> None:
+        """Write and apply the leading commands of the group that need no sync.
+
+        Commands are applied in log order, so those after the first that needs a sync wait for it.
+        """
         early = list(takewhile(lambda pending: self._answers_early(pending.envelope.command), self._group))
         if early:
             self._journal.append([pending.data for pending in early])
@@ -263,7 +280,7 @@ class LocalStore:
             self._group = self._group[len(early) :]
 
     async def _sync_group(self) -> None:
-        """Returns when the whole group is on disk, those commands included that were answered early."""
+        """Write and sync the rest of the group, including commands that were acknowledged early."""
         assert self._log_thread is not None
         await self._in_thread(self._log_thread, self._journal.write, [pending.data for pending in self._group])
         self._durable_index = self._image.applied_index + len(self._group)
@@ -287,7 +304,7 @@ class LocalStore:
                 subscriber(delta)
 
     def _stop(self, error: Exception) -> None:
-        """Tells all proposers: it is unknown whether the commands under way are on disk."""
+        """Stop the store and fail all proposals: it is unknown whether pending commands are on disk."""
         if self._failure is not None:
             return
         self._failure = error
@@ -312,7 +329,7 @@ class LocalStore:
         )
 
     async def _begin_snapshot(self) -> None:
-        """Is called when every command written is applied, so that log and image are at the same index."""
+        """Start a snapshot. All written commands must be applied, so that log and image have the same index."""
         assert self._log_thread is not None
         writer = await self._in_thread(self._log_thread, self._journal.begin_snapshot)
         frozen = self._image.freeze()
@@ -326,7 +343,7 @@ class LocalStore:
                 await self._in_thread(self._snapshot_thread, writer.write, chunk)
             size = await self._in_thread(self._snapshot_thread, writer.commit)
             await self._in_thread(self._log_thread, self._journal.forget_through, frozen.applied_index)
-            log.info("metadata snapshot at index %d: %d bytes", frozen.applied_index, size)
+            log.info("metadata snapshot written: index=%d bytes=%d", frozen.applied_index, size)
         except asyncio.CancelledError:
             await asyncio.shield(self._in_thread(self._snapshot_thread, writer.abandon))
             raise

@@ -1,9 +1,8 @@
-"""The store of a node in a cluster: commands go to the Raft leader, from any node, and are answered when they are
-applied on this one.
+"""The metadata store of a cluster node: forwards commands to the Raft leader and waits until they are applied locally.
 
-A command that is not known to be done is sent again, as often as its time allows, under the same id: the image
-recognises one that it has applied before, and gives its first result. So a retry is never applied twice. What is not
-answered in time ends in a typed error that says whether the outcome is known.
+A command with an unknown outcome is retried under the same id until its timeout. The image recognizes a command that it
+has applied before and returns its first result, so a retry is never applied twice. A command that is not acknowledged
+in time fails with an error that says whether the outcome is known.
 """
 
 from __future__ import annotations
@@ -48,42 +47,51 @@ from chronik.raft.membership import NOBODY
 logger = logging.getLogger("chronik.metadata")
 
 PROPOSE_SECONDS: Final = 10.0
-"""Several elections: a client that waits longer has given up."""
+"""The default timeout of a proposal: several elections."""
 
 ATTEMPT_SECONDS: Final = 3.0
-"""The time of one attempt: a leader that was cut off must not take all of a command's time."""
+"""The timeout of one attempt, so that a partitioned leader does not use up the whole timeout of a command."""
 
 LEADERLESS_SECONDS: Final = 0.1
-"""How soon another attempt is made when nothing is heard of a new leader."""
+"""The delay before a retry if no new leader is announced."""
 
 LEADERLESS_SECONDS_MAX: Final = 1.5
-"""How long a read waits for a leader to be elected: the longest election timeout. After that there is no majority."""
+"""How long a read waits for an election: the maximum election timeout. After that there is no majority."""
 
 COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
-"""The image keeps this many results of a node; more commands under way could be applied twice."""
+"""The limit of pending commands.
+
+The image keeps only so many results per node; more commands could be applied twice.
+"""
 
 
 class _Pending(msgspec.Struct):
+    """A proposed command that is not acknowledged yet."""
+
     answer: asyncio.Future[Result]
     limit: asyncio.Timeout
     may_be_done: bool = False
     news: News = msgspec.field(default_factory=News)
-    """Tells of a new leader, or of the answer."""
+    """Notifies the proposer of a new leader or of the result."""
 
     def end(self, result: Result) -> None:
+        """Complete the proposal with a result."""
         if not self.answer.done():
             self.answer.set_result(result)
             self.news.tell()
 
 
 class RaftStore:
-    """See `MetadataStore`. The driver's state machine is `machine`; `attach` gives the store its driver."""
+    """The metadata store of a cluster node (see `MetadataStore`).
+
+    `machine` is the state machine of the Raft driver; `attach` sets the driver.
+    """
 
     is_shared: Final = True
 
     def __init__(self, node_id: int, incarnation: bytes | None = None) -> None:
         self._node_id = node_id
-        self._begin_life(incarnation or new_id())
+        self._start_incarnation(incarnation or new_id())
         self._subscribers: list[Subscriber] = []
         self._driver: RaftDriver
         self._forwarder: Forwarder
@@ -91,17 +99,19 @@ class RaftStore:
         self._leaderless_since: float | None = None
         self._started = False
         self._closing = False
-        self._ends_at = float("inf")
+        self._deadline = float("inf")
         self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
 
-    def _begin_life(self, incarnation: bytes) -> None:
+    def _start_incarnation(self, incarnation: bytes) -> None:
+        """Start a new incarnation with an empty session."""
         self.incarnation = incarnation
         self._sequence = 0
         self._answered = 0
-        """All commands up to this one are answered or given up; some after it may be, too."""
+        """All commands up to this sequence are completed or abandoned; some later ones may be, too."""
         self._pending: dict[int, _Pending] = {}
 
     def attach(self, driver: RaftDriver) -> None:
+        """Set the Raft driver."""
         self._driver = driver
         self._forwarder = Forwarder(driver)
 
@@ -110,19 +120,19 @@ class RaftStore:
         return self.machine.image
 
     async def start(self) -> None:
-        """Returns without waiting for a quorum: what this node knows is what its disk holds."""
+        """Start the driver. Does not wait for a quorum: the image is as of the local disk."""
         self._leaderless_since = asyncio.get_running_loop().time()
         await self._driver.start()
         self._started = True
         self._publish(difference(Image(), self.image))
 
     def stop_waiting(self, seconds: float) -> None:
-        """End each proposal that is not answered within `seconds`, including those made later: the node is stopping."""
-        self._ends_at = asyncio.get_running_loop().time() + seconds
+        """Limit all proposals, including later ones, to a deadline `seconds` from now: the node is stopping."""
+        self._deadline = asyncio.get_running_loop().time() + seconds
         for pending in self._pending.values():
             when = pending.limit.when()
-            if not pending.limit.expired() and (when is None or when > self._ends_at):
-                pending.limit.reschedule(self._ends_at)
+            if not pending.limit.expired() and (when is None or when > self._deadline):
+                pending.limit.reschedule(self._deadline)
 
     async def close(self) -> None:
         self._closing = True
@@ -134,7 +144,7 @@ class RaftStore:
             subscriber(difference(Image(), self.image))
 
     def leader_changed(self) -> None:
-        """Lets those who wait for a leader try again."""
+        """Wake the proposals and reads that wait for a leader."""
         if self._driver.leader != NOBODY:
             self._leaderless_since = None
         elif self._leaderless_since is None:
@@ -144,12 +154,15 @@ class RaftStore:
             pending.news.tell()
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Waits while a leader is being elected. A node that has known of none for longer than an election takes says
-        so at once: its client should ask another node."""
+        """Wait until the local image contains everything that was acknowledged before the call (ReadIndex).
+
+        Waits during a leader election. If no leader has been known for longer than an election takes, raises
+        immediately, so that the client can try another node.
+        """
         loop = asyncio.get_running_loop()
-        deadline = min(loop.time() + seconds, self._ends_at)
+        deadline = min(loop.time() + seconds, self._deadline)
         while True:
-            heard = self._leader_news.count
+            leader_changes = self._leader_news.count
             try:
                 index = await self._driver.read_index(max(0.0, deadline - loop.time()))
                 return await self._driver.wait_applied(index, max(0.0, deadline - loop.time()))
@@ -158,52 +171,58 @@ class RaftStore:
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
             except DriverStopped as error:
                 raise StoreClosed(str(error)) from error
-            await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
+            await self._leader_news.since(leader_changes, min(LEADERLESS_SECONDS, deadline - loop.time()))
 
     def position(self, index: int) -> str:
-        """Format the log position of a committed entry for a log line: the entry's own term, and its index."""
+        """Format the log position of a committed entry for a log line: the term and index of the entry."""
         term = self._driver.term_at(index)
         return f"term={'compacted' if term is None else term} index={index}"
 
     def is_durable(self, index: int) -> bool:
-        """Whether it is applied here: nothing is, before it is on the disks of a majority."""
+        """Return whether the command at `index` is applied here, which implies that it is durable on a majority."""
         return index <= self.image.applied_index
 
     async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        """Wait until the command at `index` is applied on this node."""
         try:
             await self._driver.wait_applied(index, seconds)
         except OutcomeUnknown as error:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"What is at {index} has not come: {error}") from error
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"The metadata command at index {index} was not applied in time: {error}"
+            ) from error
         except DriverStopped as error:
             raise StoreClosed(str(error)) from error
 
     def _leaderless_until(self) -> float:
-        """Returns until when it is worth waiting for a leader."""
+        """Return the time until which it is worth waiting for a leader."""
         since = self._leaderless_since
         return float("inf") if since is None else since + LEADERLESS_SECONDS_MAX
 
-    # Proposing
+    # --- proposals ---
 
     async def propose(
         self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, only_here: bool = False
     ) -> Result:
-        """See `MetadataStore`. With `only_here` the command is not sent to another leader: what a controller decided is
-        valid only as long as it leads."""
+        """Propose a command and wait for its result (see `MetadataStore`).
+
+        With `only_here`, the command is not forwarded to another leader: a controller's decision is valid only while it
+        leads.
+        """
         if self._closing:
             raise StoreClosed("the metadata store is closing")
         if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes are under way")
-        sequence, data = self._seal(command)
-        under_way = self._pending  # another life has others
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
+        sequence, data = self._encode_proposal(command)
+        under_way = self._pending  # another incarnation has its own dict
         loop = asyncio.get_running_loop()
-        limit = asyncio.timeout_at(min(loop.time() + timeout, self._ends_at))
+        limit = asyncio.timeout_at(min(loop.time() + timeout, self._deadline))
         pending = _Pending(loop.create_future(), limit)
         try:
             async with limit:
                 under_way[sequence] = pending
-                result = await self._until_answered(pending, data, acks, only_here)
+                result = await self._propose_until_done(pending, data, acks, only_here)
         except TimeoutError:
-            raise self._not_in_time(pending) from None
+            raise self._timeout_error(pending) from None
         except DriverStopped as error:
             raise StoreClosed(str(error)) from error
         finally:
@@ -212,37 +231,39 @@ class RaftStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _until_answered(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> Result:
+    async def _propose_until_done(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> Result:
+        """Propose the command repeatedly until its outcome is known."""
         until = Until.APPLIED if acks is Acks.ALL else Until.ON_LEADERS_DISK
         while not pending.answer.done():
-            heard = pending.news.count  # a leader may come forward while it is being told that there is none
-            before, pending.may_be_done = pending.may_be_done, True  # while an attempt is under way, nobody knows
+            leader_changes = pending.news.count  # a leader may be elected during the attempt
+            before, pending.may_be_done = pending.may_be_done, True  # the outcome is unknown during an attempt
             try:
                 attempt = self._driver.propose if only_here else self._forwarder.propose
                 await attempt(data, ATTEMPT_SECONDS, until)
                 if until is Until.ON_LEADERS_DISK:
                     return pending.answer.result() if pending.answer.done() else Result()
-                # Applied on this node, so its answer is there, unless the image had dropped it.
+                # The command is applied on this node, so its result is set unless the image has dropped it.
                 return await pending.answer
             except OutcomeUnknown:
                 continue
             except (NotLeader, ProposalLost, ProposalRefused) as error:
-                logger.debug("a command is not done yet: %s", error)
+                logger.debug("command not accepted: %s; retrying", error)
                 pending.may_be_done = before
                 if only_here:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-                await pending.news.since(heard, LEADERLESS_SECONDS)
+                await pending.news.since(leader_changes, LEADERLESS_SECONDS)
         return pending.answer.result()
 
-    def _not_in_time(self, pending: _Pending) -> KafkaError:
+    def _timeout_error(self, pending: _Pending) -> KafkaError:
+        """Return the error of a proposal that has timed out."""
         if pending.may_be_done:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The outcome is unknown: no majority answered in time")
-        return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: the cluster has no leader within reach")
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: no controller is reachable")
 
-    def _seal(self, command: Command) -> tuple[int, bytes]:
+    def _encode_proposal(self, command: Command) -> tuple[int, bytes]:
         levels.refuse_above(command, levels.level_of(self.image.features))
         sequence = self._sequence + 1
-        # Commands that were given up count as answered: they are not sent again.
+        # Abandoned commands count as completed: they are not retried.
         while self._answered < self._sequence and self._answered + 1 not in self._pending:
             self._answered += 1
         try:
@@ -256,7 +277,7 @@ class RaftStore:
         self._sequence = sequence
         return sequence, data
 
-    # The machine's side
+    # --- callbacks of the state machine ---
 
     def _publish(self, delta: Delta) -> None:
         if delta and self._started:
@@ -267,15 +288,15 @@ class RaftStore:
         if envelope.node_id != self._node_id or envelope.incarnation != self.incarnation:
             return
         if self._is_over:
-            self._live_again()
+            self._restart_incarnation()
         else:
             self._answer(envelope.sequence, result)
 
     def _restored(self) -> None:
-        """Looks for results of the commands under way: a snapshot may hold them."""
+        """Complete pending commands whose results the installed snapshot contains."""
         session = self.image.session(self._node_id)
         if self._is_over:
-            self._live_again()
+            self._restart_incarnation()
         elif session is not None and session.incarnation == self.incarnation:
             for sequence in list(self._pending):
                 if sequence in session.results:
@@ -283,14 +304,20 @@ class RaftStore:
 
     @property
     def _is_over(self) -> bool:
+        """Return whether another incarnation has ended this one."""
         return is_over(self.image.session(self._node_id), self.incarnation)
 
-    def _live_again(self) -> None:
-        """Begins another life, because a late command of an earlier one passed for the first of a newer one: see
-        `sessions`. What is under way may have been applied before that, but will not be any more."""
-        logger.warning("node %d: a late command of an earlier life ended this one; begins another", self._node_id)
+    def _restart_incarnation(self) -> None:
+        """Start another incarnation after a delayed command of an earlier one has ended this one (see `sessions`).
+
+        Pending commands may have been applied before, but will not be applied any more.
+        """
+        logger.warning(
+            "node %d: metadata session ended by a delayed command of an earlier incarnation; starting a new one",
+            self._node_id,
+        )
         ended = self._pending
-        self._begin_life(new_id())
+        self._start_incarnation(new_id())
         for pending in ended.values():
             pending.end(LIFE_ENDED)
 

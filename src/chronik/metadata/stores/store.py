@@ -1,4 +1,4 @@
-"""What the rest of a node sees of the metadata: one interface, whether one node keeps it or a cluster agrees on it."""
+"""The interface of metadata stores, shared by standalone nodes and clusters."""
 
 from __future__ import annotations
 
@@ -13,61 +13,76 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 
 Subscriber = Callable[[Delta], None]
+"""A callback for deltas."""
 
 BARRIER_SECONDS: Final = 10.0
-"""As long as several elections: a client that waits longer has given up."""
+"""The default timeout of a read barrier: several elections."""
 
 
 class Acks(Enum):
-    """When a command is answered; only commits of offsets may ask for less than ALL."""
+    """When a command is acknowledged. Only offset commits may use less than ALL."""
 
     ALL = "all"
-    """Durable on a majority, and applied here."""
+    """Durable on a majority and applied on this node."""
     LEADER = "leader"
-    """Durable on the leader, but lost with its disk unless a majority has it by then. Its result is not known."""
+    """Durable on the leader, but lost with its disk unless replicated by then. The result is not known."""
     NONE = "none"
-    """Answered at once."""
+    """Acknowledged immediately."""
 
 
 class StoreClosed(ChronikError):
-    """The node is shutting down: the command was not taken."""
+    """The node is shutting down and did not accept the command."""
 
 
 class MetadataStore(Protocol):
+    """The access of a node to the cluster metadata: reads of the local image, proposals and deltas."""
+
     @property
     def image(self) -> Image:
-        """The local state. Ask for it each time: a store may replace the whole image."""
+        """Return the local image. Read this property each time: a store may replace the whole image."""
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
-        """Returns when the command is durable and applied here, or as early as `acks` allows; the result is then empty.
-        A batch may have `failures` in its result.
+        """Propose a command and return its result once it is durable and applied here, or as early as `acks` allows.
 
-        Raises KafkaError when the command was rejected (nothing changed), StorageFailed when its outcome is unknown
-        because the disk failed, StoreClosed when it was not taken. A caller that is cancelled does not take it back.
+        A batch may have `failures` in its result. With less than `Acks.ALL` the result is empty. Cancelling the caller
+        does not withdraw the command.
+
+        Raises:
+            KafkaError: The command was rejected and changed nothing.
+            StorageError: The disk failed, and the outcome is unknown.
+            StoreClosedError: The store is closing and did not accept the command.
         """
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Calls `subscriber` with each delta as it is applied, before the command's own proposer is answered.
+        """Call `subscriber` with each delta when it is applied, before the proposer gets the result.
 
-        The first delta holds everything there is: it comes when the store starts, or at once when it has started.
-        A subscriber must not fail: that takes the node down.
+        The first delta contains the whole image. It is delivered when the store starts, or immediately if it has
+        started. An exception in a subscriber stops the node.
         """
 
     @property
     def is_shared(self) -> bool:
-        """Whether others change the image, too: then it may be behind what they have answered."""
+        """Return whether other nodes change the metadata as well, so that the local image may be stale."""
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Returns when `image` holds everything that was answered anywhere before the call.
+        """Wait until the local image contains everything that was acknowledged anywhere before the call.
 
-        Raises KafkaError when that is not known in time, StoreClosed when the node stops."""
+        Raises:
+            KafkaError: This could not be confirmed in time.
+            StoreClosedError: The node is stopping.
+        """
 
     def is_durable(self, index: int) -> bool:
-        """Whether `image` holds what was applied at `index`, and no power cut can take it back. Nothing that stands on
-        it may be written elsewhere before: it might be all that is left."""
+        """Return whether the command at `index` is applied here and survives a power failure.
+
+        Data that depends on the command must not be written elsewhere before: it could outlive the command.
+        """
 
     async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Returns when it is, also if it was applied elsewhere. Raises as `read_barrier` does."""
+        """Wait until the command at `index` is durable, even if another node applied it.
+
+        Raises the same errors as `read_barrier`.
+        """
 
     async def start(self) -> None: ...
 

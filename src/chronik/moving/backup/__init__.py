@@ -1,1 +1,1 @@
-"""A backup of a cluster: a folder of files that are written once, and a manifest that names them."""
+"""Backups of a cluster: immutable files and a manifest that lists them."""

@@ -1,4 +1,4 @@
-"""Copies what is new of all partitions of a running cluster, many at a time, into files of a backup."""
+"""Incremental copy of all partitions of a running cluster into the files of a backup."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from chronik.protocol.errors import ErrorCode
 from chronik.wording import counted
 
 PARTITIONS_AT_ONCE: Final = 250
+"""The number of partitions copied concurrently."""
 
 ANEW_MAX: Final = 5
-"""How often one partition is begun anew in a run, since the start of its log has overtaken the copy."""
+"""The maximum number of times a partition's copy is restarted in a run because its log start moved past it."""
 
 
 class Copying:
+    """The copy of all partitions in one run of a backup."""
+
     def __init__(
         self,
         files: FileSystem,
@@ -35,38 +38,44 @@ class Copying:
         compacted: set[bytes],
         run: int,
     ) -> None:
-        """`kept` are the copies of an earlier run that are gone on with, `compacted` the ids of compacted topics."""
+        """Initialize the copy.
+
+        `kept` are copies of earlier runs to continue, `compacted` the ids of compacted topics.
+        """
         self._files = files
         self._reader = reader
         self._ends = dict(ends)
         self._kept = dict(kept)
         self._compacted = compacted
         self._run = run
-        self._anew: dict[Key, int] = {}
+        self._restarts: dict[Key, int] = {}
         self._under_way: dict[Key, PieceWriter] = {}
         self.bytes_copied = 0
 
     def run(self, tell: Callable[[str], None]) -> dict[Key, PartitionEntry]:
-        """Returns all partitions as they are in the backup, without those of topics that are gone. Raises
-        CannotMove."""
+        """Copy all partitions and return their manifest entries. Deleted topics are omitted.
+
+        Raises:
+            MigrationError: A partition cannot be read.
+        """
         left, entries = iter(list(self._ends)), dict[Key, PartitionEntry]()
-        under_way, moved_at = self._under_way, time.monotonic()
+        active, progress_at = self._under_way, time.monotonic()
         while True:
-            while len(under_way) < PARTITIONS_AT_ONCE and (key := next(left, None)) is not None:
-                under_way[key] = self._writer(key)
-            if not under_way:
+            while len(active) < PARTITIONS_AT_ONCE and (key := next(left, None)) is not None:
+                active[key] = self._writer(key)
+            if not active:
                 return entries
-            whole = [key for key, writer in under_way.items() if writer.offset >= self._ends[key].end]
-            entries.update((key, self._entry(key, under_way.pop(key))) for key in whole)
+            completed = [key for key, writer in active.items() if writer.offset >= self._ends[key].end]
+            entries.update((key, self._entry(key, active.pop(key))) for key in completed)
             of, copied = counted(len(self._ends), "partition"), counted(self.bytes_copied, "byte")
             tell(f"copied: {len(entries):,} of {of}, {copied}")
-            if whole or self._take():
-                moved_at = time.monotonic()
+            if completed or self._copy_next():
+                progress_at = time.monotonic()
                 continue
-            if time.monotonic() - moved_at > self._reader.timeout_s:
-                raise CannotMove(f"{self._reader.about(next(iter(under_way)))} cannot be read now")
+            if time.monotonic() - progress_at > self._reader.timeout_s:
+                raise CannotMove(f"{self._reader.about(next(iter(active)))} cannot be read: no progress in time")
             time.sleep(PAUSE_SECONDS)
-            self._look_again()
+            self._refresh()
 
     def _writer(self, key: Key) -> PieceWriter:
         kept, (start, end) = self._kept.get(key), self._ends[key]
@@ -78,38 +87,41 @@ class Copying:
             self._kept[key] = msgspec.structs.replace(kept, pieces=kept.pieces[:-1])
         return writer
 
-    def _take(self) -> bool:
-        """Returns whether anything has come."""
-        has_moved = False
+    def _copy_next(self) -> bool:
+        """Fetch and write the next records. Return whether there was progress."""
+        has_progressed = False
         for key, data in self._reader.fetch({key: each.offset for key, each in self._under_way.items()}).items():
             code = ErrorCode(data.error_code)
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                has_moved = self._begin_anew(key) or has_moved
+                has_progressed = self._restart(key) or has_progressed
             elif code not in PASSING:
                 raise_for(code, self._reader.about(key))
                 writer, records = self._under_way[key], cast(memoryview, data.records or b"")
                 before = writer.offset
                 writer.add(records, continues=key in self._kept)
                 if writer.offset > before:
-                    has_moved = True
+                    has_progressed = True
                     self.bytes_copied += len(records)
-        return has_moved
+        return has_progressed
 
-    def _begin_anew(self, key: Key) -> bool:
-        """The start of the log has overtaken the copy, or an unclean election has cut it. Returns whether it begins."""
+    def _restart(self, key: Key) -> bool:
+        """Restart the copy of a partition whose log start moved past it or whose log was truncated.
+
+        Return whether it was.
+        """
         found = self._reader.ends([key]).get(key)
         if found is None:
             return False
-        self._anew[key] = self._anew.get(key, 0) + 1
-        if self._anew[key] > ANEW_MAX:
-            raise CannotMove(f"{self._reader.about(key)}: its start moves faster than it can be copied")
+        self._restarts[key] = self._restarts.get(key, 0) + 1
+        if self._restarts[key] > ANEW_MAX:
+            raise CannotMove(f"{self._reader.about(key)}: the log start moves faster than the partition can be copied")
         end = min(self._ends[key].end, found.end)
         self._ends[key] = Ends(found.start, max(found.start, end))
         self._kept.pop(key, None)
         self._under_way[key] = self._writer(key)
         return True
 
-    def _look_again(self) -> None:
+    def _refresh(self) -> None:
         self._reader.look_again()
         for key in [key for key in self._under_way if self._reader.is_gone(key)]:
             del self._under_way[key]

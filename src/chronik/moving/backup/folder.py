@@ -1,4 +1,4 @@
-"""A backup as a source of topics: its files are all checked before anything is read from them."""
+"""A backup as the source of an import. All its files are verified before anything is read."""
 
 from __future__ import annotations
 
@@ -31,36 +31,39 @@ from chronik.protocol.batch import HEADER_BYTES, Bytes, iter_batches, parse_head
 from chronik.wording import counted
 
 READ_BYTES: Final = 1 * MIB
+"""The block size of verification."""
 
 
 class BackupLog:
+    """The log of a partition in a backup."""
+
     def __init__(self, cache: FileCache, entry: PartitionEntry) -> None:
         self._cache = cache
         self._pieces = entry.pieces
         self._firsts = [piece.first for piece in entry.pieces]
-        self._next = (-1, 0, 0)  # an offset, and where it stands: the number of its piece, and the position there
+        self._next = (-1, 0, 0)  # the next offset, the number of its chunk and its position there
         self.start: Final = entry.start
         self.end: Final = entry.end
         self.last_epoch: Final = entry.last_epoch
         self.producer_ids: Final = entry.producer_ids
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
-        number, position = self._place_of(offset)
+        number, position = self._find_position(offset)
         piece = self._pieces[number]
         file = self._cache.get(piece.file.path)
         data = memoryview(file.pread(max(max_bytes, HEADER_BYTES), position))
-        if len(data) >= HEADER_BYTES:  # the first batch may be larger than what was asked for
+        if len(data) >= HEADER_BYTES:  # the first batch may be larger than max_bytes
             size = 12 + int.from_bytes(data[8:12], "big")
             if size > len(data):
                 data = memoryview(file.pread(size, position))
         end, next_offset = 0, offset
-        for at, header in iter_batches(data, partial_tail=True):
-            end, next_offset = at + header.size, header.next_offset
+        for batch_position, header in iter_batches(data, partial_tail=True):
+            end, next_offset = batch_position + header.size, header.next_offset
         is_last = position + end >= piece.file.size
         self._next = (next_offset, number + 1, 0) if is_last else (next_offset, number, position + end)
         return data[:end]
 
-    def _place_of(self, offset: int) -> tuple[int, int]:
+    def _find_position(self, offset: int) -> tuple[int, int]:
         if offset == self._next[0]:
             return self._next[1:]
         number = max(0, bisect_right(self._firsts, offset) - 1)
@@ -76,7 +79,7 @@ class BackupLog:
 
 
 class BackupSource:
-    """The contents of a backup: an image, and the logs that its manifest names."""
+    """The contents of a backup: a metadata image and the logs in its manifest."""
 
     is_backup: Final = True
 
@@ -93,7 +96,7 @@ class BackupSource:
         return manifest_digest(self.manifest)
 
     def topics(self) -> list[Topic]:
-        """Return the image's topics that existed until the backup was finished."""
+        """Return the topics that still existed when the backup was finished."""
         return [topic for topic in visible_topics(self.image) if (topic.id, 0) in self._entries]
 
     def log(self, topic: Topic, partition: int) -> BackupLog:
@@ -109,16 +112,16 @@ class BackupSource:
 
 
 def open_backup(path: Path, tell: Callable[[str], None] = lambda _: None) -> BackupSource:
-    """Open a backup after comparing every file with its checksum. `tell` gets the progress.
+    """Open a backup after verifying the checksum of every file. `tell` is called with the progress.
 
     Raises:
-        CannotMove: there is no backup.
-        DataDamaged: a file is missing or differs from what was written.
+        MigrationError: The directory contains no finished backup.
+        DamagedDataError: A file is missing or damaged.
     """
     files = OverlayFiles(path)
     manifest = read_manifest(files)
     if manifest is None:
-        raise CannotMove(f"{path} is no backup, or none that was ever finished")
+        raise CannotMove(f"{path} contains no backup, or only one that was never finished")
     entries = list(manifest.files())
     for number, entry in enumerate(entries, 1):
         _verify(files, path, entry)
@@ -138,6 +141,6 @@ def _verify(files: FileSystem, path: Path, entry: FileEntry) -> None:
         for position in range(0, entry.size, READ_BYTES):
             digest.update(opened.pread(min(READ_BYTES, entry.size - position), position))
         if opened.size != entry.size or digest.hexdigest() != entry.digest:
-            raise DataDamaged(f"{path}/{entry.path} is not as it was written")
+            raise DataDamaged(f"{path}/{entry.path} is damaged: its size or checksum differs from the manifest")
     finally:
         opened.close()

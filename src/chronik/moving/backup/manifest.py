@@ -1,7 +1,7 @@
-"""What a backup consists of. Whatever the manifest does not name is not part of it.
+"""The manifest of a backup. Files that it does not list are not part of the backup.
 
-It is one line of JSON and its checksum in a second one, replaced atomically at the end of a run: a run that is
-interrupted leaves the backup as it was before.
+It consists of a line of JSON and a line with its checksum. It is replaced atomically at the end of a run, so an
+interrupted run leaves the previous backup unchanged.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ DIGEST_BYTES: Final = 16
 
 
 class FileEntry(msgspec.Struct, frozen=True):
+    """A file of a backup with its size and checksum."""
+
     path: str
     size: int
     digest: str
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Whole batches of one partition, from `first` on; the first may begin before it."""
+    """A file with complete batches of one partition. The first batch may start before `first`."""
 
     file: FileEntry
     first: int
@@ -37,6 +39,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class PartitionEntry(msgspec.Struct, frozen=True):
+    """A partition of a backup with its chunks."""
+
     topic_id: str
     partition: int
     start: int
@@ -48,10 +52,13 @@ class PartitionEntry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[bytes, int]:
+        """Return the topic id and index of the partition."""
         return parse_id(self.topic_id), self.partition
 
 
 class Manifest(msgspec.Struct, frozen=True):
+    """The contents of a backup."""
+
     format: int
     cluster_id: str
     run: int
@@ -61,6 +68,7 @@ class Manifest(msgspec.Struct, frozen=True):
     partitions: tuple[PartitionEntry, ...]
 
     def files(self) -> Iterator[FileEntry]:
+        """Yield all files of the backup."""
         yield self.image
         for partition in self.partitions:
             for piece in partition.pieces:
@@ -68,11 +76,16 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def digest_of(data: bytes) -> str:
+    """Return the checksum of data as a hex string."""
     return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def read_manifest(files: FileSystem) -> Manifest | None:
-    """Returns None when there is none. Raises DataDamaged."""
+    """Return the manifest, or None if there is none.
+
+    Raises:
+        DamagedDataError: The manifest is damaged or has an unknown format.
+    """
     data = read_file(files, MANIFEST)
     if data is None:
         return None
@@ -88,9 +101,11 @@ def read_manifest(files: FileSystem) -> Manifest | None:
 
 
 def write_manifest(files: FileSystem, manifest: Manifest) -> None:
+    """Replace the manifest atomically."""
     line = msgspec.json.encode(manifest)
     write_atomically(files, MANIFEST, line + b"\n" + digest_of(line).encode() + b"\n")
 
 
 def manifest_digest(manifest: Manifest) -> bytes:
+    """Return a 16-byte digest that identifies the backup's contents."""
     return blake2b(msgspec.json.encode(manifest), digest_size=16).digest()

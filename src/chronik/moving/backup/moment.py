@@ -1,7 +1,8 @@
-"""The moment that a backup is of: an image, and where all logs end after it, with no transaction committed in between.
+"""The consistent point of a backup: an image and log end offsets between which no transaction is committed.
 
-A transaction that is committed while ends are noted could have its marker below one end, and not below another: a part
-of it would be restored. So commits are held back for as long as it takes.
+Without a hold, a transaction could be committed while the offsets are recorded. Its markers could be below the end of
+one partition but not of another, and the restore would contain a part of the transaction. Commits are therefore blocked
+for that time.
 """
 
 from __future__ import annotations
@@ -23,55 +24,65 @@ from chronik.protocol.messages.describe_image import DescribeImageRequest, Descr
 from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
 
 TRIES_MAX: Final = 5
+"""The maximum number of attempts."""
 QUIET_SECONDS_MAX: Final = 5.0
-"""How long markers of transactions that are decided already are waited for, while others are held back."""
+"""The time to wait for the markers of already committed transactions while other commits are blocked."""
 LOOK_SECONDS: Final = 0.02
+"""The interval at which the image is polled."""
 
 
 class Moment(NamedTuple):
+    """A consistent point of the cluster: its image and the log end offsets."""
+
     chunks: list[bytes]
-    """The image, as a snapshot holds it."""
+    """The image as encoded snapshot chunks."""
     image: Image
     ends: dict[Key, Ends]
 
 
 def moment_of(cluster: Cluster) -> Moment:
-    """Raises CannotMove when markers do not get to their partitions, and what the client raises."""
+    """Return a consistent point of the cluster.
+
+    Raises:
+        MigrationError: Transaction markers are not written in time, or the hold was replaced repeatedly.
+    """
     levels = cluster.retrying(lambda: levels_told_by(cluster.any_broker()))
     if levels is None:
-        raise CannotMove("the cluster is not one of Chronik's")
+        raise CannotMove("the cluster is not a Chronik cluster")
     if levels.level < GROWTH:
-        return _seen(cluster, *_image(cluster))
+        return _read_ends(cluster, *_read_image(cluster))
     for _ in range(TRIES_MAX):
-        hold = _ask(cluster, 0).hold
+        hold = _hold_commits(cluster, 0).hold
         failpoints.reached(failpoints.HELD)
         try:
-            moment = _seen(cluster, *_quiet_image(cluster))
+            moment = _read_ends(cluster, *_wait_for_markers(cluster))
         finally:
-            was_in_force = _ask(cluster, hold).was_in_force
+            was_in_force = _hold_commits(cluster, hold).was_in_force
         if was_in_force:
             return moment
-    raise CannotMove("commits could not be held back for long enough: is another backup being taken?")
+    raise CannotMove("transaction commits could not be blocked long enough: is another backup running?")
 
 
-def _seen(cluster: Cluster, chunks: list[bytes], image: Image) -> Moment:
+def _read_ends(cluster: Cluster, chunks: list[bytes], image: Image) -> Moment:
     keys = [(topic.id, index) for topic in visible_topics(image) for index in range(len(topic.partitions))]
     return Moment(chunks, image, Reader(cluster, image).ends(keys))
 
 
-def _quiet_image(cluster: Cluster) -> tuple[list[bytes], Image]:
-    """Returns an image in which no transaction that is committed lacks a marker."""
+def _wait_for_markers(cluster: Cluster) -> tuple[list[bytes], Image]:
+    """Return an image in which all committed transactions have their markers."""
     deadline = time.monotonic() + QUIET_SECONDS_MAX
     while True:
-        chunks, image = _image(cluster)
+        chunks, image = _read_image(cluster)
         if all(each.state is not TransactionState.PREPARE_COMMIT for each in image.unfinished_transactions()):
             return chunks, image
         if time.monotonic() > deadline:
-            raise CannotMove("a transaction that is committed does not get its markers: has every partition a leader?")
+            raise CannotMove(
+                "the markers of a committed transaction are not written: check that every partition has a leader"
+            )
         time.sleep(LOOK_SECONDS)
 
 
-def _image(cluster: Cluster) -> tuple[list[bytes], Image]:
+def _read_image(cluster: Cluster) -> tuple[list[bytes], Image]:
     def ask() -> list[bytes]:
         response = cluster.any_broker().request(DescribeImageRequest(), DescribeImageResponse)
         raise_for(response.error_code, "the cluster's image", response.error_message)
@@ -81,10 +92,10 @@ def _image(cluster: Cluster) -> tuple[list[bytes], Image]:
     return chunks, decode_snapshot(chunks)
 
 
-def _ask(cluster: Cluster, hold: int) -> HoldCommitsResponse:
+def _hold_commits(cluster: Cluster, hold: int) -> HoldCommitsResponse:
     def ask() -> HoldCommitsResponse:
         response = cluster.any_broker().request(HoldCommitsRequest(hold=hold), HoldCommitsResponse)
-        raise_for(response.error_code, "commits are not held back", response.error_message)
+        raise_for(response.error_code, "transaction commits were not blocked", response.error_message)
         return response
 
     return cluster.retrying(ask)

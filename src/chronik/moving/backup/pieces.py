@@ -1,4 +1,4 @@
-"""Files of a backup as they are written: whole batches that continue each other, of one partition."""
+"""Writing of a partition's chunks: files with complete, consecutive batches."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from chronik.moving.source import CannotMove
 from chronik.protocol.batch import Bytes, iter_batches, verify_crc
 
 PIECE_BYTES_MAX: Final = 256 * MIB
-"""Beyond it the next file begins: what is before a log's start is removed file by file."""
+"""The size at which a new file is started. Records before the log start are removed file by file."""
 
 PIECE_BYTES_MIN: Final = 1 * MIB
-"""A smaller one is written once more, with what is new behind it: a thousand runs must not leave a thousand files."""
+"""A smaller file is rewritten together with new records, so that many runs do not leave many small files."""
 
 
 class PieceWriter:
-    """Writes what is copied of one partition in this run."""
+    """Writes the chunks of one partition in one run of a backup."""
 
     def __init__(self, files: FileSystem, topic_id: str, partition: int, run: int, offset: int, end: int) -> None:
-        """It begins at `offset`, and takes no batch that reaches beyond `end`."""
+        """Initialize the writer; it starts at `offset` and ignores batches beyond `end`."""
         self._files = files
-        self._folder = f"{LOGS}/{topic_id}/{partition}"
+        self._directory = f"{LOGS}/{topic_id}/{partition}"
         self._about = f"{topic_id}/{partition}"
         self._run = run
         self._end = end
@@ -40,23 +40,32 @@ class PieceWriter:
         self.pieces: list[Piece] = []
 
     def go_on_from(self, piece: Piece) -> None:
-        """Begins with what an earlier run has written. Raises DataDamaged."""
+        """Continue the last chunk of an earlier run.
+
+        Raises:
+            DamagedDataError: The chunk is damaged.
+        """
         data = read_file(self._files, piece.file.path)
         if data is None or digest_of(data) != piece.file.digest:
-            raise DataDamaged(f"{piece.file.path} is not as it was written: begin a new backup")
+            raise DataDamaged(f"{piece.file.path} is damaged: start a new backup in another directory")
         self._first = piece.first
         self._write(memoryview(data))
 
     def add(self, records: Bytes, *, continues: bool) -> None:
-        """Writes the batches that belong to it. `continues` says that the first must begin where the copy ends; else it
-        may begin before. Raises CannotMove."""
+        """Write the batches that belong to the copy.
+
+        With `continues`, the first batch must start at the end of the copy; otherwise it may start earlier.
+
+        Raises:
+            MigrationError: The offsets are not consecutive, or a batch is damaged.
+        """
         size = 0
         for position, header in iter_batches(records, partial_tail=True):
             if header.next_offset > self._end:
                 break
             may_begin_before = self._is_first and not continues
             if header.base_offset != self.offset and not (may_begin_before and header.base_offset < self.offset):
-                raise CannotMove(f"{self._about}: offset {header.base_offset} was sent where {self.offset} is due")
+                raise CannotMove(f"{self._about}: expected offset {self.offset}, received {header.base_offset}")
             if not verify_crc(records, position, header.size):
                 raise CannotMove(f"{self._about}: the batch at offset {self.offset} is damaged")
             self._is_first = False
@@ -71,12 +80,12 @@ class PieceWriter:
 
     def _write(self, data: memoryview) -> None:
         if not self._size:
-            for folder in self._files.make_folder(self._folder):
-                self._files.sync_folder(folder)
+            for directory in self._files.make_folder(self._directory):
+                self._files.sync_folder(directory)
         file = self._files.create(self._path)
         try:
             if not self._size:
-                file.truncate(0)  # a run that was interrupted may have left one
+                file.truncate(0)  # an interrupted run may have left a file
             file.append(data)
         finally:
             file.close()
@@ -85,10 +94,10 @@ class PieceWriter:
 
     @property
     def _path(self) -> str:
-        return f"{self._folder}/{self._first:020}-{self._run}.batches"
+        return f"{self._directory}/{self._first:020}-{self._run}.batches"
 
     def close(self) -> None:
-        """Makes what was written durable."""
+        """Sync the current chunk and add it to `pieces`."""
         if not self._size:
             return
         file = self._files.create(self._path)

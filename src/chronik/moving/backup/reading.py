@@ -1,4 +1,4 @@
-"""What a backup asks of a running cluster: where logs begin and end, whether a copy is still a part of one, records."""
+"""Reads of a backup from a running cluster: log offsets, leader epochs and records."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ PARTITIONS_PER_REQUEST: Final = 1000
 
 
 class Ends(NamedTuple):
+    """The start and end offsets of a log."""
+
     start: int
     end: int
 
 
 class Reader:
-    """Asks the leaders that the image names, by the names that topics have in it."""
+    """Reads from the partition leaders, with the topic names of the image."""
 
     def __init__(self, cluster: Cluster, image: Image) -> None:
         self._cluster = cluster
@@ -55,35 +57,40 @@ class Reader:
         self._cluster.retrying(lambda: self._cluster.metadata([]))
 
     def about(self, key: Key) -> str:
+        """Return the display name of a partition."""
         return f"{self._names[key[0]]}-{key[1]}"
 
-    # Where logs begin and end
+    # --- offsets ---
 
     def ends(self, keys: Iterable[Key]) -> dict[Key, Ends]:
-        """Raises CannotMove when a partition has no leader for as long as the timeout."""
+        """Return the start and end offsets of partitions.
+
+        Raises:
+            MigrationError: A partition has no leader for the client's timeout.
+        """
         keys = list(keys)
-        ends = self._gathered(keys, lambda leader, some: self._listed(leader, some, LATEST))
-        starts = self._gathered(keys, lambda leader, some: self._listed(leader, some, EARLIEST))
-        # A start that has moved beyond an end meanwhile: nothing is left of what was to be copied.
+        ends = self._gather(keys, lambda leader, some: self._list_offsets(leader, some, LATEST))
+        starts = self._gather(keys, lambda leader, some: self._list_offsets(leader, some, EARLIEST))
+        # If the log start has moved past the end in the meantime, there is nothing left to copy.
         return {key: Ends(min(starts[key], ends[key]), ends[key]) for key in keys if key in starts and key in ends}
 
     def epoch_ends(self, epochs: Mapping[Key, int]) -> dict[Key, tuple[int, int]]:
-        """Returns the largest epoch not above the given one, and where it ends."""
-        return self._gathered(list(epochs), lambda leader, some: self._epoch_ends(leader, {k: epochs[k] for k in some}))
+        """Return the largest leader epoch not above the given one and its end offset, for each partition."""
+        return self._gather(list(epochs), lambda leader, some: self._epoch_ends(leader, {k: epochs[k] for k in some}))
 
-    def _gathered(self, keys: Iterable[Key], ask: Callable[[int, list[Key]], dict[Key, T]]) -> dict[Key, T]:
-        """Asks all leaders until each partition is answered for; topics that are gone are left out."""
+    def _gather(self, keys: Iterable[Key], ask: Callable[[int, list[Key]], dict[Key, T]]) -> dict[Key, T]:
+        """Ask the leaders until every partition has a response; deleted topics are omitted."""
         found: dict[Key, T] = {}
-        left, began, why = dict.fromkeys(keys), time.monotonic(), "no leader"
+        left, began, reason = dict.fromkeys(keys), time.monotonic(), "no leader"
         while left:
             if time.monotonic() - began > self._cluster.timeout_s:
-                raise CannotMove(f"{self.about(next(iter(left)))} does not answer: {why}")
+                raise CannotMove(f"{self.about(next(iter(left)))} is not available: {reason}")
             for leader, led in self._by_leader(left).items():
                 for first in range(0, len(led), PARTITIONS_PER_REQUEST):
                     try:
                         answers = ask(leader, led[first : first + PARTITIONS_PER_REQUEST])
                     except (ClientError, KafkaError) as error:
-                        why = str(error)
+                        reason = str(error)
                         break
                     found.update(answers)
                     for key in answers:
@@ -95,12 +102,13 @@ class Reader:
         return found
 
     def look_again(self) -> None:
-        """Learns who leads now, and which topics are gone."""
+        """Reload the leaders and the existing topics."""
         self._cluster.forget()
         self._cluster.retrying(lambda: self._cluster.metadata([]))
         self._image = read_image(self._cluster)
 
     def is_gone(self, key: Key) -> bool:
+        """Return whether the partition's topic was deleted."""
         return key[0] not in self._image.topics_by_id
 
     def _by_leader(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
@@ -112,13 +120,13 @@ class Reader:
                 led.setdefault(leader, []).append((topic_id, index))
         return led
 
-    def _named(self, keys: Iterable[Key]) -> dict[str, list[int]]:
+    def _indexes_by_topic(self, keys: Iterable[Key]) -> dict[str, list[int]]:
         named: dict[str, list[int]] = {}
         for topic_id, index in keys:
             named.setdefault(self._names[topic_id], []).append(index)
         return named
 
-    def _listed(self, leader: int, keys: list[Key], timestamp: int) -> dict[Key, int]:
+    def _list_offsets(self, leader: int, keys: list[Key], timestamp: int) -> dict[Key, int]:
         request = ListOffsetsRequest(
             replica_id=NO_REPLICA,
             topics=[
@@ -126,7 +134,7 @@ class Reader:
                     name=name,
                     partitions=[ListOffsetsPartition(partition_index=each, timestamp=timestamp) for each in indexes],
                 )
-                for name, indexes in self._named(keys).items()
+                for name, indexes in self._indexes_by_topic(keys).items()
             ],
         )
         response = self._cluster.broker(leader).request(request, ListOffsetsResponse)
@@ -147,7 +155,7 @@ class Reader:
                         for each in indexes
                     ],
                 )
-                for name, indexes in self._named(epochs).items()
+                for name, indexes in self._indexes_by_topic(epochs).items()
             ],
         )
         response = self._cluster.broker(leader).request(request, OffsetForLeaderEpochResponse)
@@ -158,10 +166,10 @@ class Reader:
             if not each.error_code
         }
 
-    # Records
+    # --- records ---
 
     def fetch(self, positions: Mapping[Key, int]) -> dict[Key, PartitionData]:
-        """Returns what leaders have from these offsets on: as much as one answer of each holds."""
+        """Fetch records from the given offsets on, one response per leader."""
         found: dict[Key, PartitionData] = {}
         for leader, keys in self._by_leader(positions).items():
             request = FetchRequest(
@@ -170,8 +178,10 @@ class Reader:
                 max_bytes=FETCH_BYTES_MAX,
                 session_epoch=NO_SESSION_EPOCH,
                 topics=[
-                    FetchTopic(topic=name, partitions=[self._wanted(name, each, positions) for each in indexes])
-                    for name, indexes in self._named(keys).items()
+                    FetchTopic(
+                        topic=name, partitions=[self._fetch_partition(name, each, positions) for each in indexes]
+                    )
+                    for name, indexes in self._indexes_by_topic(keys).items()
                 ],
             )
             try:
@@ -184,7 +194,7 @@ class Reader:
                     found[self._ids[topic.topic], data.partition_index] = data
         return found
 
-    def _wanted(self, name: str, index: int, positions: Mapping[Key, int]) -> FetchPartition:
+    def _fetch_partition(self, name: str, index: int, positions: Mapping[Key, int]) -> FetchPartition:
         return FetchPartition(
             partition=index,
             fetch_offset=positions[self._ids[name], index],
@@ -202,4 +212,4 @@ PASSING: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""What is over when it is known again who leads, or that the topic is gone."""
+"""Retriable errors, which disappear when the leaders are reloaded."""

@@ -1,4 +1,4 @@
-"""Takes a backup of a running cluster, or brings one up to date: what is new is copied, what is gone is dropped."""
+"""Full and incremental backups of a running cluster."""
 
 from __future__ import annotations
 
@@ -37,19 +37,26 @@ LOCK_FILE: Final = ".lock"
 
 
 class Taken(NamedTuple):
+    """The result of a backup run."""
+
     manifest: Manifest
     partitions_kept: int
-    """Partitions of which the earlier copy was gone on with."""
+    """The number of partitions whose earlier copy was continued."""
     bytes_copied: int
     topics_gone: list[str]
-    """Topics that were deleted while the backup was taken."""
+    """Names of topics that were deleted during the backup."""
 
 
 class Backup:
-    """Use it as a context manager: no other run may write into the folder meanwhile."""
+    """A backup directory, locked against concurrent runs. Use it as a context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Raises CannotMove when another run is at it, DataDamaged when its manifest is not as it was written."""
+        """Lock the directory and read its manifest.
+
+        Raises:
+            MigrationError: Another run is writing to the directory.
+            DamagedDataError: The manifest is damaged.
+        """
         self._files = RealFiles(path)
         try:
             self._lock = self._files.lock(LOCK_FILE)
@@ -69,19 +76,22 @@ class Backup:
         self._lock.close()
 
     def refuse_other(self, image: Image) -> None:
-        """Raises CannotMove when the backup is of another cluster."""
+        """Raise MigrationError if the backup belongs to another cluster."""
         if self.before is not None and self.before.cluster_id != image.cluster_id:
             raise CannotMove(f"{self.path} is a backup of cluster {self.before.cluster_id}, not of {image.cluster_id}")
 
     def take(self, cluster: Cluster, moment: Moment, now_ms: int, tell: Callable[[str], None]) -> Taken:
-        """Copies all up to the ends of the moment. Raises CannotMove, also when it could not be restored, and what the
-        client raises."""
+        """Back up all partitions up to the consistent point, verify that it can be restored, and replace the manifest.
+
+        Raises:
+            MigrationError: The backup cannot be taken or could not be restored.
+        """
         self.refuse_other(moment.image)
         run = 1 if self.before is None else self.before.run + 1
-        self._remove_unnamed()
+        self._remove_unlisted_files()
         reader = Reader(cluster, moment.image)
         compacted = {topic.id for topic in moment.image.topics.values() if _is_compacted(topic)}
-        kept = self._kept(reader, moment.ends, compacted)
+        kept = self._find_continuable(reader, moment.ends, compacted)
         copying = Copying(self._files, reader, moment.ends, kept, compacted, run)
         entries = copying.run(tell)
         reader.look_again()
@@ -96,23 +106,25 @@ class Backup:
             image,
             tuple(entry for key, entry in sorted(entries.items()) if not reader.is_gone(key)),
         )
-        self._rehearse(manifest, moment.image)
+        self._check_restorable(manifest, moment.image)
         failpoints.reached(failpoints.BEFORE_MANIFEST)
         write_manifest(self._files, manifest)
         failpoints.reached(failpoints.AFTER_MANIFEST)
-        self._remove_unnamed(manifest)
+        self._remove_unlisted_files(manifest)
         return Taken(manifest, len(kept), copying.bytes_copied, gone)
 
-    def _rehearse(self, manifest: Manifest, image: Image) -> None:
-        """Raise CannotMove if a restore would fail: the previous backup stays in place then."""
+    def _check_restorable(self, manifest: Manifest, image: Image) -> None:
+        """Raise MigrationError if a restore would fail. The previous backup then stays in place."""
         source = BackupSource(str(self.path), self._files, manifest, image)
         try:
             rehearse(source, plan_of(source))
         finally:
             source.close()
 
-    def _kept(self, reader: Reader, ends: Mapping[Key, Ends], compacted: set[bytes]) -> dict[Key, PartitionEntry]:
-        """Returns the copies that are certain to be a part of their logs still, and that can be gone on with."""
+    def _find_continuable(
+        self, reader: Reader, ends: Mapping[Key, Ends], compacted: set[bytes]
+    ) -> dict[Key, PartitionEntry]:
+        """Return the copies of an earlier run that are still part of their logs and can be continued."""
         known = {entry.key: entry for entry in self.before.partitions} if self.before is not None else {}
         candidates = {}
         for key, (start, end) in ends.items():
@@ -120,14 +132,14 @@ class Backup:
             if entry is None or not entry.start <= start <= entry.end <= end:
                 continue
             if (entry.is_compacted or key[0] in compacted) and entry.end != end:
-                continue  # a tombstone may have come and gone since, and what it deleted would come back
+                continue  # a tombstone may have been compacted since, and the deleted key would reappear
             candidates[key] = entry
         written = {key: entry for key, entry in candidates.items() if entry.last_epoch >= 0}
-        told = reader.epoch_ends({key: entry.last_epoch for key, entry in written.items()})
+        ends_by_epoch = reader.epoch_ends({key: entry.last_epoch for key, entry in written.items()})
         for key, entry in written.items():
-            epoch, end = told.get(key, (-1, -1))
+            epoch, end = ends_by_epoch.get(key, (-1, -1))
             if epoch != entry.last_epoch or end < entry.end:
-                del candidates[key]  # the log was cut, by an unclean election, and written anew
+                del candidates[key]  # the log was truncated by an unclean election and overwritten
         return candidates
 
     def _write_image(self, moment: Moment, run: int) -> FileEntry:
@@ -143,26 +155,26 @@ class Backup:
         self._files.sync_folder("")
         return entry
 
-    def _remove_unnamed(self, manifest: Manifest | None = None) -> None:
-        """Removes what no manifest names: of runs that were interrupted, and of partitions that are gone."""
+    def _remove_unlisted_files(self, manifest: Manifest | None = None) -> None:
+        """Remove files that the manifest does not list: those of interrupted runs and deleted partitions."""
         manifest = manifest or self.before
-        named = {file.path for file in manifest.files()} if manifest is not None else set()
+        listed = {file.path for file in manifest.files()} if manifest is not None else set()
         for name in self._files.list_folder(""):
-            if name.startswith("image-") and name not in named:
+            if name.startswith("image-") and name not in listed:
                 self._files.remove(name)
         for topic_id in self._files.list_folder(LOGS):
             for partition in self._files.list_folder(f"{LOGS}/{topic_id}"):
-                folder = f"{LOGS}/{topic_id}/{partition}"
-                for name in self._files.list_folder(folder):
-                    if f"{folder}/{name}" not in named:
-                        self._files.remove(f"{folder}/{name}")
-                _remove_if_empty(self._files, folder)
+                directory = f"{LOGS}/{topic_id}/{partition}"
+                for name in self._files.list_folder(directory):
+                    if f"{directory}/{name}" not in listed:
+                        self._files.remove(f"{directory}/{name}")
+                _remove_if_empty(self._files, directory)
             _remove_if_empty(self._files, f"{LOGS}/{topic_id}")
 
 
-def _remove_if_empty(files: FileSystem, folder: str) -> None:
-    if not files.list_folder(folder):
-        files.remove_folder(folder)
+def _remove_if_empty(files: FileSystem, directory: str) -> None:
+    if not files.list_folder(directory):
+        files.remove_folder(directory)
 
 
 def _is_compacted(topic: Topic) -> bool:

@@ -1,0 +1,136 @@
+"""SCRAM users in the image, and the credential parameters of unknown users."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.metadata import levels
+from chronik.metadata.commands.users import AlterScramUser, ScramKeys
+from chronik.metadata.delta import difference
+from chronik.metadata.handlers import users as handler
+from chronik.metadata.image import Image
+from chronik.metadata.records import SaltSecret, ScramCredential
+from chronik.metadata.security.users import Shape
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.metadata.world import World, recomputed
+
+SHA_256, SHA_512 = 1, 2
+
+
+def keys(mechanism: int = SHA_256, *, iterations: int = 4096, salt: bytes = b"salt") -> ScramKeys:
+    size = 32 * mechanism
+    return ScramKeys(mechanism, salt, b"S" * size, b"V" * size, iterations)
+
+
+def test_scram_credentials_can_be_set_replaced_and_removed() -> None:
+    world = World()
+    world.accept(AlterScramUser("alice", (keys(), keys(SHA_512)), secret=b"s" * 32))
+    assert set(world.image.users.of("alice")) == {SHA_256, SHA_512}
+    world.accept(AlterScramUser("alice", (keys(iterations=8192),), (SHA_512,)))
+    (credential,) = world.image.users.of("alice").values()
+    assert (credential.mechanism, credential.iterations) == (SHA_256, 8192)
+    world.accept(AlterScramUser("alice", remove=(SHA_256,)))
+    assert not world.image.users.by_name
+    assert world.image.salt_secret == b"s" * 32
+    assert world.replayed().state_hash == world.image.state_hash
+    recomputed(world.image)
+
+
+def test_salt_secret_is_set_only_once() -> None:
+    world = World()
+    world.accept(AlterScramUser("alice", (keys(),), secret=b"1" * 32))
+    world.accept(AlterScramUser("bob", (keys(),), secret=b"2" * 32))
+    assert world.image.salt_secret == b"1" * 32
+
+
+def test_snapshot_contains_users_and_salt_secret() -> None:
+    world = World()
+    world.accept(AlterScramUser("alice", (keys(), keys(SHA_512)), secret=b"s" * 32))
+    again = decode_snapshot(recomputed(world.image))
+    assert again.users.by_name == world.image.users.by_name
+    assert again.salt_secret == b"s" * 32
+    assert again.state_hash == world.image.state_hash
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (AlterScramUser("", (keys(),)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (AlterScramUser("alice", remove=(SHA_512,)), ErrorCode.RESOURCE_NOT_FOUND),
+        (AlterScramUser("bob", remove=(SHA_256,)), ErrorCode.RESOURCE_NOT_FOUND),
+        (AlterScramUser("alice", (keys(),), (SHA_256,)), ErrorCode.DUPLICATE_RESOURCE),
+        (AlterScramUser("alice", (keys(), keys())), ErrorCode.DUPLICATE_RESOURCE),
+        (AlterScramUser("bob", (keys(),), is_first=True), ErrorCode.DUPLICATE_RESOURCE),
+        (AlterScramUser("n" * (handler.USER_NAME_CHARACTERS_MAX + 1), (keys(),)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ],
+)
+def test_invalid_user_change_is_rejected_atomically(command: AlterScramUser, code: ErrorCode) -> None:
+    world = World()
+    world.accept(AlterScramUser("alice", (keys(),)))
+    assert world.refuse(command)[0] is code
+
+
+def test_longest_user_name_is_accepted() -> None:
+    World().accept(AlterScramUser("n" * handler.USER_NAME_CHARACTERS_MAX, (keys(),)))
+
+
+def test_number_of_users_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler, "USERS_MAX", 2)
+    world = World()
+    world.accept(AlterScramUser("a", (keys(),)))
+    world.accept(AlterScramUser("b", (keys(),)))
+    assert world.refuse(AlterScramUser("c", (keys(),)))[0] is ErrorCode.UNACCEPTABLE_CREDENTIAL
+    world.accept(AlterScramUser("b", (keys(SHA_512),)))
+
+
+def test_first_user_is_rejected_if_any_user_exists() -> None:
+    world = World()
+    world.accept(AlterScramUser("admin", (keys(),), is_first=True))
+    assert world.refuse(AlterScramUser("admin", (keys(),), is_first=True))[0] is ErrorCode.DUPLICATE_RESOURCE
+
+
+def test_users_require_security_feature_level() -> None:
+    with pytest.raises(KafkaError, match=r"AlterScramUser needs chronik\.version 4"):
+        levels.refuse_above(AlterScramUser("a"), levels.GROWTH)
+    levels.refuse_above(AlterScramUser("a"), levels.SECURITY)
+
+
+def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> None:
+    world = World()
+    table = world.image.users
+    assert table.shape_at(SHA_256, 0.5) is None
+    assert table.commonest_mechanism() is None
+    common, rare = Shape(8192, 4, True), Shape(4096, 8, False)
+    world.accept(AlterScramUser("a", (keys(iterations=8192, salt=b"abc1"),)))
+    world.accept(AlterScramUser("b", (keys(iterations=8192, salt=b"abc2"),)))
+    world.accept(AlterScramUser("c", (keys(salt=bytes(8)), keys(SHA_512))))
+    assert [table.shape_at(SHA_256, position) for position in (0.0, 0.33, 0.34, 0.999)] == [rare, rare, common, common]
+    assert table.commonest_mechanism() == SHA_256
+    world.accept(AlterScramUser("a", remove=(SHA_256,)))
+    world.accept(AlterScramUser("b", remove=(SHA_256,)))
+    assert {table.shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
+    assert table.commonest_mechanism() == SHA_512
+
+
+def test_delta_names_users_whose_credentials_changed() -> None:
+    world = World()
+    world.accept(AlterScramUser("a", (keys(), keys(SHA_512))))
+    assert world.delta.users == ("a",)
+    assert world.delta
+    before = world.replayed()
+    world.accept(AlterScramUser("b", (keys(),)))
+    world.accept(AlterScramUser("a", remove=(SHA_256,)))
+    assert world.delta.users == ("a",)
+    assert difference(before, world.image).users == ("a", "b")
+    assert difference(world.image, Image()).users == ("a", "b")
+    assert not difference(world.replayed(), world.image)
+
+
+def test_repr_of_credentials_hides_keys() -> None:
+    secret = b"top-secret-key-of-thirty-two-byt"
+    kept = ScramKeys(SHA_256, b"salt-of-it", secret, secret, 4096)
+    credential = ScramCredential("alice", SHA_256, b"salt-of-it", secret, secret, 4096)
+    shown = f"{kept} {kept!r} {credential!r} {AlterScramUser('alice', (kept,), secret=secret)!r} {SaltSecret(secret)!r}"
+    assert "top-secret" not in shown
+    assert "salt-of-it" not in shown

@@ -1,0 +1,144 @@
+"""Replica moves when a node is removed or replaced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronik.planning.moving import leave, rebalance, take_over
+from chronik.planning.views import NodeView, PartitionView, Refused
+from tests.long import count
+from tests.planning.views import after, clusters, crowding, partition, replica_counts, some_nodes, spread
+
+Cluster = tuple[list[NodeView], list[PartitionView]]
+
+EXAMPLES = count(30, 2000)
+
+
+def replica_recipients(nodes: list[NodeView]) -> set[int]:
+    return {node.id for node in nodes if node.takes_replicas}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clusters(at_least=2), st.data())
+def test_removal_moves_only_replicas_of_the_leaving_node(cluster: Cluster, data: st.DataObject) -> None:
+    nodes, partitions = cluster
+    leaving = data.draw(st.sampled_from(nodes)).id
+    affected = [each for each in partitions if leaving in each.replicas]
+    online = {node.id for node in nodes if node.is_online}
+    can_leave = all(
+        replica_recipients(nodes) - {leaving} - set(each.replicas) and online & set(each.in_sync) for each in affected
+    )
+    try:
+        moves = leave(nodes, partitions, leaving)
+    except Refused:
+        assert not can_leave
+        return
+    assert can_leave
+    assert [move.partition for move in moves] == affected
+    for move in moves:
+        (recipient,) = move.added
+        assert recipient in replica_recipients(nodes)
+        expected = tuple(recipient if replica == leaving else replica for replica in move.partition.replicas)
+        assert move.replicas == expected
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clusters(all_well=True, at_least=4, spare=1), st.data())
+def test_removal_keeps_replicas_in_different_racks(cluster: Cluster, data: st.DataObject) -> None:
+    nodes, partitions = cluster
+    leaving = data.draw(st.sampled_from(nodes)).id
+    others = [node for node in nodes if node.id != leaving]
+    for move in leave(nodes, partitions, leaving):
+        stay = tuple(replica for replica in move.replicas if replica not in move.added)
+        best = min(crowding(nodes, (*stay, node.id)) for node in others if node.id not in stay)
+        assert crowding(nodes, move.replicas) == best
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clusters(racks=False, all_well=True, at_least=5, spare=3), st.data())
+def test_removal_distributes_replicas_evenly_over_remaining_nodes(cluster: Cluster, data: st.DataObject) -> None:
+    """No node gets a replica that a node with at least two fewer could have got."""
+    nodes, partitions = cluster
+    partitions = after(partitions, rebalance(nodes, partitions))
+    leaving = data.draw(st.sampled_from(nodes)).id
+    others = [node for node in nodes if node.id != leaving]
+    moves = leave(nodes, partitions, leaving)
+    counts = replica_counts(others, after(partitions, moves))
+    for move in moves:
+        (recipient,) = move.added
+        free = [node.id for node in others if node.id not in move.replicas]
+        assert all(counts[recipient] <= counts[node] + 1 for node in free)
+
+
+def test_balanced_cluster_stays_balanced_after_node_removal() -> None:
+    nodes = some_nodes(6)
+    partitions = [partition(1 + number % 6, 1 + (number + 1) % 6, index=number) for number in range(60)]
+    counts = replica_counts(nodes[1:], after(partitions, leave(nodes, partitions, 1)))
+    assert spread(counts) <= 1
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clusters(racks=False, all_well=True, at_least=4, spare=2), st.data())
+def test_replacement_node_takes_over_all_replicas_it_does_not_host(cluster: Cluster, data: st.DataObject) -> None:
+    nodes, partitions = cluster
+    old, new = data.draw(st.permutations([node.id for node in nodes]))[:2]
+    for move in take_over(nodes, partitions, old, new):
+        assert old not in move.replicas
+        assert new in move.replicas
+        if new not in move.partition.replicas:
+            assert move.replicas.index(new) == move.partition.replicas.index(old)
+
+
+def test_replacement_node_gets_no_replica_that_would_share_its_rack() -> None:
+    nodes = some_nodes(5, "abcbc")
+    partitions = [partition(1, 2, index=0), partition(1, 3, index=1)]
+    nodes.append(NodeView(6, "a"))
+    moves = take_over(nodes, partitions, 1, 4)
+    assert [move.replicas for move in moves] == [(5, 2), (4, 3)]
+
+
+def test_partition_already_leaving_the_node_needs_no_move() -> None:
+    moving = replace(partition(2, 3), leaving=(1,))
+    assert leave(some_nodes(3), [moving], 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "partitions", "message"),
+    [
+        (
+            some_nodes(3),
+            [partition(1, 2, 3, index=index) for index in range(6)],
+            "orders-0, orders-1, orders-2 and 3 more: no other node can host the replica of node 1"
+            " (orders-0 has 3 replicas, and 2 other nodes can host replicas)",
+        ),
+        (
+            [*some_nodes(2), NodeView(3, is_draining=True)],
+            [partition(1, 2)],
+            "orders-0: no other node can host the replica of node 1"
+            " (orders-0 has 2 replicas, and 1 other node can host replicas)",
+        ),
+        (
+            [NodeView(1, is_online=False), *some_nodes(3)[1:]],
+            [replace(partition(1, 2), in_sync=(1,), leader=-1)],
+            "orders-0: no in-sync replica is online, so the records cannot be copied; start the nodes that host them,"
+            " or accept the loss of records with chronik topics elect-leaders --unclean",
+        ),
+    ],
+)
+def test_removal_is_rejected_when_replicas_cannot_be_moved(
+    nodes: list[NodeView], partitions: list[PartitionView], message: str
+) -> None:
+    with pytest.raises(Refused) as error:
+        leave(nodes, partitions, 1)
+    assert str(error.value) == message
+
+
+def test_system_partitions_can_be_moved_off_an_offline_node() -> None:
+    nodes = [NodeView(1, is_online=False), *some_nodes(3)[1:]]
+    lost = replace(partition(1, 2, topic="__consumer_offsets"), in_sync=(1,), lives_in_metadata=True)
+    (move,) = leave(nodes, [lost], 1)
+    assert move.replicas == (3, 2)
