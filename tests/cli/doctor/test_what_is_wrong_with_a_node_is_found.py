@@ -157,9 +157,9 @@ def test_inodes_and_read_only_disks_are_told() -> None:
 
 
 def test_few_open_files_are_told_by_what_they_leave_for_clients() -> None:
-    [finding] = folder_checks.few_open_files(LimitFacts("node 1", 1024, 608))
+    [finding] = folder_checks.check_open_file_limit(LimitFacts("node 1", 1024, 608))
     assert "608 connections" in finding.what
-    assert [*folder_checks.few_open_files(LimitFacts("node 1", 65536, 60000))] == []
+    assert [*folder_checks.check_open_file_limit(LimitFacts("node 1", 65536, 60000))] == []
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-2, Severity.ERROR), (10, Severity.WARNING), (60, None)])

@@ -11,7 +11,7 @@ import pytest
 
 from chronik.cli.doctor.gathering.certificates import NotACertificate, certificates_in
 from chronik.cli.doctor.gathering.configs import config_facts, is_loopback
-from chronik.cli.doctor.gathering.folders import RUNS, folder_facts
+from chronik.cli.doctor.gathering.folders import NODE_IS_RUNNING, folder_facts
 from chronik.cli.doctor.gathering.machine import disk_facts, limit_facts
 from chronik.cli.doctor.local_facts import FolderFacts
 from chronik.cli.main import main
@@ -39,7 +39,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         create_topics(cluster, [NewTopic("orders", 1)])
         for number in range(5):
             Producer(cluster).send("orders", [OutgoingRecord(f"tea {number}".encode() * 50)])
-        assert looked_at(folder).logs_unseen == RUNS, "while it runs"
+        assert looked_at(folder).logs_unseen == NODE_IS_RUNNING, "while it runs"
     return folder
 
 
