@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.arguments import WrongInput
-from chronik.cli.pipeline.audit import TOKEN_VARIABLE, _http
+from chronik.cli.pipeline.audit import TOKEN_VARIABLE, _parse_http
 from chronik.config import Address
 from chronik.console.ask import Way
 from tests.tls.certificates import authority, written
@@ -21,18 +21,18 @@ def asked(*http: str, client_config: Path | None = None) -> argparse.Namespace:
 
 def test_without_anything_nodes_are_asked_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert _http(asked("a:1,b:2", "c:3")) == ([Address("a", 1), Address("b", 2), Address("c", 3)], Way())
+    assert _parse_http(asked("a:1,b:2", "c:3")) == ([Address("a", 1), Address("b", 2), Address("c", 3)], Way())
 
 
 def test_a_token_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "correct-horse")
-    assert _http(asked("a:1")) == ([Address("a", 1)], Way("correct-horse"))
+    assert _parse_http(asked("a:1")) == ([Address("a", 1)], Way("correct-horse"))
 
 
 def test_whom_to_trust_is_in_the_clients_settings(tmp_path: Path) -> None:
     settings = tmp_path / "client.properties"
     settings.write_text(f"ssl.truststore.location={written(tmp_path / 'ca.pem', authority().certificate)}\n")
-    addresses, way = _http(asked("https://a:1", "https://b:2", client_config=settings))
+    addresses, way = _parse_http(asked("https://a:1", "https://b:2", client_config=settings))
     assert addresses == [Address("a", 1), Address("b", 2)]
     assert way.tls is not None
     assert way.tls.verify_mode is ssl.CERT_REQUIRED
@@ -41,4 +41,4 @@ def test_whom_to_trust_is_in_the_clients_settings(tmp_path: Path) -> None:
 
 def test_all_of_them_or_none() -> None:
     with pytest.raises(WrongInput, match="https"):
-        _http(asked("https://a:1", "b:2"))
+        _parse_http(asked("https://a:1", "b:2"))

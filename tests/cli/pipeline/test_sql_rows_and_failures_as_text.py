@@ -94,11 +94,11 @@ def test_what_failed_in_a_task_is_told_without_its_traceback() -> None:
 
 
 def test_tasks_that_are_done_move_a_bar() -> None:
-    from chronik.cli.pipeline.sql import _to_bar
+    from chronik.cli.pipeline.sql import _progress_handler
     from chronik.pipeline.journal.bars import Bar
 
     bar = Bar("query", unit="tasks", stream=StringIO())
-    told_by_server = _to_bar(bar)
+    told_by_server = _progress_handler(bar)
     told_by_server(None, 0, None, False)
     assert (bar.done, bar.total) == (0, None)
     stages = [SimpleNamespace(num_tasks=8, num_completed_tasks=8), SimpleNamespace(num_tasks=4, num_completed_tasks=1)]

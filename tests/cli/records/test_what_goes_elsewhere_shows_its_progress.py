@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, out: io.StringIO, *, follow: bool = False, most: int | None = None) -> str:
-    monkeypatch.setattr(consume, "SHOWN_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(consume, "PROGRESS_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(sys, "stdout", out)
     arguments = Namespace(topic="orders", follow=follow, max_records=most)
