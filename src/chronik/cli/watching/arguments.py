@@ -17,7 +17,7 @@ TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
 
 
 def add_watching_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the connection arguments. The default is in `bootstrap_default`, to distinguish it from an explicit broker."""
+    """Add the connection arguments; `bootstrap_default` has the default, which differs from an explicit broker."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     parser.set_defaults(bootstrap_default=default)
     parser.add_argument(
