@@ -1,4 +1,4 @@
-"""`chronik apply` and `chronik export`, with a broker that asks who is there and what they may do."""
+"""`chronik apply` and `chronik export` on a broker with authentication and an authorizer."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ STEPS = """\
   5. create user bob with SCRAM-SHA-512
   6. alter quotas of user alice: producer_byte_rate (not set) -> 1000000, request_percentage (not set) -> 12.5
   7. alter quotas of ip <default>: connection_creation_rate (not set) -> 1000
-  8. create ACL: User:alice may Read on Topic names that begin with orders
-  9. create ACL: User:alice may Write on Topic names that begin with orders
+  8. create ACL: User:alice may Read on Topic names that start with orders
+  9. create ACL: User:alice may Write on Topic names that start with orders
   10. create ACL: User:bob may not Describe on Cluster from 127.0.0.1
 """
 PASSWORD = "through the looking glass"
@@ -89,14 +89,14 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def broker() -> Iterator[SecuredBroker]:
-    with SecuredBroker() as running:
-        assert isinstance(running, SecuredBroker)
-        yield running
+    with SecuredBroker() as runner:
+        assert isinstance(runner, SecuredBroker)
+        yield runner
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the file and a password, both beside the working directory: it does not matter where one stands."""
+    """Return a directory with the file and a password; the working directory is another one."""
     (tmp_path / "cluster.toml").write_text(FILE)
     (tmp_path / "alice.password").write_text(f"{PASSWORD}\n")
     monkeypatch.setenv("BOB_PASSWORD", PASSWORD)
@@ -111,10 +111,10 @@ def chronik(
     settings.write_text("".join(f"{key}={value}\n" for key, value in broker.settings().items()))
     monkeypatch.setenv("CHRONIK_BOOTSTRAP_SERVER", broker.bootstrap)
     monkeypatch.setenv("CHRONIK_CLIENT_CONFIG", str(settings))
-    return running(capsys)
+    return runner(capsys)
 
 
-def running(capsys: pytest.CaptureFixture[str]) -> Run:
+def runner(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*words: object) -> Outcome:
         capsys.readouterr()
         return Outcome(main(list(map(str, words))), *capsys.readouterr())
@@ -126,32 +126,32 @@ def topics(cluster: Cluster) -> dict[str, int]:
     return {topic.name or "": len(topic.partitions) for topic in list_topics(cluster)}
 
 
-def lets_in(broker: SecuredBroker, user: str, mechanism: str) -> bool:
+def can_log_in(broker: SecuredBroker, user: str, mechanism: str) -> bool:
     login = {"sasl.username": user, "sasl.password": PASSWORD, "sasl.mechanism": mechanism}
     with Cluster(Access(broker.bootstrap, parse_security(broker.settings() | login))) as cluster:
         cluster.metadata([])
     return True
 
 
-def test_from_the_plan_to_nothing_to_do(broker: SecuredBroker, folder: Path, chronik: Run) -> None:
+def test_apply_executes_plan_and_second_run_changes_nothing(broker: SecuredBroker, folder: Path, chronik: Run) -> None:
     file = folder / "cluster.toml"
     planned = chronik("apply", file, "--dry-run")
-    assert planned == Outcome(2, f"{STEPS}as the file says: 1 user\n", "")
+    assert planned == Outcome(2, f"{STEPS}unchanged: 1 user\n", "")
     with broker.cluster() as cluster:
         assert topics(cluster) == {}
         assert list(list_users(cluster)) == ["admin"]
         done = chronik("apply", file, "--yes")
-        assert done == Outcome(0, f"{STEPS}as the file says: 1 user\n8 steps done\n", "")
+        assert done == Outcome(0, f"{STEPS}unchanged: 1 user\n8 steps applied\n", "")
         assert topics(cluster) == {"orders": 3, "orders.late": 1}
         assert list_users(cluster)["bob"] == {"SCRAM-SHA-512": 8192}
-    assert lets_in(broker, "alice", "SCRAM-SHA-256")
-    assert lets_in(broker, "bob", "SCRAM-SHA-512")
-    said = "as the file says: 1 broker config, 2 topics, 3 users, 3 quotas and 3 ACLs\nnothing to do\n"
-    assert chronik("apply", file) == Outcome(0, said, ""), "there is nothing to ask"
-    assert chronik("apply", file, "--dry-run", "--prune") == Outcome(0, said, "")
+    assert can_log_in(broker, "alice", "SCRAM-SHA-256")
+    assert can_log_in(broker, "bob", "SCRAM-SHA-512")
+    output = "unchanged: 1 broker config, 2 topics, 3 users, 3 quotas and 3 ACLs\nno changes needed\n"
+    assert chronik("apply", file) == Outcome(0, output, ""), "an empty plan needs no confirmation"
+    assert chronik("apply", file, "--dry-run", "--prune") == Outcome(0, output, "")
 
 
-def test_an_export_has_nothing_to_do_where_it_was_made(broker: SecuredBroker, folder: Path, chronik: Run) -> None:
+def test_applying_export_to_same_cluster_changes_nothing(broker: SecuredBroker, folder: Path, chronik: Run) -> None:
     assert chronik("apply", folder / "cluster.toml", "--yes").code == 0
     with broker.cluster() as cluster:
         create_topics(cluster, [NewTopic("__chronik_pipelines", 1, 1)])
@@ -163,17 +163,17 @@ def test_an_export_has_nothing_to_do_where_it_was_made(broker: SecuredBroker, fo
     assert "throttled" not in exported.out
     (folder / "now.toml").write_text(exported.out)
     again = chronik("apply", folder / "now.toml", "--dry-run", "--prune")
-    assert (again.code, again.out.splitlines()[-1]) == (0, "nothing to do"), again
+    assert (again.code, again.out.splitlines()[-1]) == (0, "no changes needed"), again
     assert chronik("export").out == exported.out
     (folder / "nothing.toml").write_text("[topics]\n[broker]\n")
     pruned = chronik("apply", folder / "nothing.toml", "--yes", "--prune")
     assert pruned.code == 0, pruned.err
     with broker.cluster() as cluster:
-        assert topics(cluster) == {"__chronik_pipelines": 1}, "internal topics stay, as do other parts of the file"
+        assert topics(cluster) == {"__chronik_pipelines": 1}, "internal topics and other sections are unchanged"
         assert list(list_users(cluster)) == ["admin", "alice", "bob"]
 
 
-def test_what_differs_is_altered_and_fewer_partitions_change_nothing(
+def test_apply_alters_differences_and_rejects_fewer_partitions(
     broker: SecuredBroker, folder: Path, chronik: Run
 ) -> None:
     file = folder / "cluster.toml"
@@ -187,21 +187,23 @@ def test_what_differs_is_altered_and_fewer_partitions_change_nothing(
         "  2. alter topic orders: retention.ms 86400000 -> 1000",
         "  3. alter user alice: set the password for SCRAM-SHA-512",
         "  4. alter quotas of user alice: request_percentage 12.5 -> 50",
-        "  topic orders has replication factor 1, and the file says 2: it stays,"
-        " for replicas are moved by chronik topics reassign",
-        "as the file says: 1 broker config, 1 topic, 2 users, 2 quotas and 3 ACLs",
-        "4 steps done",
+        "  topic orders has replication factor 1, but the file has 2: it is not changed;"
+        " use chronik topics reassign to move replicas",
+        "unchanged: 1 broker config, 1 topic, 2 users, 2 quotas and 3 ACLs",
+        "4 steps applied",
     ]
-    assert lets_in(broker, "alice", "SCRAM-SHA-512")
+    assert can_log_in(broker, "alice", "SCRAM-SHA-512")
     file.write_text(FILE.replace("partitions = 3", "partitions = 2") + "[topics.new]\n")
     refused = chronik("apply", file, "--yes")
-    told = "chronik: topic orders has 5 partitions, and the file says 2: partitions cannot be taken away\n"
-    assert refused == Outcome(1, "", told)
+    expected = (
+        "chronik: topic orders has 5 partitions, but the file has 2: the number of partitions cannot be reduced\n"
+    )
+    assert refused == Outcome(1, "", expected)
     with broker.cluster() as cluster:
         assert "new" not in topics(cluster)
 
 
-def test_deletions_are_asked_for_separately(
+def test_apply_asks_for_separate_confirmation_of_deletions(
     broker: SecuredBroker, folder: Path, chronik: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert chronik("apply", folder / "cluster.toml", "--yes").code == 0
@@ -211,32 +213,32 @@ def test_deletions_are_asked_for_separately(
     shown = chronik("apply", less, "--dry-run")
     deletions = [
         "alter all brokers: message.max.bytes 2000000 -> (not set)",
-        "delete topic orders.late, and all its records",
+        "delete topic orders.late and all its records",
         "alter topic orders: cleanup.policy compact -> (not set), retention.ms 86400000 -> (not set)",
         "delete user alice",
-        "delete ACL: User:alice may Read on Topic names that begin with orders",
-        "delete ACL: User:alice may Write on Topic names that begin with orders",
+        "delete ACL: User:alice may Read on Topic names that start with orders",
+        "delete ACL: User:alice may Write on Topic names that start with orders",
         "delete ACL: User:bob may not Describe on Cluster from 127.0.0.1",
     ]
     assert shown.code == 2
     assert shown.out.splitlines() == [
         "  1. create topic new with 1 partition",
-        "  user admin is not in the file, and stays: it is who asks",
-        "not in the file, and only with --prune:",
+        "  user admin is not in the file, but is kept: it is the user of this command",
+        "not in the file (use --prune to delete):",
         *(f"  {each}" for each in deletions),
-        "as the file says: 1 topic and 1 user",
+        "unchanged: 1 topic and 1 user",
     ]
     answers: list[str] = []
     monkeypatch.setattr("builtins.input", lambda: answers.pop(0))
     with broker.cluster() as cluster:
         answers[:] = ["n"]
         declined = chronik("apply", less, "--prune")
-        assert (declined.code, declined.out.splitlines()[-1]) == (0, "Go on? [y/N] Nothing was changed.")
+        assert (declined.code, declined.out.splitlines()[-1]) == (0, "Apply these changes? [y/N] No changes were made.")
         assert topics(cluster) == {"orders": 3, "orders.late": 1}
         answers[:] = ["y", "n"]
         kept = chronik("apply", less, "--prune")
         assert kept.out.splitlines()[-1] == (
-            "Go on? [y/N] Delete what is not in the file (5 steps)? [y/N] 1 step done"
+            "Apply these changes? [y/N] Delete what the file does not list (5 steps)? [y/N] 1 step applied"
         ), kept
         assert topics(cluster) == {"new": 1, "orders": 3, "orders.late": 1}
         answers[:] = ["y"]
@@ -247,35 +249,36 @@ def test_deletions_are_asked_for_separately(
     assert '"retention.ms"' not in chronik("export").out
 
 
-def test_one_that_was_interrupted_is_run_again(
+def test_interrupted_apply_is_completed_by_next_run(
     broker: SecuredBroker, folder: Path, chronik: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise ConnectionLost("the connection ended")
 
     with monkeypatch.context() as patched:
-        patched.setattr(carrying_out, "alter_quotas", lost)
+        patched.setattr(carrying_out, "alter_quotas", fail)
         broken = chronik("apply", folder / "cluster.toml", "--yes")
     assert broken.code == 1
     assert broken.err == (
-        "chronik: 5 of 8 steps done, and this one is not: alter quotas of user alice: producer_byte_rate (not set)"
-        " -> 1000000, request_percentage (not set) -> 12.5: the connection ended; run it again\n"
+        "chronik: step failed after 5 of 8 steps: alter quotas of user alice: producer_byte_rate (not set)"
+        " -> 1000000, request_percentage (not set) -> 12.5: the connection ended; run the command again"
+        " to apply the rest\n"
     )
     rest = chronik("apply", folder / "cluster.toml", "--yes")
-    assert (rest.code, rest.out.splitlines()[-1]) == (0, "3 steps done")
+    assert (rest.code, rest.out.splitlines()[-1]) == (0, "3 steps applied")
     assert chronik("apply", folder / "cluster.toml", "--dry-run").code == 0
 
 
-def test_what_would_be_refused_is_known_before_anything_is_changed(
+def test_apply_validates_all_steps_before_first_change(
     broker: SecuredBroker, folder: Path, chronik: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder / "cluster.toml"
     with broker.cluster() as cluster:
         monkeypatch.delenv("BOB_PASSWORD")
-        nobody = chronik("apply", file, "--yes")
-        assert (nobody.code, nobody.err) == (
+        raise_eof = chronik("apply", file, "--yes")
+        assert (raise_eof.code, raise_eof.err) == (
             1,
-            "chronik: BOB_PASSWORD is not in the environment: expected a password\n",
+            "chronik: environment variable BOB_PASSWORD is not set: expected a password\n",
         )
         monkeypatch.setenv("BOB_PASSWORD", PASSWORD)
         file.write_text(f"{FILE}\n[topics.wide]\nreplication_factor = 3\n")
@@ -296,30 +299,30 @@ def test_what_would_be_refused_is_known_before_anything_is_changed(
         assert list(list_users(cluster)) == ["admin"]
 
 
-def test_programs_read_json(folder: Path, chronik: Run) -> None:
+def test_apply_prints_plan_as_json(folder: Path, chronik: Run) -> None:
     file = folder / "cluster.toml"
     assert chronik("apply", file, "--json").err == (
-        "chronik: --json asks no questions: give --yes or --dry-run with it\n"
+        "chronik: --json cannot ask for confirmation: use --yes or --dry-run\n"
     )
     planned = chronik("apply", file, "--dry-run", "--json")
     assert planned.code == 2
-    told = json.loads(planned.out)
-    assert told["nothing_to_do"] is False
-    assert [(each["action"], each["kind"]) for each in told["steps"]] == [
+    expected = json.loads(planned.out)
+    assert expected["nothing_to_do"] is False
+    assert [(each["action"], each["kind"]) for each in expected["steps"]] == [
         ("alter", "broker configs"),
         *[("create", "topic")] * 2,
         *[("create", "user")] * 2,
         *[("alter", "quotas")] * 2,
         *[("create", "acl")] * 3,
     ]
-    assert told["steps"][3] == {
+    assert expected["steps"][3] == {
         "action": "create",
         "kind": "user",
         "name": "alice",
         "mechanisms": ["SCRAM-SHA-256"],
     }
     done = chronik("apply", file, "--yes", "--json")
-    assert (done.code, json.loads(done.out)) == (0, told)
+    assert (done.code, json.loads(done.out)) == (0, expected)
     assert json.loads(chronik("apply", file, "--dry-run", "--json").out) == {
         "nothing_to_do": True,
         "steps": [],
@@ -333,17 +336,17 @@ def test_programs_read_json(folder: Path, chronik: Run) -> None:
     assert [each["name"] for each in gone["deletions"]] == ["orders", "orders.late"]
 
 
-def test_a_cluster_without_an_authorizer_has_no_acls(
+def test_apply_rejects_acls_without_authorizer(
     chronik_broker_factory: BrokerFactory,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    chronik = running(capsys)
+    chronik = runner(capsys)
     monkeypatch.setenv("CHRONIK_BOOTSTRAP_SERVER", chronik_broker_factory().bootstrap)
     file = folder / "cluster.toml"
-    told = "the file has ACLs, and the cluster has no authorizer: authorizer.class.name in its configs"
-    assert chronik("apply", file, "--yes") == Outcome(1, "", f"chronik: {told}\n")
+    expected = "the file has ACLs, but the cluster has no authorizer: set authorizer.class.name first"
+    assert chronik("apply", file, "--yes") == Outcome(1, "", f"chronik: {expected}\n")
     file.write_text("acls = []\n[topics.a]\n")
     assert chronik("apply", file, "--yes").code == 0
     exported = chronik("export").out
@@ -353,32 +356,34 @@ def test_a_cluster_without_an_authorizer_has_no_acls(
     assert chronik("apply", file, "--dry-run", "--prune").code == 0
 
 
-def test_who_applies_a_file_needs_rights_to_its_parts_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chronik = running(capsys)
+def test_apply_needs_permissions_only_for_sections_in_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chronik = runner(capsys)
     file, settings = folder / "topics.toml", folder / "carol.properties"
     file.write_text('[topics."team.a"]\npartitions = 2\nreplication_factor = 1\nconfigs = { retention.ms = 1000 }\n')
     with SecuredBroker(users={"carol": PASSWORD}) as broker:
         assert isinstance(broker, SecuredBroker)
         settings.write_text("".join(f"{key}={value}\n" for key, value in broker.settings("carol").items()))
-        there = ("-b", broker.bootstrap, "--client-config", settings)
-        refused = chronik("apply", file, "--yes", *there)
+        connection = ("-b", broker.bootstrap, "--client-config", settings)
+        refused = chronik("apply", file, "--yes", *connection)
         assert refused.code == 1
         assert "topic team.a" in refused.err
-        for right in ("Create", "Alter", "DescribeConfigs", "AlterConfigs"):
-            broker.allow("carol", right, topic="team.a")
-        assert chronik("apply", file, "--yes", *there).out.splitlines()[-1] == "1 step done"
+        for operation in ("Create", "Alter", "DescribeConfigs", "AlterConfigs"):
+            broker.allow("carol", operation, topic="team.a")
+        assert chronik("apply", file, "--yes", *connection).out.splitlines()[-1] == "1 step applied"
         file.write_text(file.read_text().replace("partitions = 2", "partitions = 3").replace("1000", "2000"))
-        assert chronik("apply", file, "--yes", *there).out.splitlines()[-1] == "2 steps done"
-        assert chronik("apply", file, "--dry-run", "--prune", *there).code == 0
+        assert chronik("apply", file, "--yes", *connection).out.splitlines()[-1] == "2 steps applied"
+        assert chronik("apply", file, "--dry-run", "--prune", *connection).code == 0
         file.write_text("[users.carol]\n")
-        assert "CLUSTER_AUTHORIZATION_FAILED" in chronik("apply", file, "--dry-run", *there).err
+        assert "CLUSTER_AUTHORIZATION_FAILED" in chronik("apply", file, "--dry-run", *connection).err
 
 
-def test_nobody_is_there_to_say_yes(folder: Path, chronik: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
+def test_apply_fails_without_confirmation_when_stdin_is_closed(
+    folder: Path, chronik: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_eof() -> str:
         raise EOFError
 
-    monkeypatch.setattr("builtins.input", nobody)
+    monkeypatch.setattr("builtins.input", raise_eof)
     unanswered = chronik("apply", folder / "cluster.toml")
     assert unanswered.code == 1
-    assert "nobody is there to say yes: --yes says it" in unanswered.err
+    assert "no confirmation: stdin is closed; use --yes" in unanswered.err

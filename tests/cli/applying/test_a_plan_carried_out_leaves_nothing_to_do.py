@@ -31,15 +31,15 @@ PARTS = tuple(field.name for field in fields(State))
 
 
 def has_fewer_partitions(wanted: State, present: State) -> bool:
-    there = present.topics or {}
+    current = present.topics or {}
     return any(
-        name in there and topic.partitions is not None and topic.partitions < (there[name].partitions or 0)
+        name in current and topic.partitions is not None and topic.partitions < (current[name].partitions or 0)
         for name, topic in (wanted.topics or {}).items()
     )
 
 
 def plan_of(wanted: State, present: State) -> Plan | None:
-    """None when it is refused, which is so exactly when partitions would have to go."""
+    """Plan the changes; return None if the plan is rejected, which must happen only if partitions would be removed."""
     try:
         plan = make_plan(wanted, present)
     except Refused:
@@ -51,7 +51,7 @@ def plan_of(wanted: State, present: State) -> Plan | None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(wishes(), states(), st.booleans())
-def test_planning_again_gives_nothing(wanted: State, present: State, prune: bool) -> None:
+def test_plan_is_empty_after_execution(wanted: State, present: State, prune: bool) -> None:
     plan = plan_of(wanted, present)
     if plan is None:
         return
@@ -62,12 +62,12 @@ def test_planning_again_gives_nothing(wanted: State, present: State, prune: bool
     assert again.deletions == (() if prune else plan.deletions)
     for part in PARTS:
         if getattr(wanted, part) is None:
-            assert getattr(model.state, part) == getattr(present, part), "of what it does not speak, nothing changes"
+            assert getattr(model.state, part) == getattr(present, part), "sections that the file lacks are unchanged"
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(wishes(), states(), st.data())
-def test_a_plan_that_was_stopped_is_made_again_as_its_rest(wanted: State, present: State, data: st.DataObject) -> None:
+def test_plan_after_interruption_has_only_remaining_steps(wanted: State, present: State, data: st.DataObject) -> None:
     plan = plan_of(wanted, present)
     if plan is None:
         return
@@ -83,7 +83,7 @@ def test_a_plan_that_was_stopped_is_made_again_as_its_rest(wanted: State, presen
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(wishes(), states())
-def test_pruned_it_is_what_the_file_says_and_nothing_else(wanted: State, present: State) -> None:
+def test_pruned_cluster_equals_desired_state(wanted: State, present: State) -> None:
     plan = plan_of(wanted, present)
     if plan is None:
         return
@@ -104,7 +104,7 @@ def test_pruned_it_is_what_the_file_says_and_nothing_else(wanted: State, present
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(states())
-def test_what_is_exported_is_there_already(present: State) -> None:
+def test_plan_of_exported_state_is_empty(present: State) -> None:
     wanted = parse_state(as_toml(present), "exported")
     plan = make_plan(wanted, present)
     assert (plan.steps, plan.deletions, plan.notes) == ((), (), ())
@@ -113,7 +113,7 @@ def test_what_is_exported_is_there_already(present: State) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(states())
-def test_what_is_exported_makes_the_same_elsewhere(present: State) -> None:
+def test_exported_state_recreates_cluster_elsewhere(present: State) -> None:
     wanted = parse_state(as_toml(present), "exported")
     assert wanted.users is not None
     source = PasswordSource(variable="PASSWORD")
@@ -123,44 +123,46 @@ def test_what_is_exported_makes_the_same_elsewhere(present: State) -> None:
     assert model.state == present
 
 
-def test_partitions_only_grow_and_all_refusals_are_told_together() -> None:
+def test_fewer_partitions_are_rejected_with_all_other_errors() -> None:
     present = State(topics={"a": Topic(3, 1), "b": Topic(1, 1), "c": Topic(2, 1)}, users={})
     wanted = State(topics={"a": Topic(2), "b": Topic(5), "c": Topic()}, users={"eve": User({"SCRAM-SHA-256": None})})
     with pytest.raises(Refused) as refused:
         make_plan(wanted, present)
     assert str(refused.value) == (
-        "topic a has 3 partitions, and the file says 2: partitions cannot be taken away; "
-        "user eve needs a password for SCRAM-SHA-256: name a password_file or a password_env"
+        "topic a has 3 partitions, but the file has 2: the number of partitions cannot be reduced; "
+        "user eve needs a password for SCRAM-SHA-256: add a password_file or a password_env"
     )
     larger = replace(wanted, topics={"b": Topic(5), "c": Topic()}, users=None)
     assert make_plan(larger, present).steps == (AddPartitions("b", 1, 5),)
 
 
-def test_another_replication_factor_is_told_and_left_alone() -> None:
+def test_different_replication_factor_is_noted_but_not_changed() -> None:
     plan = make_plan(State(topics={"a": Topic(1, 3)}), State(topics={"a": Topic(1, 1)}))
     assert plan.to_do(prune=True) == ()
     assert plan.notes == (
-        "topic a has replication factor 1, and the file says 3: it stays,"
-        " for replicas are moved by chronik topics reassign",
+        "topic a has replication factor 1, but the file has 3: it is not changed;"
+        " use chronik topics reassign to move replicas",
     )
     assert plan.left == {"topic": 1}
 
 
-def test_who_asks_is_not_deleted() -> None:
+def test_current_user_is_never_deleted() -> None:
     both = {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
     present = State(users={"admin": User(both), "bob": User(both)})
     plan = make_plan(State(users={}), present, "admin")
     assert plan.deletions == (DeletePasswords("bob", tuple(both), is_all=True),)
-    assert plan.notes == ("user admin is not in the file, and stays: it is who asks",)
+    assert plan.notes == ("user admin is not in the file, but is kept: it is the user of this command",)
     fewer = State(
         users={name: User({"SCRAM-SHA-256": None}) for name in both | {"admin": 1, "bob": 1} if "SC" not in name}
     )
     plan = make_plan(fewer, present, "admin")
     assert plan.deletions == (DeletePasswords("bob", ("SCRAM-SHA-512",), is_all=False),)
-    assert plan.notes == ("user admin keeps SCRAM-SHA-512, of which the file says nothing: it is who asks",)
+    assert plan.notes == (
+        "user admin keeps SCRAM-SHA-512, which the file does not list: it is the user of this command",
+    )
 
 
-def test_a_password_that_is_there_stays_unless_its_iterations_differ() -> None:
+def test_existing_password_is_kept_unless_iterations_differ() -> None:
     present = State(users={"bob": User({"SCRAM-SHA-256": 4096})})
     source = PasswordSource(file="bob.password")
     same = State(users={"bob": User({"SCRAM-SHA-256": None}, source)})
@@ -169,17 +171,17 @@ def test_a_password_that_is_there_stays_unless_its_iterations_differ() -> None:
     assert make_plan(more, present).steps == (SetPassword("bob", {"SCRAM-SHA-256": 8192}, source, is_new=False),)
 
 
-def test_configs_that_the_file_does_not_name_go_with_prune_only() -> None:
+def test_unlisted_configs_are_removed_only_with_prune() -> None:
     present = State(topics={"a": Topic(1, 1, {"retention.ms": "1", "segment.ms": "2"}), "b": Topic(1, 1)})
     plan = make_plan(State(topics={"a": Topic(configs={"retention.ms": "1"})}), present)
     assert plan.steps == ()
     assert plan.deletions == (DeleteTopic("b"), AlterConfigs("a", {"segment.ms": Change("2", None)}))
 
 
-def test_steps_are_counted_as_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    taken: list[Step] = []
-    monkeypatch.setattr(carrying_out, "take", lambda cluster, step, passwords: taken.append(step))
+def test_execute_plan_reports_number_of_completed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress: list[int] = []
+    executed: list[Step] = []
+    monkeypatch.setattr(carrying_out, "take", lambda cluster, step, passwords: executed.append(step))
     steps = [DeleteTopic("a"), DeleteTopic("b")]
-    carrying_out.carry_out(cast(Cluster, None), steps, {}, told.append)
-    assert (told, taken) == ([0, 1], steps)
+    carrying_out.carry_out(cast(Cluster, None), steps, {}, progress.append)
+    assert (progress, executed) == ([0, 1], steps)

@@ -1,4 +1,4 @@
-"""The file and the commands that docs/apply.md shows do what it says: they are written and run."""
+"""The file and the commands in docs/apply.md are executed, and their output is compared with the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_file_of_the_page_is_applied_by_its_commands(
+def test_commands_of_apply_page_print_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (file,) = blocks("toml")
@@ -47,7 +47,7 @@ def test_the_file_of_the_page_is_applied_by_its_commands(
         assert run(first) == (1, mistake)
         Path("cluster.toml").write_text(file)
         assert run(first) == (2, plan)
-        assert run(second) == (0, f"{plan}7 steps done\n")
+        assert run(second) == (0, f"{plan}7 steps applied\n")
         assert run(third) == (0, nothing)
         assert run(export)[0] == 0
         assert run(fifth) == (0, nothing)

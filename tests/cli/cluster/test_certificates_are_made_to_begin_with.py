@@ -1,4 +1,4 @@
-"""`chronik cluster certs`: a CA and what it signs, in files that nobody else can read; what is there stays."""
+"""`chronik cluster certs`: a CA and signed certificates in private files; existing files are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from chronik.tls.contexts import TlsContext
 from chronik.tls.settings import REQUIRED, Source, TlsSettings
 
 
-def test_nodes_and_a_client_have_certificates_of_one_ca(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certs_creates_ca_and_certificates_of_nodes_and_client(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "certs"
     arguments = ["cluster", "certs", str(folder), "--nodes", "2", "--hosts", "a.example,10.0.0.2", "--json"]
     assert main(arguments) == 0
@@ -39,11 +41,11 @@ def test_nodes_and_a_client_have_certificates_of_one_ca(tmp_path: Path, capsys: 
     ("more", "expected"),
     [
         (["--nodes", "0"], "--nodes 0: expected 1 to 64"),
-        (["--hosts", "a,b"], "--hosts a,b: expected 3, one for each node"),
+        (["--hosts", "a,b"], "--hosts a,b: expected 3 hosts, one per node"),
         (["--client", "../x"], "--client ../x: expected letters"),
     ],
 )
-def test_what_cannot_be_made_is_told_in_one_line(
+def test_certs_rejects_invalid_options_without_creating_files(
     more: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cluster", "certs", str(tmp_path / "certs"), *more]) != 0
@@ -51,8 +53,8 @@ def test_what_cannot_be_made_is_told_in_one_line(
     assert not (tmp_path / "certs").exists()
 
 
-def test_half_a_ca_is_not_replaced_by_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certs_rejects_directory_with_incomplete_ca(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "certs", str(tmp_path)]) == 0
     (tmp_path / "ca-key.pem").unlink()
     assert main(["cluster", "certs", str(tmp_path), "--nodes", "4"]) != 0
-    assert "ca-key.pem is not: bring it back" in capsys.readouterr().err
+    assert "ca-key.pem does not: restore it" in capsys.readouterr().err

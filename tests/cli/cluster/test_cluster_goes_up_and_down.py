@@ -17,7 +17,7 @@ from tests.cli.running import chronik
 pytestmark = pytest.mark.slow
 
 
-def test_a_cluster_goes_up_is_mended_and_goes_down(local: Local) -> None:
+def test_up_starts_nodes_restarts_killed_node_and_down_stops_all(local: Local) -> None:
     up = local.up("--nodes", str(NODES))
     assert up.lines[-2].startswith("every node lists brokers 1, 2, 3")
     assert [local.brokers(node_id) for node_id in (1, 2, 3)] == ["Brokers: 1, 2, 3"] * 3
@@ -31,14 +31,14 @@ def test_a_cluster_goes_up_is_mended_and_goes_down(local: Local) -> None:
 
     victim = report["leader"]
     pids = local.pids()
-    victims_pid = pids[victim - 1]
-    assert victims_pid
-    os.kill(victims_pid, signal.SIGKILL)
+    victim_pid = pids[victim - 1]
+    assert victim_pid
+    os.kill(victim_pid, signal.SIGKILL)
     assert local.statuses()[victim - 1] == "down"
 
     again = local.up().lines
     assert [line.split(":")[0] for line in again if line.startswith("node ")] == [
-        f"node {node_id} {'started' if node_id == victim else 'is running already'}" for node_id in (1, 2, 3)
+        f"node {node_id} {'started' if node_id == victim else 'is already running'}" for node_id in (1, 2, 3)
     ]
     assert [local.brokers(node_id) for node_id in (1, 2, 3)] == ["Brokers: 1, 2, 3"] * 3
     assert [new == old for new, old in zip(local.pids(), pids, strict=True)] == [
@@ -50,7 +50,7 @@ def test_a_cluster_goes_up_is_mended_and_goes_down(local: Local) -> None:
     assert local.down().lines == [f"node {node_id} was not running" for node_id in (1, 2, 3)]
 
 
-def test_status_is_told_for_people_and_by_any_broker(local: Local) -> None:
+def test_status_works_with_directory_and_with_any_broker(local: Local) -> None:
     local.up()
     lines = chronik("cluster", "status", "--dir", str(local.folder)).lines
     assert lines[0] == "Members: 1, 2, 3"
@@ -59,19 +59,21 @@ def test_status_is_told_for_people_and_by_any_broker(local: Local) -> None:
     assert lines[3].startswith("State: the same on 3 nodes")
     assert lines[5].split()[:4] == ["NODE", "STATUS", "ROLE", "PID"]
 
-    told = chronik("cluster", "status", "--json", bootstrap=f"{HOST}:{local.kafka + 1}").json
-    assert told["members"] == [1, 2, 3]
-    assert told["leader"] == local.status()["leader"]
-    assert [node["kafka"] for node in told["nodes"]] == [f"{HOST}:{local.kafka + number}" for number in range(3)]
+    report_of_broker = chronik("cluster", "status", "--json", bootstrap=f"{HOST}:{local.kafka + 1}").json
+    assert report_of_broker["members"] == [1, 2, 3]
+    assert report_of_broker["leader"] == local.status()["leader"]
+    assert [node["kafka"] for node in report_of_broker["nodes"]] == [
+        f"{HOST}:{local.kafka + number}" for number in range(3)
+    ]
 
 
-def test_a_cluster_of_one_is_a_cluster(local: Local) -> None:
+def test_cluster_with_one_node_elects_leader(local: Local) -> None:
     assert local.up("--nodes", "1").lines[-2].startswith("every node lists brokers 1 ")
     assert local.status()["leader"] == 1
 
 
 @pytest.mark.parametrize("has_user", [False, True])
-def test_cluster_with_an_authorizer_and_without_a_token_goes_up(local: Local, has_user: bool) -> None:
+def test_up_works_when_http_ports_require_login(local: Local, has_user: bool) -> None:
     local.lay_out(1)
     file = local.folder / "node1.toml"
     broker = '\n[broker]\n"authorizer.class.name" = "standard"\n"super.users" = "User:admin;User:ANONYMOUS"\n'
@@ -79,7 +81,7 @@ def test_cluster_with_an_authorizer_and_without_a_token_goes_up(local: Local, ha
     lines = local.up().lines
     assert lines[-2].startswith("every node lists brokers 1 ")
     assert lines[-3].startswith(
-        "the HTTP ports of nodes 1 ask for a login: readiness was checked over Kafka's protocol"
+        "the HTTP ports of nodes 1 require a login: readiness was checked over Kafka's protocol"
     )
     if has_user:
         bootstrap = f"{HOST}:{local.kafka}"
@@ -89,10 +91,10 @@ def test_cluster_with_an_authorizer_and_without_a_token_goes_up(local: Local, ha
         settings = local.folder / "client.properties"
         settings.write_text("security.protocol=PLAINTEXT\nsasl.username=admin\nsasl.password=correct horse\n")
         again = local.up("--client-config", str(settings)).lines
-        assert not [line for line in again if "ask for a login" in line]
+        assert not [line for line in again if "require a login" in line]
 
 
-def test_configs_hold_a_secret_that_only_their_owner_can_read(local: Local) -> None:
+def test_config_files_with_cluster_secret_are_private(local: Local) -> None:
     local.lay_out(3)
     files = sorted(local.folder.iterdir())
     assert [file.name for file in files] == ["node1.toml", "node2.toml", "node3.toml"]
@@ -105,43 +107,45 @@ def test_configs_hold_a_secret_that_only_their_owner_can_read(local: Local) -> N
     assert {(config.replication_factor, config.min_insync_replicas) for config in configs} == {(3, 2)}
 
 
-def test_a_port_that_is_taken_is_one_line_and_nothing_is_left(local: Local) -> None:
+def test_up_rejects_port_in_use_without_writing_files(local: Local) -> None:
     with socket.create_server((HOST, local.raft + 1)):
-        refused = local.up()
-    assert refused.code == 1
-    assert refused.err == (
-        f"chronik: the raft port of node 2, {HOST}:{local.raft + 1}, is taken by another program: "
+        result = local.up()
+    assert result.code == 1
+    assert result.err == (
+        f"chronik: the raft port of node 2, {HOST}:{local.raft + 1}, is in use by another program: "
         "choose another with --raft-port\n"
     )
     assert not local.folder.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (("--nodes", "2"), "--nodes 2: the cluster in DIR was made with 1"),
-        (("--kafka-port", "7000"), "--kafka-port 7000: the cluster in DIR was made with PORT"),
+        (("--nodes", "2"), "--nodes 2: the cluster in DIR was created with 1"),
+        (("--kafka-port", "7000"), "--kafka-port 7000: the cluster in DIR was created with PORT"),
     ],
 )
-def test_a_cluster_stays_what_it_was_made_as(local: Local, arguments: tuple[str, str], told: str) -> None:
+def test_up_rejects_options_that_differ_from_existing_cluster(
+    local: Local, arguments: tuple[str, str], message: str
+) -> None:
     local.lay_out(1)
-    refused = chronik("cluster", "up", "--dir", str(local.folder), *arguments)
-    expected = told.replace("DIR", str(local.folder)).replace("PORT", str(local.kafka))
-    assert (refused.code, refused.err) == (1, f"chronik: {expected}\n")
+    result = chronik("cluster", "up", "--dir", str(local.folder), *arguments)
+    expected = message.replace("DIR", str(local.folder)).replace("PORT", str(local.kafka))
+    assert (result.code, result.err) == (1, f"chronik: {expected}\n")
 
 
-def test_a_node_that_does_not_start_is_told_with_its_last_words(local: Local) -> None:
+def test_up_reports_last_log_line_of_node_that_exits(local: Local) -> None:
     local.lay_out(1)
     (local.folder / "node1").mkdir()
     (local.folder / "node1" / "node.json").write_text("{}")
-    refused = local.up()
-    assert refused.code == 1
-    assert refused.err.startswith("chronik: node 1 ended with exit code 2: ")
-    assert "node.json" in refused.err
+    result = local.up()
+    assert result.code == 1
+    assert result.err.startswith("chronik: node 1 exited with code 2: ")
+    assert "node.json" in result.err
     assert local.statuses() == ["down"]
 
 
-def test_a_pid_that_belongs_to_another_program_is_left_alone(local: Local) -> None:
+def test_down_ignores_pid_of_other_program(local: Local) -> None:
     local.lay_out(1)
     (local.folder / "node1.pid").write_text(f"{os.getpid()}\n")
     assert local.statuses() == ["down"]
@@ -149,14 +153,14 @@ def test_a_pid_that_belongs_to_another_program_is_left_alone(local: Local) -> No
 
 
 @pytest.mark.parametrize("action", ["down", "status"])
-def test_a_folder_without_a_cluster_is_told_so(tmp_path: Path, action: str) -> None:
-    refused = chronik("cluster", action, "--dir", str(tmp_path))
-    assert refused.code == 1
-    assert refused.err == f"chronik: there is no cluster in {tmp_path}; chronik cluster up makes one\n"
+def test_directory_without_cluster_is_rejected(tmp_path: Path, action: str) -> None:
+    result = chronik("cluster", action, "--dir", str(tmp_path))
+    assert result.code == 1
+    assert result.err == f"chronik: no cluster in {tmp_path}; use chronik cluster up to create one\n"
 
 
-def test_half_a_cluster_is_not_taken_for_a_whole_one(local: Local) -> None:
+def test_up_rejects_directory_with_missing_config_file(local: Local) -> None:
     local.lay_out(3)
     (local.folder / "node2.toml").unlink()
-    refused = local.up()
-    assert refused.err == f"chronik: {local.folder}: node2.toml missing; the other nodes need them\n"
+    result = local.up()
+    assert result.err == f"chronik: {local.folder}: node2.toml missing; other nodes list these nodes as peers\n"

@@ -1,4 +1,4 @@
-"""A node that comes to a cluster on this machine has a file like the others; that of one that has left is set aside."""
+"""Config files of local nodes that are added to a cluster or removed from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_new_node_has_the_others_secret_and_ports_of_its_own(folder: Path) -> None:
+def test_new_node_shares_cluster_secret_and_gets_free_ports(folder: Path) -> None:
     before = existing_nodes(folder)
     assert next_node_id(folder, [1, 2, 3]) == 4
     new = planned_node(folder, 4, "cellar", VOTES)
@@ -37,18 +37,18 @@ def test_a_new_node_has_the_others_secret_and_ports_of_its_own(folder: Path) -> 
     taken = [address for node in before for address in node.addresses().values()]
     assert not {config.kafka, config.http, config.peers[3].raft} & set(taken)
     assert [node.id for node in existing_nodes(folder)] == [1, 2, 3, 4]
-    assert next_node_id(folder, [1, 2, 3]) == 4  # it has a file, and was not added yet
+    assert next_node_id(folder, [1, 2, 3]) == 4  # it has a config file, but was not added yet
     assert next_node_id(folder, [1, 2, 3, 4]) == 5
 
 
-def test_a_node_that_has_left_is_not_missed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retired_node_is_not_expected_any_more(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     retire(existing_nodes(folder)[1])
-    assert capsys.readouterr().out == f"node 2 was not running; its data is still in {folder / 'node2'}\n"
+    assert capsys.readouterr().out == f"node 2: was not running; its data is kept in {folder / 'node2'}\n"
     assert [node.id for node in existing_nodes(folder)] == [1, 3]
     assert (folder / "node2.toml.removed").exists()
 
 
-def test_the_id_of_one_that_has_left_can_be_given_again_but_not_its_folder(folder: Path) -> None:
+def test_id_of_retired_node_can_be_reused_without_its_data_directory(folder: Path) -> None:
     retire(existing_nodes(folder)[2])
     assert next_node_id(folder, [1, 2]) == 4
     retire(existing_nodes(folder)[1])

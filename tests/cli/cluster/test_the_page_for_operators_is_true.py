@@ -1,4 +1,4 @@
-"""The commands that docs/operations.md shows do what it says: they are run, one after the other."""
+"""The commands in docs/operations.md are executed in order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def commands() -> Iterator[str]:
         yield from block.splitlines()
 
 
-def words_of(command: str, cluster: Local) -> list[str]:
-    """Its folder and its ports are not those of the page: other tests may run, too."""
+def adapt_command(command: str, cluster: Local) -> list[str]:
+    """Replace the page's directory and ports by those of the test."""
     words = shlex.split(command)
     if words[1:3] == ["cluster", "up"]:
         ports = ("--kafka-port", cluster.kafka, "--http-port", cluster.http, "--raft-port", cluster.raft)
@@ -36,14 +36,14 @@ def pairs(words: list[str]) -> list[tuple[str, str]]:
     return list(zip(["", *words], words, strict=False))[1:]
 
 
-def test_all_commands_of_the_page_work(local: Local) -> None:
+def test_commands_of_operations_page_succeed(local: Local) -> None:
     shown = list(commands())
     assert len(shown) > 15
     for command in shown:
         records = ""
         if command.startswith("seq 1000 | "):
             records, command = "\n".join(map(str, range(1000))), command.removeprefix("seq 1000 | ")
-        done = chronik(*words_of(command, local), bootstrap=f"127.0.0.1:{local.kafka + 2}", stdin=records)
+        done = chronik(*adapt_command(command, local), bootstrap=f"127.0.0.1:{local.kafka + 2}", stdin=records)
         assert done.code == 0, f"{command}: {done.out}{done.err}"
     assert sorted(path.name for path in local.folder.glob("*.toml*")) == [
         "node1.toml.removed",

@@ -1,4 +1,4 @@
-"""What scripts complete, in a real bash; in zsh and fish where they are installed."""
+"""Completion scripts in a real bash, and in zsh and fish if they are installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chronik.testing import Broker
 from tests.cli.running import COMMAND, TIMEOUT_S, chronik
 
 BREAKS = re.compile(r"([:=])")
-"""Where bash takes words apart, besides spaces."""
+"""Characters at which bash splits words, in addition to spaces."""
 
 FAKE = """\
 #!/bin/sh
@@ -34,19 +34,19 @@ def bash_script() -> str:
     return script("bash")
 
 
-def as_bash_splits(line: str) -> list[str]:
+def split_like_bash(line: str) -> list[str]:
     words = [piece for word in line.split() for piece in BREAKS.split(word) if piece]
     return [*words, ""] if line.endswith(" ") else words
 
 
-def completed(line: str, folder: Path) -> list[str]:
-    """Has bash call the function as it does for a line that ends at the cursor. `chronik` is one that we watch."""
+def complete(line: str, folder: Path) -> list[str]:
+    """Return the completions that bash gets for a line with the cursor at its end, with a fake `chronik` command."""
     fake = folder / "bin" / "chronik"
     fake.parent.mkdir(exist_ok=True)
     fake.write_text(FAKE)
     fake.chmod(0o755)
-    words = as_bash_splits(line)
-    told = [
+    words = split_like_bash(line)
+    script_lines = [
         bash_script(),
         f"COMP_LINE={shlex.quote(line)} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1}",
         f"COMP_WORDS=({' '.join(map(shlex.quote, words))})",
@@ -56,21 +56,21 @@ def completed(line: str, folder: Path) -> list[str]:
     paths = {"PATH": f"{fake.parent}:{os.environ['PATH']}", "HOME": "/home/ada"}
     notes = {"ASKED": str(folder / "asked"), "PWNED": str(folder / "pwned")}
     done = subprocess.run(
-        ["bash", "--norc", "--noprofile"], input="\n".join(told), text=True, capture_output=True, timeout=TIMEOUT_S,
-        cwd=folder, env=paths | notes,
+        ["bash", "--norc", "--noprofile"], input="\n".join(script_lines), text=True, capture_output=True,
+        timeout=TIMEOUT_S, cwd=folder, env=paths | notes,
     )  # fmt: skip
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
 
 
-def asked(folder: Path) -> list[str]:
+def requested_arguments(folder: Path) -> list[str]:
     return (folder / "asked").read_text().splitlines()
 
 
-def test_every_command_and_option_is_in_every_script() -> None:
+def test_scripts_contain_every_command_and_option() -> None:
     known = places()
     assert [name for name, _ in known[0].actions] == list(COMMANDS)
-    assert ("pipeline", "server", "start") in [place.words for place in known], "actions of actions, too"
+    assert ("pipeline", "server", "start") in [place.words for place in known], "nested subcommands"
     assert ("bench", "round-trip") in [place.words for place in known]
     bash, fish = bash_script(), script("fish")
     for place in known:
@@ -85,7 +85,7 @@ def test_every_command_and_option_is_in_every_script() -> None:
                 )
 
 
-def test_what_a_word_stands_for_follows_from_its_metavar() -> None:
+def test_value_kind_is_derived_from_metavar() -> None:
     kinds = {
         (" ".join(place.words), option.names[-1]): option.value.kind
         for place in places()
@@ -101,7 +101,7 @@ def test_what_a_word_stands_for_follows_from_its_metavar() -> None:
     assert (value.kind, value.repeats) == (Kind.TOPIC, True)
 
 
-def test_a_script_says_nothing_of_the_machine_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_does_not_depend_on_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     before = script("fish"), script("bash")
     monkeypatch.setenv("CHRONIK_BOOTSTRAP_SERVER", "broker.example.org:9092")
     assert (script("fish"), script("bash")) == before
@@ -141,32 +141,32 @@ def test_a_script_says_nothing_of_the_machine_where_it_was_made(monkeypatch: pyt
         ("chronik topics elect-leaders --topic=pay", ["payments"]),
     ],
 )
-def test_bash_completes(line: str, expected: list[str], tmp_path: Path) -> None:
+def test_bash_completes_commands_options_values_and_topics(line: str, expected: list[str], tmp_path: Path) -> None:
     (tmp_path / "some file").touch()
-    found = completed(line, tmp_path)
+    found = complete(line, tmp_path)
     if expected == ["-h", "--help"]:
-        assert found[:2] == expected, "where anything may stand, options are shown"
+        assert found[:2] == expected, "options are offered if any value is allowed"
     else:
         assert sorted(word for word in found if "touch" not in word) == sorted(expected)
-    assert not (tmp_path / "pwned").exists(), "what a broker says is not evaluated"
+    assert not (tmp_path / "pwned").exists(), "broker responses are not evaluated"
 
 
 @pytest.mark.slow
-def test_topics_are_asked_of_the_broker_that_was_named(tmp_path: Path) -> None:
-    completed("chronik consume -b 10.0.0.1:9092,[::1]:9093 ord", tmp_path)
-    assert asked(tmp_path) == ["completion", "topics", "-b", "10.0.0.1:9092,[::1]:9093"]
-    completed("chronik topics describe --bootstrap-server=a:1 --client-config ~/ada.properties ", tmp_path)
-    told = ["--bootstrap-server", "a:1", "--client-config", "/home/ada/ada.properties"]
-    assert asked(tmp_path) == ["completion", "topics", *told]
-    completed("chronik consume --client-config 'ada.properties' ", tmp_path)
-    assert asked(tmp_path) == ["completion", "topics", "--client-config", "ada.properties"]
+def test_topic_completion_uses_connection_options_of_line(tmp_path: Path) -> None:
+    complete("chronik consume -b 10.0.0.1:9092,[::1]:9093 ord", tmp_path)
+    assert requested_arguments(tmp_path) == ["completion", "topics", "-b", "10.0.0.1:9092,[::1]:9093"]
+    complete("chronik topics describe --bootstrap-server=a:1 --client-config ~/ada.properties ", tmp_path)
+    script_lines = ["--bootstrap-server", "a:1", "--client-config", "/home/ada/ada.properties"]
+    assert requested_arguments(tmp_path) == ["completion", "topics", *script_lines]
+    complete("chronik consume --client-config 'ada.properties' ", tmp_path)
+    assert requested_arguments(tmp_path) == ["completion", "topics", "--client-config", "ada.properties"]
     (tmp_path / "asked").unlink()
-    completed("chronik consume orders --fo", tmp_path)
-    assert not (tmp_path / "asked").exists(), "nobody is asked for what the script knows"
+    complete("chronik consume orders --fo", tmp_path)
+    assert not (tmp_path / "asked").exists(), "options are completed without a request"
 
 
 @pytest.mark.slow
-def test_a_real_bash_completes_at_the_press_of_a_key(tmp_path: Path) -> None:
+def test_interactive_bash_completes_on_tab(tmp_path: Path) -> None:
     (tmp_path / "script").write_text(bash_script())
     ours, terminal = os.openpty()
     environ = {"PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "> ", "HOME": str(tmp_path)}
@@ -203,10 +203,10 @@ def test_a_real_bash_completes_at_the_press_of_a_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_names_of_topics_are_printed_or_nothing_is(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_completion_topics_prints_names_or_nothing(chronik_broker: Broker, chronik_topic: str) -> None:
     names = chronik("completion", "topics", "-b", chronik_broker.bootstrap).lines
     assert chronik_topic in names
-    assert not [name for name in names if name.startswith("__")], "internal topics are nobody's business"
+    assert not [name for name in names if name.startswith("__")], "internal topics are not completed"
     for words in (("-b", "127.0.0.1:1"), ("-b", "nonsense"), ("--client-config", "nowhere")):
         silent = chronik("completion", "topics", *words)
         assert (silent.code, silent.out, silent.err) == (1, "", "")
@@ -221,9 +221,9 @@ def test_names_of_topics_are_printed_or_nothing_is(chronik_broker: Broker, chron
         ("fish", "source ./script; complete --do-complete 'chronik topics de'"),
     ],
 )
-def test_other_shells_read_their_scripts(shell: str, check: str, tmp_path: Path) -> None:
+def test_zsh_and_fish_load_their_scripts(shell: str, check: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed: its script is not tried")
+        pytest.skip(f"{shell} is not installed")
     printed = subprocess.run([*COMMAND, "completion", shell], capture_output=True, timeout=TIMEOUT_S, check=True)
     (tmp_path / "script").write_bytes(printed.stdout)
     options = ["-f"] if shell == "zsh" else ["--no-config"]

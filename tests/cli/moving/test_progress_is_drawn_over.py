@@ -1,4 +1,4 @@
-"""What `backup`, `restore` and `cluster import` show while they run is one line of a terminal."""
+"""The progress line of `backup`, `restore` and `cluster import`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_one_line_is_drawn_over_and_names_in_it_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_is_overwritten_and_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with escaping_output():  # as all commands run
+    with escaping_output():  # as in all commands
         progress = Progress()
         progress.tell("orders: 9 of 10")
         progress.tell("\x1b[31m")
@@ -35,7 +35,7 @@ def test_one_line_is_drawn_over_and_names_in_it_are_escaped(monkeypatch: pytest.
     assert terminal.getvalue() == "\r".join(drawn) + "\n"
 
 
-def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_is_silent_without_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", log := io.StringIO())
     progress = Progress()
     progress.tell("orders: 9 of 10")
@@ -43,11 +43,11 @@ def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) ->
     assert log.getvalue() == ""
 
 
-def test_the_files_of_a_backup_are_counted_as_they_are_checked(tmp_path: Path) -> None:
+def test_open_backup_reports_number_of_verified_files(tmp_path: Path) -> None:
     image = msgspec.msgpack.encode(list(encode_snapshot(Image().freeze())))
     (tmp_path / "image-3.msgpack").write_bytes(image)
     entry = FileEntry("image-3.msgpack", len(image), digest_of(image))
     write_manifest(RealFiles(tmp_path), Manifest(1, "cluster", 3, 0, 99, entry, ()))
-    told: list[str] = []
-    open_backup(tmp_path, told.append).close()
-    assert told == ["checked: 1 of 1 file"]
+    messages: list[str] = []
+    open_backup(tmp_path, messages.append).close()
+    assert messages == ["checked: 1 of 1 file"]

@@ -1,4 +1,4 @@
-"""The commands in docs/backup.md, in their order, as a reader would type them."""
+"""The commands in docs/backup.md are executed in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_free_ports(text: str) -> str:
     return text
 
 
-def test_every_command_of_the_page_succeeds(tmp_path: Path) -> None:
+def test_commands_of_backup_page_succeed(tmp_path: Path) -> None:
     with Broker(tmp_path / "standalone") as broker:
         store.produce(broker.bootstrap, "clicks", 100)
     shutil.copytree(tmp_path / "standalone" / "data", tmp_path / "data")
@@ -52,8 +52,8 @@ def test_every_command_of_the_page_succeeds(tmp_path: Path) -> None:
     finally:
         for folder in ("first", "second"):
             subprocess.run([command, "cluster", "down", "--dir", tmp_path / folder], capture_output=True, timeout=60)
-    assert re.search(r"run 1: 3 partitions, 0 of them gone on with, [1-9][\d,]* bytes copied", done.stdout)
-    assert re.search(r"run 2: 3 partitions, 3 of them gone on with, [1-9][\d,]* bytes copied", done.stdout)
-    assert "imported and found the same: 3 partitions, 2,000 records" in done.stdout
-    assert "imported and found the same: 1 partition, 100 records" in done.stdout
+    assert re.search(r"run 1: 3 partitions, 0 of them updated incrementally, [1-9][\d,]* bytes copied", done.stdout)
+    assert re.search(r"run 2: 3 partitions, 3 of them updated incrementally, [1-9][\d,]* bytes copied", done.stdout)
+    assert "imported and verified: 3 partitions, 2,000 records" in done.stdout
+    assert "imported and verified: 1 partition, 100 records" in done.stdout
     assert re.search(r"(?m)^clicks\b", done.stdout)

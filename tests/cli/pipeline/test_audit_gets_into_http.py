@@ -1,4 +1,4 @@
-"""`chronik pipeline audit --http`: a token and certificates are found where other commands find theirs."""
+"""`chronik pipeline audit --http`: token and certificates for HTTP requests."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from chronik.console.ask import Way
 from tests.tls.certificates import authority, written
 
 
-def asked(*http: str, client_config: Path | None = None) -> argparse.Namespace:
+def parsed_arguments(*http: str, client_config: Path | None = None) -> argparse.Namespace:
     return argparse.Namespace(http=list(http), client_config=client_config)
 
 
-def test_without_anything_nodes_are_asked_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_addresses_are_parsed_without_token_and_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert _parse_http(asked("a:1,b:2", "c:3")) == ([Address("a", 1), Address("b", 2), Address("c", 3)], Way())
+    assert _parse_http(parsed_arguments("a:1,b:2", "c:3")) == (
+        [Address("a", 1), Address("b", 2), Address("c", 3)],
+        Way(),
+    )
 
 
-def test_a_token_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_token_is_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "correct-horse")
-    assert _parse_http(asked("a:1")) == ([Address("a", 1)], Way("correct-horse"))
+    assert _parse_http(parsed_arguments("a:1")) == ([Address("a", 1)], Way("correct-horse"))
 
 
-def test_whom_to_trust_is_in_the_clients_settings(tmp_path: Path) -> None:
+def test_trusted_certificates_are_read_from_client_config(tmp_path: Path) -> None:
     settings = tmp_path / "client.properties"
     settings.write_text(f"ssl.truststore.location={written(tmp_path / 'ca.pem', authority().certificate)}\n")
-    addresses, way = _parse_http(asked("https://a:1", "https://b:2", client_config=settings))
+    addresses, way = _parse_http(parsed_arguments("https://a:1", "https://b:2", client_config=settings))
     assert addresses == [Address("a", 1), Address("b", 2)]
     assert way.tls is not None
     assert way.tls.verify_mode is ssl.CERT_REQUIRED
-    assert len(way.tls.get_ca_certs()) == 1, "and nobody else"
+    assert len(way.tls.get_ca_certs()) == 1, "only the given CA is trusted"
 
 
-def test_all_of_them_or_none() -> None:
+def test_mixed_http_and_https_addresses_are_rejected() -> None:
     with pytest.raises(WrongInput, match="https"):
-        _parse_http(asked("https://a:1", "b:2"))
+        _parse_http(parsed_arguments("https://a:1", "b:2"))

@@ -1,4 +1,4 @@
-"""A bundle is for somebody else's eyes: whatever is secret is not in it, in whatever form it stands."""
+"""A support bundle contains no secrets, in any encoding."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LOG = "\n".join(
         "a harmless line about topic orders, password policy and tokens",
     ]
 )
-SOMEBODY_ELSES = (
+UNKNOWN_SECRETS = (
     "somebody-elses-token",
     "somebody-elses-password",
     "somebody-elses-jaas",
@@ -105,7 +105,7 @@ def bundle(tmp_path: Path) -> Path:
         key_password=SECRETS["client key"],
         key="-----BEGIN PRIVATE KEY-----\nclient-key-bytes\n-----END PRIVATE KEY-----",
     )
-    seen = Seen(
+    bundle_contents = Seen(
         [note("check", f"it says {everything}", "client-key-bytes")],
         LocalFacts(),
         cluster(note=everything),
@@ -115,13 +115,13 @@ def bundle(tmp_path: Path) -> Path:
         security,
     )
     path = tmp_path / "report.tar.gz"
-    path.touch(mode=0o644)  # as one of yesterday's
-    write_bundle(path, seen, [("CHRONIK_PASSWORD", SECRETS["environment"]), ("PATH", "/bin")])
+    path.touch(mode=0o644)  # an older bundle that others can read
+    write_bundle(path, bundle_contents, [("CHRONIK_PASSWORD", SECRETS["environment"]), ("PATH", "/bin")])
     return path
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_is_in_no_file_and_in_no_form(name: str, bundle: Path) -> None:
+def test_known_secret_is_redacted_in_all_files_and_encodings(name: str, bundle: Path) -> None:
     found = contents(bundle)
     assert len(found) == 9
     for file, text in found.items():
@@ -132,13 +132,13 @@ def test_a_secret_is_in_no_file_and_in_no_form(name: str, bundle: Path) -> None:
                 assert form not in text.replace('"', " ").split(), f"{name} is in {file}"
 
 
-def test_what_looks_like_somebody_elses_secret_is_not_in_it_either(bundle: Path) -> None:
+def test_texts_that_look_like_secrets_are_redacted(bundle: Path) -> None:
     text = "".join(contents(bundle).values())
     assert "a harmless line about topic orders, password policy and tokens" in text
-    assert [each for each in (*SOMEBODY_ELSES, "client-key-bytes") if each in text] == []
+    assert [each for each in (*UNKNOWN_SECRETS, "client-key-bytes") if each in text] == []
 
 
-def test_the_rest_is_there_and_json_stays_json(bundle: Path) -> None:
+def test_other_values_are_kept_and_json_stays_valid(bundle: Path) -> None:
     found = contents(bundle)
     config = json.loads(found["chronik-doctor/config/node1.toml.json"])
     assert config["node_id"] == 1
@@ -152,11 +152,11 @@ def test_the_rest_is_there_and_json_stays_json(bundle: Path) -> None:
     assert found["chronik-doctor/versions.txt"].startswith("chronik ")
 
 
-def test_it_is_for_its_owners_eyes_only(bundle: Path) -> None:
+def test_bundle_file_is_private(bundle: Path) -> None:
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
 
 
-def test_of_a_long_log_the_end_is_there_in_whole_lines(tmp_path: Path) -> None:
+def test_long_log_is_truncated_to_its_last_complete_lines(tmp_path: Path) -> None:
     log = tmp_path / "long.log"
     line = "x" * 99 + "\n"
     log.write_text("the first\n" + line * (LOG_BYTES_MAX // 100 + 10) + "the last\n")
@@ -169,7 +169,7 @@ def test_of_a_long_log_the_end_is_there_in_whole_lines(tmp_path: Path) -> None:
     assert len(text) <= LOG_BYTES_MAX
 
 
-def test_of_a_config_that_is_no_toml_nothing_is_told(tmp_path: Path) -> None:
+def test_invalid_config_file_is_omitted_from_bundle(tmp_path: Path) -> None:
     config = tmp_path / "broken.toml"
     config.write_text(f'cluster_secret = "{SECRETS["cluster"]}')
     path = tmp_path / "report.tar.gz"
@@ -177,7 +177,7 @@ def test_of_a_config_that_is_no_toml_nothing_is_told(tmp_path: Path) -> None:
     assert SECRETS["cluster"] not in "".join(contents(path).values())
 
 
-def test_the_command_writes_one_of_a_node_that_is_down(
+def test_doctor_writes_bundle_for_stopped_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CHRONIK_PASSWORD", SECRETS["environment"])
@@ -185,28 +185,28 @@ def test_the_command_writes_one_of_a_node_that_is_down(
     config.write_text(CONFIG.replace('"data"', json.dumps(str(tmp_path / "data"))) + '"nobodys.key" = 1\n')
     (tmp_path / "node1.log").write_text(LOG)
     assert main(["doctor", str(config), "--bundle", str(tmp_path / "report.tar.gz"), "--timeout", "1"]) == 2
-    said = capsys.readouterr()
-    assert "nobodys.key" in said.out
+    captured = capsys.readouterr()
+    assert "nobodys.key" in captured.out
     found = contents(tmp_path / "report.tar.gz")
     assert "chronik-doctor/logs/node1.log" in found
-    told = "".join(found.values()) + said.out + said.err
+    everything_written = "".join(found.values()) + captured.out + captured.err
     known = ("cluster", "http", "keystore", "jaas", "inline key", "environment", "unknown", "delegation")
-    assert [name for name in known if SECRETS[name] in told] == []
+    assert [name for name in known if SECRETS[name] in everything_written] == []
 
 
-# Masks
+# Redaction
 
 
-def test_a_short_secret_is_hidden_as_a_word_alone() -> None:
+def test_short_secret_is_redacted_only_as_whole_word() -> None:
     mask = Mask(["p1", "", "  "])
     assert mask.hide("p1 and (p1), but not p12 or mp1") == f"{HIDDEN} and ({HIDDEN}), but not p12 or mp1"
 
 
-def test_a_mask_without_secrets_leaves_text_as_it_is() -> None:
+def test_redactor_without_secrets_keeps_text() -> None:
     assert Mask([]).hide("topics: 3, partitions: 6") == "topics: 3, partitions: 6"
 
 
-def test_secrets_are_found_at_every_depth() -> None:
+def test_secrets_are_found_in_nested_values() -> None:
     raw = {
         "a": {"password": "one"},
         "peers": [{"id": 1, "secret": "two"}],
@@ -223,10 +223,10 @@ def test_secrets_are_found_at_every_depth() -> None:
 @pytest.mark.parametrize(
     "name", ["cluster_secret", "sasl.jaas.config", "ssl.keystore.key", "MY_PASSWORD", "x.credential"]
 )
-def test_names_tell_secrets(name: str) -> None:
+def test_secret_names_are_recognized(name: str) -> None:
     assert is_secret(name)
     assert not is_secret("num.partitions")
 
 
-def test_quotes_around_what_is_hidden_stay() -> None:
+def test_quotes_around_redacted_value_are_kept() -> None:
     assert looks_hidden('{"token": "abc", "n": 1}') == f'{{"token": "{HIDDEN}", "n": 1}}'
