@@ -1,4 +1,4 @@
-"""`chronik acls`, as users run it, in the words of Kafka's own tool."""
+"""`chronik acls` as a subprocess, with the options of kafka-acls.sh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Broker]:
+def broker_with_authorizer() -> Iterator[Broker]:
     with Broker(broker={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}) as broker:
         yield broker
 
@@ -22,48 +22,55 @@ def acls(broker: Broker, *arguments: str) -> Outcome:
     return chronik("acls", *arguments, bootstrap=broker.bootstrap)
 
 
-def test_acls_are_added_listed_and_removed(guarded: Broker) -> None:
+def test_acls_are_added_listed_and_removed(broker_with_authorizer: Broker) -> None:
     read = ("--allow-principal", "User:x", "--operation", "Read", "--topic", "t")
-    added = acls(guarded, "add", *read, "--operation", "describe_configs", "--prefixed", "--json").json
+    added = acls(broker_with_authorizer, "add", *read, "--operation", "describe_configs", "--prefixed", "--json").json
     common = {"resource_type": "Topic", "resource_name": "t", "principal": "User:x", "host": "*", "permission": "Allow"}
     assert added == [
         {**common, "pattern_type": "Prefixed", "operation": operation} for operation in ("Read", "DescribeConfigs")
     ]
     denied = ("--deny-principal", "User:y", "--deny-host", "10.0.0.1", "--cluster", "--group", "g")
-    assert len(acls(guarded, "add", *denied).lines) == 3
-    assert len(acls(guarded, "list", "--json").json) == 4
-    assert len(acls(guarded, "list", "--principal", "User:y", "--json").json) == 2
-    assert len(acls(guarded, "list", "--topic", "topic", "--resource-pattern-type", "match", "--json").json) == 2
-    assert acls(guarded, "list", "--topic", "topic", "--json").json == []
-    assert acls(guarded, "remove", *read, "--json").json == [], "they are prefixed, and this is not"
-    assert len(acls(guarded, "remove", *read, "--prefixed", "--json").json) == 1
-    assert len(acls(guarded, "remove", "--topic", "t", "--prefixed", "--json").json) == 1
-    assert len(acls(guarded, "remove", *denied, "--json").json) == 2
-    assert acls(guarded, "list", "--json").json == []
+    assert len(acls(broker_with_authorizer, "add", *denied).lines) == 3
+    assert len(acls(broker_with_authorizer, "list", "--json").json) == 4
+    assert len(acls(broker_with_authorizer, "list", "--principal", "User:y", "--json").json) == 2
+    assert (
+        len(acls(broker_with_authorizer, "list", "--topic", "topic", "--resource-pattern-type", "match", "--json").json)
+        == 2
+    )
+    assert acls(broker_with_authorizer, "list", "--topic", "topic", "--json").json == []
+    assert acls(broker_with_authorizer, "remove", *read, "--json").json == [], (
+        "the ACLs are prefixed, the filter is literal"
+    )
+    assert len(acls(broker_with_authorizer, "remove", *read, "--prefixed", "--json").json) == 1
+    assert len(acls(broker_with_authorizer, "remove", "--topic", "t", "--prefixed", "--json").json) == 1
+    assert len(acls(broker_with_authorizer, "remove", *denied, "--json").json) == 2
+    assert acls(broker_with_authorizer, "list", "--json").json == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (("add", "--allow-principal", "User:x"), "name at least one resource"),
-        (("add", "--topic", "t"), "say who: --allow-principal User:NAME"),
+        (("add", "--allow-principal", "User:x"), "no resource given"),
+        (("add", "--topic", "t"), "no principal given: use --allow-principal User:NAME"),
         (("add", "--topic", "t", "--allow-principal", "x"), "expected TYPE:NAME, such as User:alice"),
         (
             ("add", "--topic", "t", "--allow-principal", "User:x", "--operation", "Peruse"),
-            "there is no operation 'Peruse'",
+            "unknown operation 'Peruse'",
         ),
-        (("add", "--topic", "t", "--allow-host", "h"), "a host goes with a principal"),
+        (("add", "--topic", "t", "--allow-host", "h"), "--allow-host requires --allow-principal"),
         (("add", "--topic", "", "--allow-principal", "User:x"), "Invalid empty resource name"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(guarded: Broker, arguments: tuple[str, ...], told: str) -> None:
-    outcome = acls(guarded, *arguments)
+def test_invalid_acl_options_print_one_line_error(
+    broker_with_authorizer: Broker, arguments: tuple[str, ...], expected: str
+) -> None:
+    outcome = acls(broker_with_authorizer, *arguments)
     assert outcome.code == 1
-    assert told in outcome.err
+    assert expected in outcome.err
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_a_broker_without_an_authorizer_says_so(chronik_broker: Broker) -> None:
+def test_acls_list_fails_without_authorizer(chronik_broker: Broker) -> None:
     outcome = acls(chronik_broker, "list")
     assert outcome.code == 1
     assert "No Authorizer is configured on the broker" in outcome.err

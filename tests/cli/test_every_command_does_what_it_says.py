@@ -25,7 +25,7 @@ def cli(chronik_broker: Broker) -> Cli:
     return run
 
 
-def written(chronik_broker: Broker, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+def keys_and_values(chronik_broker: Broker, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     return [(record.key, record.value) for record in chronik_broker.records(topic)]
 
 
@@ -39,22 +39,22 @@ def test_metadata_shows_brokers_topics_leaders_and_replicas(cli: Cli, chronik_to
     assert [line.split() for line in lines if chronik_topic in line] == [[chronik_topic, "0-2", "1", "1", "1"]]
 
 
-def test_metadata_as_json_is_what_the_node_answered(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
-    answer = cli("metadata", "--json")
-    assert [(each["node_id"], each["port"]) for each in answer.json["brokers"]] == [(1, chronik_broker.port)]
-    topics = answer.json["topics"]
+def test_metadata_json_is_sorted_response_of_broker(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
+    response = cli("metadata", "--json")
+    assert [(each["node_id"], each["port"]) for each in response.json["brokers"]] == [(1, chronik_broker.port)]
+    topics = response.json["topics"]
     (topic,) = [each for each in topics if each["name"] == chronik_topic]
     assert topic["partitions"][0]["isr_nodes"] == [1]
     assert len(topic["topic_id"]) == 22
     assert [each["name"] for each in topics] == sorted(each["name"] for each in topics)
-    assert "cluster_authorized_operations" not in answer.json, "no field that the version spoken does not have"
-    assert cli("metadata", "--json").out == answer.out
+    assert "cluster_authorized_operations" not in response.json, "only fields of the negotiated version"
+    assert cli("metadata", "--json").out == response.out
 
 
 # topics
 
 
-def test_topics_from_their_creation_to_their_end(cli: Cli, chronik_topic: str) -> None:
+def test_topics_are_created_listed_altered_and_deleted(cli: Cli, chronik_topic: str) -> None:
     name = f"{chronik_topic}-life"
     assert cli("topics", "create", name, "-p", "2", "-c", "retention.ms=60000").lines == [f"created {name}"]
     assert [line.split() for line in cli("topics", "list").lines if name in line] == [[name, "2", "1"]]
@@ -77,7 +77,7 @@ def test_topics_from_their_creation_to_their_end(cli: Cli, chronik_topic: str) -
     assert name not in [each["name"] for each in cli("topics", "list", "--all", "--json").json]
 
 
-def test_a_described_topic_shows_its_offsets(cli: Cli, chronik_topic: str) -> None:
+def test_topics_describe_prints_offsets(cli: Cli, chronik_topic: str) -> None:
     cli("produce", chronik_topic, stdin="a\nb\n")
     lines = cli("topics", "describe", chronik_topic).lines
     assert lines[0] == f"Topic: {chronik_topic}"
@@ -85,14 +85,14 @@ def test_a_described_topic_shows_its_offsets(cli: Cli, chronik_topic: str) -> No
     assert lines[-1].split()[-2:] == ["0", "2"]
 
 
-def test_creating_what_exists_and_deleting_what_does_not_can_be_no_error(cli: Cli, chronik_topic: str) -> None:
-    assert cli("topics", "create", chronik_topic, "--if-not-exists").lines == [f"{chronik_topic} exists already"]
+def test_if_exists_flags_make_create_and_delete_idempotent(cli: Cli, chronik_topic: str) -> None:
+    assert cli("topics", "create", chronik_topic, "--if-not-exists").lines == [f"{chronik_topic} already exists"]
     assert cli("topics", "delete", "no-such-topic", "--if-exists").lines == ["no-such-topic does not exist"]
 
 
-@pytest.mark.parametrize(("answer", "is_deleted"), [("y", True), ("n", False), ("", False)])
-def test_deleting_topics_on_a_terminal_needs_confirmation(
-    cli: Cli, chronik_broker: Broker, chronik_topic: str, answer: str, is_deleted: bool
+@pytest.mark.parametrize(("response", "is_deleted"), [("y", True), ("n", False), ("", False)])
+def test_topics_delete_on_terminal_needs_confirmation(
+    cli: Cli, chronik_broker: Broker, chronik_topic: str, response: str, is_deleted: bool
 ) -> None:
     words = [*COMMAND, "topics", "delete", chronik_topic]
     main, terminal = os.openpty()
@@ -101,15 +101,15 @@ def test_deleting_topics_on_a_terminal_needs_confirmation(
             words, stdin=terminal, stdout=subprocess.PIPE, text=True, env=environment(chronik_broker.bootstrap)
         )
         os.close(terminal)
-        keyboard.write(f"{answer}\n".encode())
+        keyboard.write(f"{response}\n".encode())
         out, _ = process.communicate(timeout=TIMEOUT_S)
-    assert out.startswith(f"This deletes 1 topic with all records: {chronik_topic}\n")
+    assert out.startswith(f"This deletes 1 topic and all their records: {chronik_topic}\n")
     assert process.returncode == (0 if is_deleted else 1)
     names = [each["name"] for each in cli("topics", "list", "--json").json]
     assert (chronik_topic not in names) == is_deleted
 
 
-def test_deleting_topics_on_a_terminal_with_yes_asks_nothing(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_topics_delete_with_yes_needs_no_confirmation(chronik_broker: Broker, chronik_topic: str) -> None:
     main, terminal = os.openpty()
     words = [*COMMAND, "topics", "delete", chronik_topic, "--yes"]
     done = subprocess.run(
@@ -128,7 +128,7 @@ def test_deleting_topics_on_a_terminal_with_yes_asks_nothing(chronik_broker: Bro
 # produce and consume
 
 
-def test_lines_come_back_as_lines(cli: Cli, chronik_topic: str) -> None:
+def test_produced_lines_are_consumed_as_lines(cli: Cli, chronik_topic: str) -> None:
     produced = cli("produce", chronik_topic, stdin="first\n\nthird, with 日本語\r\nlast, without an end")
     assert (produced.code, produced.out) == (0, "")
     assert produced.err == f"4 records written to {chronik_topic}\n"
@@ -136,7 +136,7 @@ def test_lines_come_back_as_lines(cli: Cli, chronik_topic: str) -> None:
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_keys_codecs_headers_and_partitions_are_written(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_produce_sets_key_codec_header_and_partition(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         options = ("-k", ":", "-z", codec, "-H", "source=test", "-p", "2", "-q")
         assert cli("produce", chronik_topic, *options, stdin=f"{codec}:a:b\n").err == ""
@@ -151,7 +151,7 @@ def test_keys_codecs_headers_and_partitions_are_written(cli: Cli, chronik_broker
     assert cli("consume", chronik_topic, "-k", "=", "-n", "1").lines == ["gzip=a:b"]
 
 
-def test_what_consume_prints_as_json_produce_reads(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_consume_json_output_is_valid_produce_input(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
     copy = f"{chronik_topic}-copy"
     lines = [
         {"key": "k", "value": "v", "headers": [{"name": "h", "value": None}], "timestamp": 5},
@@ -163,13 +163,13 @@ def test_what_consume_prints_as_json_produce_reads(cli: Cli, chronik_broker: Bro
     assert [json.loads(line)["offset"] for line in printed.lines] == [0, 1, 2]
     cli("topics", "create", copy)
     assert cli("produce", copy, "--json", stdin=printed.out).code == 0
-    assert written(chronik_broker, copy) == [(b"k", b"v"), (None, b"\xff"), (b"tombstone", None)]
+    assert keys_and_values(chronik_broker, copy) == [(b"k", b"v"), (None, b"\xff"), (b"tombstone", None)]
     assert [record[3:] for record in chronik_broker.records(copy)] == [
         record[3:] for record in chronik_broker.records(chronik_topic)
     ]
 
 
-def test_a_large_file_is_written_whole_and_in_order(cli: Cli, chronik_topic: str) -> None:
+def test_produce_writes_large_input_completely_and_in_order(cli: Cli, chronik_topic: str) -> None:
     lines = [f"{number:0100d}" for number in range(20_000)]
     assert cli("produce", chronik_topic, "-z", "lz4", stdin="\n".join(lines)).code == 0
     assert cli("consume", chronik_topic).lines == lines
@@ -192,14 +192,14 @@ def test_a_large_file_is_written_whole_and_in_order(cli: Cli, chronik_topic: str
         (("-p", "0", "-o", "9"), "9"),
     ],
 )
-def test_reading_starts_and_ends_where_it_is_told(
+def test_consume_reads_selected_offset_range(
     cli: Cli, chronik_topic: str, options: tuple[str, ...], expected: str
 ) -> None:
     cli("produce", chronik_topic, stdin="\n".join("0123456789"))
     assert "".join(cli("consume", chronik_topic, *options).lines) == expected
 
 
-def test_a_group_goes_on_where_it_has_committed(cli: Cli, chronik_topic: str) -> None:
+def test_consume_with_group_resumes_at_committed_offset(cli: Cli, chronik_topic: str) -> None:
     group = f"group-of-{chronik_topic}"
     cli("produce", chronik_topic, stdin="a\nb\nc\n")
     assert cli("consume", chronik_topic, "-g", group, "-n", "2").lines == ["a", "b"]
@@ -216,7 +216,7 @@ def test_a_group_goes_on_where_it_has_committed(cli: Cli, chronik_topic: str) ->
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_members_of_a_group_are_shown_with_what_they_read(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
+def test_groups_describe_prints_members_with_partitions(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
     group = f"group-of-{chronik_topic}"
     cli("produce", chronik_topic, "-p", "1", stdin="a\nb\n")
     settings = {"group.id": group, "client.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -237,14 +237,14 @@ def test_members_of_a_group_are_shown_with_what_they_read(cli: Cli, chronik_brok
             (2, None, None, member["member"]),
         ]
         assert "Members: 1" in cli("groups", "describe", group).lines
-        outsider = cli("consume", chronik_topic, "-g", group)
-        assert (outsider.code, outsider.err.count("\n")) == (1, 1)
-        assert "UNKNOWN_MEMBER_ID" in outsider.err
+        non_member = cli("consume", chronik_topic, "-g", group)
+        assert (non_member.code, non_member.err.count("\n")) == (1, 1)
+        assert "UNKNOWN_MEMBER_ID" in non_member.err
     finally:
         consumer.close()
 
 
-def test_following_prints_what_comes_until_it_has_enough(chronik_broker: Broker, chronik_topic: str, cli: Cli) -> None:
+def test_consume_follow_prints_new_records_up_to_limit(chronik_broker: Broker, chronik_topic: str, cli: Cli) -> None:
     cli("produce", chronik_topic, stdin="old\n")
     follower = subprocess.Popen(
         [*COMMAND, "consume", chronik_topic, "--follow", "--from-beginning", "-n", "3"],
@@ -259,7 +259,7 @@ def test_following_prints_what_comes_until_it_has_enough(chronik_broker: Broker,
         assert follower.wait(TIMEOUT_S) == 0
 
 
-def test_a_line_typed_by_hand_is_sent_before_the_input_ends(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_produce_sends_typed_line_before_end_of_input(chronik_broker: Broker, chronik_topic: str) -> None:
     environ = environment(chronik_broker.bootstrap)
     typing = subprocess.Popen([*COMMAND, "produce", chronik_topic], stdin=subprocess.PIPE, env=environ, stderr=-3)
     follow = [*COMMAND, "consume", chronik_topic, "--follow", "--from-beginning", "-n", "1"]

@@ -1,4 +1,4 @@
-"""`chronik transactions find-hanging` and `abort`, and Kafka's own tool, on a broker whose log has what hangs."""
+"""`chronik transactions find-hanging` and `abort`, and Kafka's own tool, on a broker with hanging transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRODUCER, EPOCH = 999, 4
 HOUR_MS = 3_600_000
 
 
-class TrustingBroker(Broker):
+class UnverifiedTransactionsBroker(Broker):
     @property
     def command(self) -> list[str]:
         return [sys.executable, "-P", trusting_node.__file__]
@@ -31,18 +31,18 @@ class TrustingBroker(Broker):
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with TrustingBroker() as broker:
+    with UnverifiedTransactionsBroker() as broker:
         yield broker
 
 
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """Its partition 1 has a record, then one of a transaction that hangs since an hour."""
+    """Create a topic whose partition 1 has a plain record and a record of a transaction that has hung for an hour."""
     name: str = request.node.name.replace("_", "-")
     broker.create_topic(name, partitions=2)
-    begun_ms = time.time_ns() // 1_000_000 - HOUR_MS
+    started_ms = time.time_ns() // 1_000_000 - HOUR_MS
     hanging = encode_batch(
-        [Record(0, begun_ms, b"k", b"v")],
+        [Record(0, started_ms, b"k", b"v")],
         producer_id=PRODUCER,
         producer_epoch=EPOCH,
         base_sequence=0,
@@ -58,7 +58,7 @@ def cli(broker: Broker, *arguments: str) -> Outcome:
     return chronik("transactions", *arguments, bootstrap=broker.bootstrap)
 
 
-def test_what_hangs_is_found_by_its_topic_and_by_its_broker(broker: Broker, topic: str) -> None:
+def test_find_hanging_by_topic_and_by_broker(broker: Broker, topic: str) -> None:
     (found,) = cli(broker, "find-hanging", "--topic", topic, "--json").json
     assert (found["topic"], found["partition"], found["start_offset"]) == (topic, 1, 1)
     assert (found["producer_id"], found["producer_epoch"], found["coordinator_epoch"]) == (PRODUCER, EPOCH, -1)
@@ -70,40 +70,40 @@ def test_what_hangs_is_found_by_its_topic_and_by_its_broker(broker: Broker, topi
     assert cli(broker, "find-hanging", "--topic", topic, "--max-transaction-timeout", "90", "--json").json == []
 
 
-def test_what_hangs_is_aborted_by_where_it_begins(broker: Broker, topic: str) -> None:
-    where = ("--topic", topic, "--partition", "1")
-    nothing = cli(broker, "abort", *where, "--start-offset", "0")
-    assert (nothing.code, nothing.err) == (1, f"chronik: no open transaction begins at offset 0 of {topic}-1\n")
-    aborted = cli(broker, "abort", *where, "--start-offset", "1")
+def test_hanging_transaction_is_aborted_by_start_offset(broker: Broker, topic: str) -> None:
+    target = ("--topic", topic, "--partition", "1")
+    nothing = cli(broker, "abort", *target, "--start-offset", "0")
+    assert (nothing.code, nothing.err) == (1, f"chronik: no open transaction starts at offset 0 of {topic}-1\n")
+    aborted = cli(broker, "abort", *target, "--start-offset", "1")
     assert aborted.lines == [f"aborted the transaction of producer {PRODUCER} in {topic}-1"]
     assert cli(broker, "find-hanging", "--topic", topic, "--json").json == []
 
 
-def test_what_hangs_is_aborted_by_its_producer(broker: Broker, topic: str) -> None:
-    where = ("abort", "--topic", topic, "--partition", "1", "--producer-id", str(PRODUCER))
-    wrong = cli(broker, *where, "--producer-epoch", str(EPOCH + 1), "--coordinator-epoch", "-1")
+def test_hanging_transaction_is_aborted_by_producer(broker: Broker, topic: str) -> None:
+    target = ("abort", "--topic", topic, "--partition", "1", "--producer-id", str(PRODUCER))
+    wrong = cli(broker, *target, "--producer-epoch", str(EPOCH + 1), "--coordinator-epoch", "-1")
     assert (wrong.code, "epoch" in wrong.err) == (1, True)
-    cli(broker, *where, "--producer-epoch", str(EPOCH), "--coordinator-epoch", "-1").lines  # noqa: B018
+    cli(broker, *target, "--producer-epoch", str(EPOCH), "--coordinator-epoch", "-1").lines  # noqa: B018
     assert cli(broker, "find-hanging", "--topic", topic, "--json").json == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (("find-hanging",), "where? Give --topic, or --broker-id"),
-        (("find-hanging", "--broker-id", "1", "--partition", "0"), "--partition: of which --topic?"),
-        (("find-hanging", "--broker-id", "9"), "broker 9 is not there"),
-        (("abort", "--topic", "t", "--partition", "0"), "which transaction?"),
-        (("abort", "--topic", "t", "--partition", "0", "--producer-id", "1"), "all three of them"),
+        (("find-hanging",), "no partitions selected: use --topic or --broker-id"),
+        (("find-hanging", "--broker-id", "1", "--partition", "0"), "--partition requires --topic"),
+        (("find-hanging", "--broker-id", "9"), "broker 9 is not available"),
+        (("abort", "--topic", "t", "--partition", "0"), "no transaction selected"),
+        (("abort", "--topic", "t", "--partition", "0", "--producer-id", "1"), "must be used together"),
     ],
 )
-def test_what_is_not_said_is_asked_for(broker: Broker, arguments: tuple[str, ...], told: str) -> None:
-    refused = cli(broker, *arguments)
-    assert refused.code == 1
-    assert told in refused.err
+def test_missing_transaction_options_are_rejected(broker: Broker, arguments: tuple[str, ...], expected: str) -> None:
+    result = cli(broker, *arguments)
+    assert result.code == 1
+    assert expected in result.err
 
 
-def test_kafkas_own_tool_finds_and_aborts_it(broker: Broker, topic: str) -> None:
+def test_kafka_tool_finds_and_aborts_hanging_transaction(broker: Broker, topic: str) -> None:
     found = run_tool("kafka-transactions", broker.bootstrap, "find-hanging", "--topic", topic)
     row = found.splitlines()[1].split()
     assert row[:6] == [topic, "1", str(PRODUCER), str(EPOCH), "-1", "1"]

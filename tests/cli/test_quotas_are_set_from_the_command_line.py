@@ -9,7 +9,7 @@ from .running import chronik
 pytestmark = pytest.mark.slow
 
 
-def test_quotas_from_their_setting_to_their_end(chronik_broker_factory: BrokerFactory) -> None:
+def test_quotas_are_set_listed_and_removed(chronik_broker_factory: BrokerFactory) -> None:
     bootstrap = chronik_broker_factory().bootstrap
 
     def quotas(*arguments: str) -> list[str]:
@@ -37,24 +37,26 @@ def test_quotas_from_their_setting_to_their_end(chronik_broker_factory: BrokerFa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (["set", "--user", "a"], "which quota? Give one of --producer-byte-rate"),
-        (["set", "--producer-byte-rate", "1"], "whose quotas? Give --user, --client-id or --ip"),
+        (["set", "--user", "a"], "no quota given: use one of --producer-byte-rate"),
+        (["set", "--producer-byte-rate", "1"], "no entity given: use --user, --client-id or --ip"),
         (["set", "--user", "a", "--connection-creation-rate", "1"], "Invalid configuration key"),
         (["set", "--ip", "nowhere.example", "--connection-creation-rate", "1"], "is not a valid IP"),
         (["set", "--ip", "10.0.0.1", "--user", "a", "--producer-byte-rate", "1"], "should not be combined"),
     ],
 )
-def test_mistakes_are_told_in_one_line(chronik_broker_factory: BrokerFactory, arguments: list[str], told: str) -> None:
+def test_invalid_quota_options_print_one_line_error(
+    chronik_broker_factory: BrokerFactory, arguments: list[str], expected: str
+) -> None:
     done = chronik("quotas", *arguments, bootstrap=chronik_broker_factory().bootstrap)
     assert done.code == 1
     assert done.err.count("\n") == 1
-    assert told in done.err
+    assert expected in done.err
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1T", "much"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_invalid_rate_is_rejected(text: str) -> None:
     done = chronik("quotas", "set", "--user", "a", f"--producer-byte-rate={text}")
     assert done.code == 2
-    assert "expected a number above 0, such as 1000000, 500k or 12.5" in done.err
+    assert "expected a number greater than 0, such as 1000000, 500k or 12.5" in done.err

@@ -1,4 +1,4 @@
-"""`chronik start --processes N` runs several nodes with the machine as their rack, and starts those again that die."""
+"""`chronik start --processes N`: several nodes in the machine's rack, restarted when they exit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def peers(ports: list[int], first: int = 1) -> tuple[Peer, ...]:
     )
 
 
-def test_each_node_is_where_the_peers_have_it() -> None:
+def test_node_processes_use_addresses_from_peers() -> None:
     config = NodeConfig(
         node_id=4, data_dir=Path("/data"), http=Address(HOST, 6092), peers=peers([*range(1, 7)], first=4)
     )
@@ -62,54 +62,54 @@ def test_each_node_is_where_the_peers_have_it() -> None:
     assert children(NodeConfig(node_id=4, rack="cellar", peers=config.peers), 1, [])[0].rack == "cellar"
 
 
-def test_one_console_shows_all_of_them() -> None:
+def test_only_first_node_has_default_http_address() -> None:
     config = NodeConfig(node_id=1, peers=peers([*range(1, 7)]), http=Address(HOST, 6092), http_is_default=True)
     first, second = (list(node.command) for node in children(config, 2, []))
-    assert "--http" not in first, "it is where it usually is, if that is free"
+    assert "--http" not in first, "the first node keeps the default address"
     assert second[-2:] == ["--http", "off"]
 
 
 @pytest.mark.parametrize(
-    ("config", "count", "told"),
+    ("config", "count", "expected"),
     [
-        (NodeConfig(), 0, "--processes 0: expected a whole number, 1 or more"),
-        (NodeConfig(), 2, "--processes 2: expected node 1 in [[peers]]"),
-        (NodeConfig(peers=peers([*range(1, 7)])), 4, "--processes 4: expected node 4 in [[peers]]"),
+        (NodeConfig(), 0, "--processes 0: expected an integer of at least 1"),
+        (NodeConfig(), 2, "--processes 2: node 1 is missing in [[peers]]"),
+        (NodeConfig(peers=peers([*range(1, 7)])), 4, "--processes 4: node 4 is missing in [[peers]]"),
         (
             NodeConfig(broker={"listeners": "A://:1"}),
             1,
-            "listeners in [broker]: expected none with --processes; each node is where [[peers]] has it",
+            "listeners in [broker] cannot be used with --processes; set the addresses in [[peers]]",
         ),
         (
             NodeConfig(advertised=Address("h", 1)),
             1,
-            "advertised: expected none with --processes; each node is where [[peers]] has it",
+            "advertised cannot be used with --processes; set the addresses in [[peers]]",
         ),
     ],
 )
-def test_what_cannot_be_started_is_told(config: NodeConfig, count: int, told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_invalid_processes_option_is_rejected(config: NodeConfig, count: int, expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         children(config, count, [])
-    assert str(refused.value) == told
+    assert str(raised.value) == expected
 
 
-def test_all_are_started_with_what_was_given() -> None:
+def test_common_arguments_are_passed_to_all_nodes() -> None:
     words = common_words(Path("x.toml"), flush=None, log_level="debug", log_format="json")
     assert words == ["--config", "x.toml", "--log-level", "debug", "--log-format", "json"]
 
 
-class Ended:
-    """A process that has."""
+class ExitedProcess:
+    """A process that has exited with code 1."""
 
     def poll(self) -> int:
         return 1
 
 
-def test_a_node_that_ends_again_and_again_is_started_ever_more_slowly() -> None:
+def test_restart_delay_doubles_until_node_is_stable() -> None:
     node, now, waits = Child(1, [], ""), 0.0, []
-    for lasted in [1.0] * 6 + [STEADY_SECONDS]:
-        node.process, node.started_at = Ended(), now  # type: ignore[assignment]
-        now += lasted
+    for run_seconds in [1.0] * 6 + [STEADY_SECONDS]:
+        node.process, node.started_at = ExitedProcess(), now  # type: ignore[assignment]
+        now += run_seconds
         assert node.ended(now) == 1
         assert node.ended(now) is None
         waits.append(node.start_at - now)
@@ -117,7 +117,7 @@ def test_a_node_that_ends_again_and_again_is_started_ever_more_slowly() -> None:
 
 
 def wait_for(what: str, state: Callable[[], Any]) -> Any:
-    """Returns the first true value of `state`."""
+    """Poll until `state` returns a true value, and return it."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (value := state()):
         assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
@@ -125,7 +125,7 @@ def wait_for(what: str, state: Callable[[], Any]) -> Any:
     return value
 
 
-def words_of(folder: Path, ports: list[int]) -> list[str]:
+def start_command(folder: Path, ports: list[int]) -> list[str]:
     lines = [f'data_dir = "{folder / "data"}"', f'http = "{HOST}:{ports[2 * NODES]}"']
     for peer in peers(ports):
         lines += ["[[peers]]", f"id = {peer.id}", f'kafka = "{peer.kafka}"', f'raft = "{peer.raft}"']
@@ -135,7 +135,7 @@ def words_of(folder: Path, ports: list[int]) -> list[str]:
 
 
 def free_ports() -> list[int]:
-    """Those of clients, those between nodes, and the first of HTTP with free ones behind it for the other nodes."""
+    """Return free Kafka and Raft ports, and the first of consecutive HTTP ports."""
     reserved, http = ReservedPorts(2 * NODES), Neighbours()
     ports = [*reserved.ports, http.first]
     reserved.release()
@@ -144,8 +144,8 @@ def free_ports() -> list[int]:
 
 
 @contextmanager
-def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]:
-    words = words_of(folder, ports)
+def running_nodes(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]:
+    words = start_command(folder, ports)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(words, env=environment(None), stderr=log)
     try:
@@ -157,7 +157,7 @@ def started(folder: Path, ports: list[int]) -> Iterator[subprocess.Popen[bytes]]
 
 
 @pytest.mark.slow
-def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
+def test_killed_node_is_restarted_and_sigterm_stops_all(tmp_path: Path) -> None:
     ports = free_ports()
 
     def pids() -> list[int]:
@@ -174,7 +174,7 @@ def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
         except ClientError:
             return []
 
-    with started(tmp_path, ports) as process:
+    with running_nodes(tmp_path, ports) as process:
         before = wait_for("all nodes have a leader", pids)
         wait_for("all brokers are there, in one rack", lambda: racks() == [os.uname().nodename] * NODES)
         os.kill(before[1], signal.SIGKILL)
@@ -183,30 +183,30 @@ def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(60) == 0
     assert pids() == []
-    assert "node 2 ended with exit code -9: it is started again" in (tmp_path / "log").read_text()
+    assert "node 2: process exited with code -9; restarting it" in (tmp_path / "log").read_text()
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["node1", "node2", "node3"]
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_one_after_the_other(tmp_path: Path) -> None:
-    """A terminal sends it to all processes at once; each node is to hand over to those that are left."""
+def test_ctrl_c_stops_nodes_one_by_one(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to all processes; nodes must stop one by one to transfer their leadership."""
     ports = free_ports()
-    with Typing(words_of(tmp_path, ports), environment(None)) as terminal:
+    with Typing(start_command(tmp_path, ports), environment(None)) as terminal:
         for _ in range(NODES):
             terminal.until("registered broker")
         terminal.type("\x03")
         for node in range(NODES, 0, -1):
-            before = terminal.until(f"chronik: stopping node {node}\r\n")
+            before = terminal.until(f"chronik: node {node}: stopping\r\n")
             assert before.count("chronik.node: stopping\r\n") == (node < NODES), before
         assert terminal.code() == 0
 
 
 @pytest.mark.slow
-def test_they_are_one_service_with_one_log(tmp_path: Path) -> None:
-    """The service manager hears the first process alone, and what it says is an object, too, where the log is JSON."""
+def test_supervisor_notifies_service_manager_and_logs_json(tmp_path: Path) -> None:
+    """The service manager is notified by the supervisor only, which also logs in JSON."""
     reserved = ReservedPorts(2)
     kafka, raft = reserved.ports
-    file, place, log = tmp_path / "nodes.toml", tmp_path / "notify", tmp_path / "log"
+    file, socket_path, log = tmp_path / "nodes.toml", tmp_path / "notify", tmp_path / "log"
     file.write_text(f'[[peers]]\nid = 1\nkafka = "{HOST}:{kafka}"\nraft = "{HOST}:{raft}"\n')
     words = ["start", "--config", str(file), "--processes", "1", "--log-format", "json"]
 
@@ -215,15 +215,15 @@ def test_they_are_one_service_with_one_log(tmp_path: Path) -> None:
         return [line for line in found if part in line["message"]]
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(place))
+        manager.bind(str(socket_path))
         manager.settimeout(TIMEOUT_S)
-        with running(words, tmp_path, NOTIFY_SOCKET=str(place)) as process:
+        with running(words, tmp_path, NOTIFY_SOCKET=str(socket_path)) as process:
             assert manager.recv(100) == b"READY=1"
-            wait_for("it answers", lambda: lines("answers Kafka clients on"))
+            wait_for("the node is ready", lambda: lines("answers Kafka clients on"))
             [child] = children_of(process.pid)
             os.kill(child, signal.SIGKILL)
-            wait_for("it is told", lambda: lines("node 1 ended with exit code -9: it is started again"))
-            wait_for("it answers again", lambda: len(lines("answers Kafka clients on")) == 2)
+            wait_for("the exit is logged", lambda: lines("node 1: process exited with code -9; restarting it"))
+            wait_for("the node is ready again", lambda: len(lines("answers Kafka clients on")) == 2)
             process.terminate()
             assert manager.recv(100) == b"STOPPING=1"
             assert process.wait(TIMEOUT_S) == 0

@@ -1,4 +1,4 @@
-"""The files and the commands that docs/security.md shows first make a secured cluster: they are written and run."""
+"""The config files and the commands in docs/security.md are executed and give a secured cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 RECORDS = 1000
 PORTS = ("9092", "9093", "9094", "5001", "5002", "5003")
-"""Those of the page; others are used here, since other tests run beside this one."""
+"""Ports on the page, which are replaced by free ones."""
 
 
 def block(language: str) -> str:
@@ -31,8 +31,8 @@ def block(language: str) -> str:
 
 def write_files(folder: Path, ports: list[int]) -> None:
     nodes = block("toml")
-    for told, used in zip(PORTS, ports, strict=True):
-        nodes = nodes.replace(f":{told}", f":{used}")
+    for documented, used in zip(PORTS, ports, strict=True):
+        nodes = nodes.replace(f":{documented}", f":{used}")
     (folder / "nodes.toml").write_text(nodes)
     admin = block("properties")
     (folder / "admin.properties").write_text(admin)
@@ -70,35 +70,35 @@ def in_background(command: str, folder: Path) -> Iterator[subprocess.Popen[bytes
         nodes.wait(TIMEOUT_S)
 
 
-def until_it_works(command: str, folder: Path, bootstrap: str) -> Outcome:
-    """The cluster is being founded, and its first user made, while the first command comes."""
+def run_until_success(command: str, folder: Path, bootstrap: str) -> Outcome:
+    """Repeat the command until it succeeds, because the cluster is still starting."""
     deadline = time.monotonic() + 2 * TIMEOUT_S
     while (done := run(command, folder, bootstrap)).code and time.monotonic() < deadline:
         time.sleep(0.2)
     return done
 
 
-def test_a_secured_cluster_comes_of_the_commands_of_the_page(tmp_path: Path) -> None:
+def test_commands_of_security_page_create_secured_cluster(tmp_path: Path) -> None:
     reserved = ReservedPorts(len(PORTS))
     write_files(tmp_path, reserved.ports)
     bootstrap = f"127.0.0.1:{reserved.ports[0]}"
-    make_certificates, start, look, *others = block("sh").splitlines()
+    make_certificates, start, status, *others = block("sh").splitlines()
     assert len(others) == 7, "ten commands"
     assert run(make_certificates, tmp_path, bootstrap).code == 0
     reserved.release()
     with in_background(start, tmp_path):
-        seen = until_it_works(look, tmp_path, bootstrap)
+        seen = run_until_success(status, tmp_path, bootstrap)
         assert seen.code == 0, seen.err + (tmp_path / "nodes.log").read_text()[-2000:]
         read = next(command for command in others if command.startswith("chronik consume"))
         for command in others:
             if command == others[others.index(read) - 1]:
-                refused = run(read, tmp_path, bootstrap)
-                assert refused.code == 1
-                assert "TOPIC_AUTHORIZATION_FAILED" in refused.err
+                rejected = run(read, tmp_path, bootstrap)
+                assert rejected.code == 1
+                assert "TOPIC_AUTHORIZATION_FAILED" in rejected.err
             done = run(command, tmp_path, bootstrap)
             assert done.code == 0, f"{command}: {done.out}{done.err}"
             if command == read:
                 assert len(done.out.splitlines()) == RECORDS
-        stranger = run("chronik topics list", tmp_path, bootstrap)
-        assert stranger.code == 1
-        assert "if it wants TLS, say so (security.protocol)" in stranger.err
+        unauthenticated = run("chronik topics list", tmp_path, bootstrap)
+        assert unauthenticated.code == 1
+        assert "if it wants TLS, say so (security.protocol)" in unauthenticated.err

@@ -1,4 +1,4 @@
-"""`chronik transactions list` and `describe`, beside Kafka's own tool, while a producer has a transaction open."""
+"""`chronik transactions list` and `describe`, compared with Kafka's own tool, during an open transaction."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.clients.kafka_tools import ToolFailed, run_tool
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60
+WAIT_SECONDS = 60
 TIMEOUT_MS = 600_000
-"""Kafka's tool alone takes most of a minute on a machine that does much else."""
+"""Long enough for Kafka's tool, which takes most of a minute on a busy machine."""
 
 
-class Line:
-    """The command line, while a transaction with one record in partition 1 of a topic is open."""
+class TransactionsCli:
+    """`chronik transactions` during an open transaction with one record in partition 1 of a topic."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self.topic = topic
@@ -31,66 +31,68 @@ class Line:
             "transaction.timeout.ms": TIMEOUT_MS,
         }
         self.producer = Producer(config)
-        self.producer.init_transactions(PATIENCE_SECONDS)
+        self.producer.init_transactions(WAIT_SECONDS)
         self.producer.begin_transaction()
         self.producer.produce(topic, b"open", partition=1)
-        assert self.producer.flush(PATIENCE_SECONDS) == 0
+        assert self.producer.flush(WAIT_SECONDS) == 0
 
     def __call__(self, *arguments: str) -> Outcome:
         return chronik("transactions", *arguments, bootstrap=self.bootstrap)
 
-    def listed(self, *filters: str) -> dict[str, str]:
+    def list_states(self, *filters: str) -> dict[str, str]:
         found = self("list", "--json", *filters).json
         return {each["transactional_id"]: each["transaction_state"] for each in found}
 
 
 @pytest.fixture
-def line(chronik_broker: Broker, chronik_topic: str) -> Iterator[Line]:
-    line = Line(chronik_broker, chronik_topic)
-    yield line
-    line.producer.abort_transaction(PATIENCE_SECONDS)
+def transactions_cli(chronik_broker: Broker, chronik_topic: str) -> Iterator[TransactionsCli]:
+    transactions_cli = TransactionsCli(chronik_broker, chronik_topic)
+    yield transactions_cli
+    transactions_cli.producer.abort_transaction(WAIT_SECONDS)
 
 
 @pytest.mark.chronik_topic(partitions=2)
-def test_transactions_are_listed_and_filtered(line: Line) -> None:
-    assert line.listed()[line.name] == "Ongoing"
-    assert line.name in line.listed("--transactional-id-pattern", "tx-.*")
-    assert line.name not in line.listed("--transactional-id-pattern", "tx-")
-    assert line.name not in line.listed("--duration-filter", "3600000")
-    lines = line("list").lines
+def test_transactions_list_applies_filters(transactions_cli: TransactionsCli) -> None:
+    assert transactions_cli.list_states()[transactions_cli.name] == "Ongoing"
+    assert transactions_cli.name in transactions_cli.list_states("--transactional-id-pattern", "tx-.*")
+    assert transactions_cli.name not in transactions_cli.list_states("--transactional-id-pattern", "tx-")
+    assert transactions_cli.name not in transactions_cli.list_states("--duration-filter", "3600000")
+    lines = transactions_cli("list").lines
     assert lines[0].split() == ["TRANSACTIONAL", "ID", "COORDINATOR", "PRODUCER", "ID", "TRANSACTION", "STATE"]
-    (row,) = [each.split() for each in lines if line.name in each]
-    assert (row[0], row[1], row[3]) == (line.name, "1", "Ongoing")
-    theirs = run_tool("kafka-transactions", line.bootstrap, "list")
-    assert row in [each.split() for each in theirs.splitlines()]
+    (row,) = [each.split() for each in lines if transactions_cli.name in each]
+    assert (row[0], row[1], row[3]) == (transactions_cli.name, "1", "Ongoing")
+    kafka_output = run_tool("kafka-transactions", transactions_cli.bootstrap, "list")
+    assert row in [each.split() for each in kafka_output.splitlines()]
 
 
 @pytest.mark.chronik_topic(partitions=2)
-def test_a_transaction_is_described(line: Line) -> None:
-    (described,) = line("describe", line.name, "--json").json
+def test_transactions_describe_matches_kafka_tool(transactions_cli: TransactionsCli) -> None:
+    (described,) = transactions_cli("describe", transactions_cli.name, "--json").json
     assert (described["coordinator_id"], described["transaction_state"]) == (1, "Ongoing")
     assert described["transaction_timeout_ms"] == TIMEOUT_MS
     assert described["transaction_duration_ms"] >= 0
-    assert described["topic_partitions"] == [[line.topic, 1]]
-    row = line("describe", line.name).lines[1].split()
-    assert (row[1], row[-1]) == (line.name, f"{line.topic}-1")
-    theirs = run_tool("kafka-transactions", line.bootstrap, "describe", "--transactional-id", line.name)
-    their_row = theirs.splitlines()[1].split()
-    assert (their_row[:7], their_row[-1]) == (row[:7], row[-1])
+    assert described["topic_partitions"] == [[transactions_cli.topic, 1]]
+    row = transactions_cli("describe", transactions_cli.name).lines[1].split()
+    assert (row[1], row[-1]) == (transactions_cli.name, f"{transactions_cli.topic}-1")
+    kafka_output = run_tool(
+        "kafka-transactions", transactions_cli.bootstrap, "describe", "--transactional-id", transactions_cli.name
+    )
+    kafka_row = kafka_output.splitlines()[1].split()
+    assert (kafka_row[:7], kafka_row[-1]) == (row[:7], row[-1])
 
 
 @pytest.mark.chronik_topic(partitions=2)
-def test_an_open_transaction_is_not_aborted_from_outside(line: Line) -> None:
-    """Its producer ends it, or its timeout."""
-    where = ("abort", "--topic", line.topic, "--partition", "1", "--start-offset", "0")
-    refused = line(*where)
-    assert (refused.code, "The transaction's state does not allow this" in refused.err) == (1, True)
+def test_ongoing_transaction_cannot_be_aborted(transactions_cli: TransactionsCli) -> None:
+    """Only its producer or its timeout may end an open transaction."""
+    target = ("abort", "--topic", transactions_cli.topic, "--partition", "1", "--start-offset", "0")
+    result = transactions_cli(*target)
+    assert (result.code, "The transaction's state does not allow this" in result.err) == (1, True)
     with pytest.raises(ToolFailed, match="INVALID_TXN_STATE"):
-        run_tool("kafka-transactions", line.bootstrap, *where)
-    assert line("find-hanging", "--topic", line.topic, "--json").json == []
+        run_tool("kafka-transactions", transactions_cli.bootstrap, *target)
+    assert transactions_cli("find-hanging", "--topic", transactions_cli.topic, "--json").json == []
 
 
-def test_an_id_that_there_is_not_is_an_error_of_one_line(chronik_broker: Broker) -> None:
-    refused = chronik("transactions", "describe", "nobody", bootstrap=chronik_broker.bootstrap)
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "transactional id nobody" in refused.err
+def test_unknown_transactional_id_prints_one_line_error(chronik_broker: Broker) -> None:
+    result = chronik("transactions", "describe", "nobody", bootstrap=chronik_broker.bootstrap)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "transactional id nobody" in result.err

@@ -51,7 +51,7 @@ def password_in_file(file: Path) -> str:
     """Return the first line of a password file; raise ConfigError if it is empty."""
     password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     if not password:
-        raise ConfigError(f"{file}: expected the password in its first line")
+        raise ConfigError(f"{file}: expected the password on its first line")
     return password
 
 

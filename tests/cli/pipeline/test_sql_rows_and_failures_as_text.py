@@ -1,4 +1,4 @@
-"""Rows of a query as people and programs read them, and errors of Spark in one line."""
+"""Query results as tables, JSON and CSV, and Spark errors in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ["n", "text", "bytes", "time", "more"]
 ROW: list[Any] = [1, "a\nb", b"key", datetime(2024, 5, 1, 12, 0, 0, 5000), [{"x": b"\xff"}, None]]
 
 
-def test_json_has_a_line_for_each_row() -> None:
+def test_write_json_writes_one_line_per_row() -> None:
     out = StringIO()
     write_json(NAMES, [ROW, [None] * 5], out)
     first, second = map(json.loads, out.getvalue().splitlines())
@@ -44,13 +44,13 @@ def test_json_has_a_line_for_each_row() -> None:
         (True, "true"),
     ],
 )
-def test_values_that_json_has_no_word_for_are_texts(value: Any, text: str) -> None:
+def test_values_without_json_type_are_strings(value: Any, text: str) -> None:
     out = StringIO()
     write_json(["v"], [[value]], out)
     assert out.getvalue() == f'{{"v": {text}}}\n'
 
 
-def test_csv_quotes_what_needs_it_and_leaves_nulls_empty() -> None:
+def test_csv_quotes_special_characters_and_leaves_nulls_empty() -> None:
     out = StringIO()
     write_csv(NAMES, [ROW, [None, True, b"", None, {"a": 1.5}]], out)
     assert out.getvalue() == (
@@ -60,7 +60,7 @@ def test_csv_quotes_what_needs_it_and_leaves_nulls_empty() -> None:
     )
 
 
-def test_a_table_is_cut_in_both_directions() -> None:
+def test_table_limits_rows_and_cell_length() -> None:
     out = StringIO()
     assert not write_table(["n", "text"], [[number, "x" * 200] for number in range(5)], out, 2)
     lines = out.getvalue().splitlines()
@@ -69,38 +69,38 @@ def test_a_table_is_cut_in_both_directions() -> None:
     assert write_table(["n"], [[1], [2]], StringIO(), 2)
 
 
-def test_what_spark_says_is_told_in_one_line() -> None:
-    said = (
+def test_spark_error_is_shortened_to_one_line() -> None:
+    message = (
         "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found. Verify the spelling and correctness of the"
         " schema and catalog.\nIf you did not qualify the name with a schema, verify it.\n"
         "To tolerate the error on drop use DROP VIEW IF EXISTS. SQLSTATE: 42P01; line 1 pos 14;\n'Project [*]\n+- 'X\n"
     )
-    assert told(said) == "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found; line 1 pos 14"
-    said = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nx"
-    assert told(said) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. (line 1, pos 0)"
+    assert told(message) == "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found; line 1 pos 14"
+    message = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nx"
+    assert told(message) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. (line 1, pos 0)"
 
 
-def test_what_failed_in_a_task_is_told_without_its_traceback() -> None:
-    said = (
+def test_task_error_is_printed_without_traceback() -> None:
+    message = (
         "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "reading.py", line 1, in read\n'
         "chronik.pipeline.errors.DataLoss: orders-0: offsets 2 to 5 cannot be read\n"
     )
-    assert told(said) == "orders-0: offsets 2 to 5 cannot be read"
-    said = "Job aborted:\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\n\tat org.apache"
-    assert told(said) == "ZeroDivisionError: division by zero"
+    assert told(message) == "orders-0: offsets 2 to 5 cannot be read"
+    message = "Job aborted:\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\n\tat org.apache"
+    assert told(message) == "ZeroDivisionError: division by zero"
     assert told("") == "Spark gave no reason"
     assert len(told("x" * 10_000)) == CHARACTERS_MAX
 
 
-def test_tasks_that_are_done_move_a_bar() -> None:
+def test_completed_tasks_advance_progress_bar() -> None:
     from chronik.cli.pipeline.sql import _progress_handler
     from chronik.pipeline.journal.bars import Bar
 
     bar = Bar("query", unit="tasks", stream=StringIO())
-    told_by_server = _progress_handler(bar)
-    told_by_server(None, 0, None, False)
+    report_progress = _progress_handler(bar)
+    report_progress(None, 0, None, False)
     assert (bar.done, bar.total) == (0, None)
     stages = [SimpleNamespace(num_tasks=8, num_completed_tasks=8), SimpleNamespace(num_tasks=4, num_completed_tasks=1)]
-    told_by_server(stages, 2, "an operation", False)
+    report_progress(stages, 2, "an operation", False)
     assert (bar.done, bar.total) == (9, 12)

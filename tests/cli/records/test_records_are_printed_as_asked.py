@@ -1,4 +1,4 @@
-"""What `consume` prints of a record, in each of its formats, and where it is told to begin."""
+"""The output formats of `chronik consume`, and the parsing of start positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORD = ConsumedRecord("orders", 2, 7, 1500, b"k", b"v\xff", (("a", b"1"), ("b"
 NULLS = ConsumedRecord("orders", 0, 8, -1, None, None, ())
 
 
-def printed(words: str, record: ConsumedRecord = RECORD) -> bytes:
+def format_record(words: str, record: ConsumedRecord = RECORD) -> bytes:
     parser = argparse.ArgumentParser()
     add_format_arguments(parser)
     return printed_as(parser.parse_args(shlex.split(words)))(record)
@@ -42,18 +42,20 @@ def printed(words: str, record: ConsumedRecord = RECORD) -> bytes:
         ("--pattern ''", b""),
     ],
 )  # fmt: skip
-def test_formats(words: str, expected: bytes | str) -> None:
-    assert printed(words) == (expected if isinstance(expected, bytes) else expected.encode(errors="surrogateescape"))
+def test_record_is_formatted_as_requested(words: str, expected: bytes | str) -> None:
+    assert format_record(words) == (
+        expected if isinstance(expected, bytes) else expected.encode(errors="surrogateescape")
+    )
 
 
-def test_nothing_is_null_in_lines_and_empty_in_patterns() -> None:
-    assert printed("--format key=value", NULLS) == b"null=null\n"
-    assert printed(r"--pattern '%k,%K,%s,%S,%h\n'", NULLS) == b",-1,,-1,\n"
+def test_null_is_printed_in_lines_and_empty_in_patterns() -> None:
+    assert format_record("--format key=value", NULLS) == b"null=null\n"
+    assert format_record(r"--pattern '%k,%K,%s,%S,%h\n'", NULLS) == b",-1,,-1,\n"
 
 
 @pytest.mark.parametrize("words", ["--json", "--format json"])
-def test_json_has_everything_and_is_read_again(words: str) -> None:
-    assert json.loads(printed(words)) == {
+def test_json_output_round_trips_through_produce_format(words: str) -> None:
+    assert json.loads(format_record(words)) == {
         "topic": "orders",
         "partition": 2,
         "offset": 7,
@@ -63,7 +65,7 @@ def test_json_has_everything_and_is_read_again(words: str) -> None:
         "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": None}],
     }
     for record in (RECORD, NULLS, RECORD._replace(value=b'{"a": 1}', key=b"null")):
-        again = record_from_json(printed(words, record))
+        again = record_from_json(format_record(words, record))
         assert (again.key, again.value, again.headers, again.timestamp) == (
             record.key,
             record.value,
@@ -73,17 +75,17 @@ def test_json_has_everything_and_is_read_again(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("--pattern %q", "--pattern: '%q': expected one of %t %p"),
         ("--pattern 50%", "--pattern: '%': expected one of"),
-        ("--pattern %s -k :", "--key-separator: expected none"),
-        ("--format value -k :", "--key-separator: expected none"),
+        ("--pattern %s -k :", "--key-separator cannot be used"),
+        ("--format value -k :", "--key-separator cannot be used"),
     ],
 )
-def test_what_cannot_be_printed_is_refused(words: str, told: str) -> None:
-    with pytest.raises(WrongInput, match=re.escape(told)):
-        printed(words)
+def test_invalid_format_options_are_rejected(words: str, expected: str) -> None:
+    with pytest.raises(WrongInput, match=re.escape(expected)):
+        format_record(words)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +107,19 @@ def test_what_cannot_be_printed_is_refused(words: str, told: str) -> None:
         ("@1969-07-20", Since(0)),
     ],
 )
-def test_where_reading_begins(text: str, expected: Start) -> None:
+def test_start_position_is_parsed(text: str, expected: Start) -> None:
     assert parse_start(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "1.5", "+1", "--1", "1_000", "٣", "@", "@soon", "@-5", "9223372036854775808", "@9" * 12]
 )
-def test_where_nothing_begins_is_refused(text: str) -> None:
+def test_invalid_start_position_is_rejected(text: str) -> None:
     with pytest.raises(WrongInput, match="expected"):
         parse_start(text)
 
 
-def test_a_time_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_without_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     assert milliseconds("2026-05-31T12:00:00") == milliseconds("2026-05-31T12:00:00Z") == 1780228800000
     with pytest.raises(WrongInput, match="expected a time such as"):

@@ -1,4 +1,4 @@
-"""`chronik produce` and `chronik consume` with a real broker: what only its log, or a terminal, can show."""
+"""`chronik produce` and `chronik consume` with a real broker and a terminal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.cli.running import COMMAND, TIMEOUT_S, Outcome, chronik, environment
 
 pytestmark = pytest.mark.slow
 
-SHOWN = b" records "
-"""In a progress bar, before how many there are a second."""
+PROGRESS_TEXT = b" records "
+"""Text in a progress bar before the rate."""
 
 
 @pytest.fixture
 def filled(chronik_broker: Broker, chronik_topic: str) -> str:
-    """Has ten records in partition 0, at 1000 ms, 2000 ms, … and three in partition 1, each of a transaction."""
+    """Produce ten records to partition 0 (at 1000 ms, 2000 ms, …) and three one-record transactions to partition 1."""
     plain = Producer({"bootstrap.servers": chronik_broker.bootstrap})
     for number in range(10):
         plain.produce(chronik_topic, f"plain {number}", partition=0, timestamp=1000 * (number + 1))
@@ -36,11 +36,13 @@ def filled(chronik_broker: Broker, chronik_topic: str) -> str:
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_reading_begins_where_it_is_told(chronik_broker: Broker, filled: str) -> None:
+def test_consume_starts_at_given_position(chronik_broker: Broker, filled: str) -> None:
     def consume(*words: str) -> list[str]:
         return sorted(chronik("consume", filled, *words, bootstrap=chronik_broker.bootstrap).lines)
 
-    assert consume("--from", "-2") == ["plain 8", "plain 9", "transaction 1", "transaction 2"], "markers do not count"
+    assert consume("--from", "-2") == ["plain 8", "plain 9", "transaction 1", "transaction 2"], (
+        "without control records"
+    )
     assert consume("--from", "-2", "-p", "1") == ["transaction 1", "transaction 2"]
     assert len(consume("--from", "-10")) == len(consume("--from", "-11")) == 13
     assert consume("--from", "@9000", "-p", "0") == ["plain 8", "plain 9"]
@@ -50,9 +52,7 @@ def test_reading_begins_where_it_is_told(chronik_broker: Broker, filled: str) ->
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_a_file_is_written_and_what_stands_before_a_wrong_line_too(
-    chronik_broker: Broker, chronik_topic: str, tmp_path: Path
-) -> None:
+def test_produce_writes_file_up_to_invalid_line(chronik_broker: Broker, chronik_topic: str, tmp_path: Path) -> None:
     def produce(*words: str) -> Outcome:
         return chronik("produce", chronik_topic, *words, bootstrap=chronik_broker.bootstrap)
 
@@ -63,12 +63,12 @@ def test_a_file_is_written_and_what_stands_before_a_wrong_line_too(
     )
     objects = tmp_path / "orders.jsonl"
     objects.write_text('{"key": "9", "value": {"n": 1.0}, "partition": 2}\n{"value": "x", "partition": 3}\n{}\n')
-    told = f"chronik: line 2: topic {chronik_topic} has no partition 3 (1 record written before)\n"
-    assert produce("--format", "json", "--file", str(objects)) == Outcome(1, "", told)
+    expected = f"chronik: line 2: topic {chronik_topic} has no partition 3 (1 record written before it)\n"
+    assert produce("--format", "json", "--file", str(objects)) == Outcome(1, "", expected)
     written = {record.key: record.value for record in chronik_broker.records(chronik_topic)}
     assert written == {b"7": b'{"item":"tea","note":""}', b"8": b'{"item":"salt","note":""}', b"9": b'{"n": 1.0}'}
     misspelled = Outcome(
-        1, "", "chronik: line 1: unknown field 'vlaue'; did you mean 'value'? (0 records written before)\n"
+        1, "", "chronik: line 1: unknown field 'vlaue'; did you mean 'value'? (0 records written before it)\n"
     )
     line = '{"key": "9", "vlaue": {"x": 2}}'
     assert chronik("produce", chronik_topic, "--json", bootstrap=chronik_broker.bootstrap, stdin=line) == misspelled
@@ -77,7 +77,7 @@ def test_a_file_is_written_and_what_stands_before_a_wrong_line_too(
     assert produce("--file", str(nowhere)).err == f"chronik: [Errno 2] No such file or directory: '{nowhere}'\n"
 
 
-def test_progress_is_shown_on_a_terminal_when_it_takes_longer(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_produce_shows_progress_bar_on_terminal_after_delay(chronik_broker: Broker, chronik_topic: str) -> None:
     ours, terminal = os.openpty()
     environ = environment(chronik_broker.bootstrap)
     process = subprocess.Popen(
@@ -88,12 +88,12 @@ def test_progress_is_shown_on_a_terminal_when_it_takes_longer(chronik_broker: Br
     with process, os.fdopen(ours, "rb", buffering=0) as screen:
         assert process.stdin is not None
         seen, deadline = b"", time.monotonic() + TIMEOUT_S
-        while SHOWN not in seen and time.monotonic() < deadline:
+        while PROGRESS_TEXT not in seen and time.monotonic() < deadline:
             process.stdin.write(b"a record\n")
             process.stdin.flush()
-            time.sleep(0.05)  # between two lines, as of a slow source
+            time.sleep(0.05)  # simulates a slow source
             seen += screen.read() or b""
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
-    assert SHOWN in seen, seen
-    assert seen.startswith(b"\r" + chronik_topic.encode()), "no escape code of ours is shown as text"
+    assert PROGRESS_TEXT in seen, seen
+    assert seen.startswith(b"\r" + chronik_topic.encode()), "escape sequences of the bar are not escaped"

@@ -1,4 +1,4 @@
-"""The commands that docs/command-line.md shows are run, in a real shell, and print what it shows."""
+"""The commands in docs/command-line.md are executed in a shell, and their output is compared with the page."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$(?:\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
 
-def environ_of(broker: Broker, folder: Path) -> dict[str, str]:
-    """In which `chronik` is the one that is tested, and home is no one's."""
+def shell_environment(broker: Broker, folder: Path) -> dict[str, str]:
+    """Return an environment with the tested `chronik` in PATH and an empty home directory."""
     command = folder / "bin" / "chronik"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
@@ -29,8 +29,8 @@ def environ_of(broker: Broker, folder: Path) -> dict[str, str]:
     return environment(broker.bootstrap) | paths
 
 
-def test_all_commands_of_the_page_work_and_print_what_it_shows(chronik_broker: Broker, tmp_path: Path) -> None:
-    environ = environ_of(chronik_broker, tmp_path)
+def test_commands_of_command_line_page_print_documented_output(chronik_broker: Broker, tmp_path: Path) -> None:
+    environ = shell_environment(chronik_broker, tmp_path)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert len(blocks) > 8
     for commands, shown in blocks:
@@ -44,6 +44,6 @@ def test_all_commands_of_the_page_work_and_print_what_it_shows(chronik_broker: B
             env=environ,
         )
         assert done.returncode == 0, f"{commands}{done.stdout}{done.stderr}"
-        if shown:  # what other commands of a block say comes before it
+        if shown:  # output of earlier commands in the block comes first
             assert done.stdout.endswith(shown), commands
     assert (tmp_path / ".local/share/bash-completion/completions/chronik").read_text().endswith("_chronik chronik\n")

@@ -1,4 +1,4 @@
-"""`consume` into a file or a pipe shows on the terminal how far it is; records themselves are shown by themselves."""
+"""The progress bar of `chronik consume` when stdout is redirected."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, out: io.StringIO, *, follow: bool = False, most: int | None = None) -> str:
+def progress_output(
+    monkeypatch: pytest.MonkeyPatch, out: io.StringIO, *, follow: bool = False, most: int | None = None
+) -> str:
     monkeypatch.setattr(consume, "PROGRESS_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(sys, "stdout", out)
     arguments = Namespace(topic="orders", follow=follow, max_records=most)
-    with consume._progress(arguments, POSITIONS, ENDS) as tell:
-        tell(3)
+    with consume._progress(arguments, POSITIONS, ENDS) as advance:
+        advance(3)
     return terminal.getvalue()
 
 
-def test_what_goes_to_a_file_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "3 of 12 records" in shown(monkeypatch, io.StringIO())
-    assert "3 of 5 records" in shown(monkeypatch, io.StringIO(), most=5)
+def test_consume_shows_progress_when_stdout_is_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "3 of 12 records" in progress_output(monkeypatch, io.StringIO())
+    assert "3 of 5 records" in progress_output(monkeypatch, io.StringIO(), most=5)
 
 
-def test_what_is_shown_itself_or_never_ends_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, Terminal()) == ""
-    assert shown(monkeypatch, io.StringIO(), follow=True) == ""
+def test_consume_shows_no_progress_on_terminal_or_with_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert progress_output(monkeypatch, Terminal()) == ""
+    assert progress_output(monkeypatch, io.StringIO(), follow=True) == ""

@@ -1,4 +1,4 @@
-"""Two looks in, a frame out: rates, order, and never more columns or lines than there are."""
+"""Rates, order and layout of the frames of `chronik top`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from chronik.cli.watching.facts import ClusterFacts, GroupFacts, Unseen
 from tests.cli.watching.healthy import cluster, partition, with_node
 
 
-def later(facts: ClusterFacts, seconds: float = 2.0, **changes: object) -> ClusterFacts:
+def facts_after(facts: ClusterFacts, seconds: float = 2.0, **changes: object) -> ClusterFacts:
     return replace(facts, monotonic_s=facts.monotonic_s + seconds, **changes)
 
 
-def shown(view: View, width: int = 160, height: int | None = None, sorting: Sorting = Sorting.TRAFFIC) -> str:
+def render(view: View, width: int = 160, height: int | None = None, sorting: Sorting = Sorting.TRAFFIC) -> str:
     return "\n".join(line.text for line in frame(view, width, height, sorting=sorting))
 
 
 # Rates
 
 
-def test_rates_are_what_has_changed_by_the_time_between() -> None:
+def test_rates_are_differences_per_second() -> None:
     before = with_node(cluster(groups=(GroupFacts("g", "Stable", 100),)), 1, requests=100, bytes_in=0, log_bytes=5000)
     now = with_node(
-        later(
+        facts_after(
             before,
             partitions=tuple(replace(each, end=20, bytes=3000) for each in before.partitions),
             groups=(GroupFacts("g", "Stable", 40),),
@@ -46,26 +46,26 @@ def test_rates_are_what_has_changed_by_the_time_between() -> None:
     assert (view.records_s, view.written_bytes_s, view.requests_s) == (30, 6000, 25)
 
 
-def test_one_look_tells_no_rates() -> None:
+def test_view_without_previous_facts_has_no_rates() -> None:
     view = view_of(cluster(), None)
     assert (view.records_s, view.requests_s, view.seconds) == (None, None, None)
-    assert "- records/s" in shown(view)
+    assert "- records/s" in render(view)
 
 
-def test_a_counter_that_began_anew_tells_no_rate() -> None:
+def test_reset_counter_has_no_rate() -> None:
     before = with_node(cluster(), 1, requests=100)
-    assert view_of(with_node(later(before), 1, requests=7), before).nodes[0].requests_s is None
+    assert view_of(with_node(facts_after(before), 1, requests=7), before).nodes[0].requests_s is None
 
 
-def test_looks_at_the_same_moment_tell_no_rate() -> None:
+def test_facts_of_same_moment_have_no_rates() -> None:
     before = cluster()
-    assert view_of(later(before, 0.0), before).records_s is None
+    assert view_of(facts_after(before, 0.0), before).records_s is None
 
 
 # Order
 
 
-def busy() -> View:
+def busy_view() -> View:
     before = cluster(
         partitions=(
             partition("large", 0, 1, end=5, bytes=9_000_000),
@@ -74,37 +74,37 @@ def busy() -> View:
         ),
         groups=(GroupFacts("near", "Stable", 1), GroupFacts("far", "Empty", 5000), GroupFacts("unknown", "Stable")),
     )
-    large, busy, idle = before.partitions
-    return view_of(later(before, partitions=(large, replace(busy, end=100), idle)), before)
+    large, busy_view, idle = before.partitions
+    return view_of(facts_after(before, partitions=(large, replace(busy_view, end=100), idle)), before)
 
 
 def order(text: str, *words: str) -> list[str]:
     return sorted(words, key=lambda word: text.index(f"\n{word} "))
 
 
-def test_topics_stand_by_traffic_size_or_name_and_groups_by_lag() -> None:
-    view = busy()
-    assert order(shown(view), "large", "busy", "idle") == ["busy", "large", "idle"]
-    assert order(shown(view, sorting=Sorting.SIZE), "large", "busy", "idle") == ["large", "busy", "idle"]
-    assert order(shown(view, sorting=Sorting.NAME), "large", "busy", "idle") == ["busy", "idle", "large"]
-    assert order(shown(view), "near", "far", "unknown") == ["far", "near", "unknown"]
+def test_topics_are_sorted_by_key_and_groups_by_lag() -> None:
+    view = busy_view()
+    assert order(render(view), "large", "busy", "idle") == ["busy", "large", "idle"]
+    assert order(render(view, sorting=Sorting.SIZE), "large", "busy", "idle") == ["large", "busy", "idle"]
+    assert order(render(view, sorting=Sorting.NAME), "large", "busy", "idle") == ["busy", "idle", "large"]
+    assert order(render(view), "near", "far", "unknown") == ["far", "near", "unknown"]
     assert Sorting.TRAFFIC.next.next.next is Sorting.TRAFFIC
 
 
-def test_topics_of_the_cluster_itself_are_shown_when_something_is_wrong_with_them() -> None:
+def test_internal_topics_are_shown_only_with_problems() -> None:
     internal = partition("__consumer_offsets", 0, 1, is_internal=True)
     facts = cluster(partitions=(internal,))
-    assert "__consumer_offsets" not in shown(view_of(facts, None))
-    assert "__consumer_offsets" in shown(view_of(replace(facts, partitions=(replace(internal, isr=(1,)),)), None))
+    assert "__consumer_offsets" not in render(view_of(facts, None))
+    assert "__consumer_offsets" in render(view_of(replace(facts, partitions=(replace(internal, isr=(1,)),)), None))
 
 
-# What matters
+# Contents
 
 
-def test_nodes_verdict_and_figures_are_there() -> None:
-    text = shown(view_of(cluster(), None))
+def test_frame_shows_controller_state_and_nodes() -> None:
+    text = render(view_of(cluster(), None))
     assert "3 of 3 agree" in text
-    assert "node 1 leads, term 3" in text
+    assert "controller: node 1, term 3" in text
     assert [line.split()[:3] for line in text.splitlines() if line.startswith("   ")] == [
         ["1", "online", "leader"],
         ["2", "online", "follower"],
@@ -113,38 +113,38 @@ def test_nodes_verdict_and_figures_are_there() -> None:
     assert "abababab " in text
 
 
-def test_what_needs_attention_stands_before_the_rest() -> None:
+def test_problems_are_shown_before_nodes() -> None:
     view = view_of(with_node(cluster(same_state=False), 2, status="down", silence="Connection refused"), None)
     lines = frame(view, 120, 40)
     assert lines[0].style is Style.ERROR
     assert "DIFFERENT STATES" in lines[0].text
-    heading = next(number for number, line in enumerate(lines) if line.text.startswith("NEEDS ATTENTION"))
+    heading = next(number for number, line in enumerate(lines) if line.text.startswith("PROBLEMS"))
     nodes = next(number for number, line in enumerate(lines) if line.text.startswith("NODE "))
     assert heading < nodes
-    assert "node 2 does not answer" in lines[heading + 1].text
+    assert "node 2 is unreachable" in lines[heading + 1].text
     assert lines[heading + 1].style is Style.ERROR
 
 
-def test_what_was_not_seen_is_told_with_the_reason() -> None:
-    text = shown(view_of(cluster(unseen=(Unseen("the pages at 127.0.0.1:8083", "it wants a token"),)), None))
-    assert "NOT SEEN\n  the pages at 127.0.0.1:8083: it wants a token" in text
+def test_facts_that_could_not_be_collected_are_shown_with_reason() -> None:
+    text = render(view_of(cluster(unseen=(Unseen("/status of 127.0.0.1:8083", "token required"),)), None))
+    assert "NOT COLLECTED\n  /status of 127.0.0.1:8083: token required" in text
 
 
-def test_columns_of_which_nothing_is_known_are_left_out() -> None:
-    text = shown(view_of(cluster(), None))
+def test_empty_optional_columns_are_omitted() -> None:
+    text = render(view_of(cluster(), None))
     assert "IN/s" not in text
-    assert "IN/s" in shown(busy_with_bytes())
+    assert "IN/s" in render(view_with_bytes())
 
 
-def busy_with_bytes() -> View:
+def view_with_bytes() -> View:
     before = with_node(cluster(), 1, bytes_in=0)
-    return view_of(with_node(later(before), 1, bytes_in=1000), before)
+    return view_of(with_node(facts_after(before), 1, bytes_in=1000), before)
 
 
-# Fitting
+# Size
 
 
-def crowded() -> View:
+def crowded_view() -> View:
     names = [f"topic-{number:03d}" for number in range(100)]
     return view_of(
         cluster(
@@ -160,52 +160,52 @@ def crowded() -> View:
 
 @pytest.mark.parametrize("height", [*range(1, 12), 24, 50, 400])
 @pytest.mark.parametrize("width", [1, 10, 40, 80, 200])
-def test_a_frame_is_as_high_as_it_may_be_and_never_wider(width: int, height: int) -> None:
-    for view in (crowded(), view_of(cluster(), None)):
-        lines = frame(view, width, height, footer="q quits")
+def test_frame_has_exact_height_and_never_exceeds_width(width: int, height: int) -> None:
+    for view in (crowded_view(), view_of(cluster(), None)):
+        lines = frame(view, width, height, footer="q: quit")
         assert len(lines) == height
         assert all(width_of(line.text) <= width for line in lines)
         assert "\n" not in "".join(line.text for line in lines)
 
 
-def test_what_is_left_out_is_counted() -> None:
-    text = shown(crowded(), 120, 40)
+def test_omitted_rows_are_counted() -> None:
+    text = render(crowded_view(), 120, 40)
     assert " more" in text
     assert "topic-000" in text
-    assert "group-099" in text, "the one that lags most"
-    unlimited = shown(crowded())
-    assert "… 81 more" in unlimited, "nobody reads hundreds of lines"
+    assert "group-099" in text, "the group with the highest lag"
+    unlimited = render(crowded_view())
+    assert "… 81 more" in unlimited, "tables are limited"
 
 
-def test_both_tables_have_room_in_a_small_window() -> None:
-    text = shown(crowded(), 80, 24)
+def test_small_window_shows_topics_and_groups() -> None:
+    text = render(crowded_view(), 80, 24)
     assert "TOPIC" in text
     assert "GROUP" in text
 
 
-def test_columns_that_can_be_spared_go_first() -> None:
+def test_narrow_frame_drops_least_important_columns() -> None:
     view = view_of(cluster(), None)
-    wide, narrow = shown(view, 200), shown(view, 60)
+    wide, narrow = render(view, 200), render(view, 60)
     assert "VERSION" in wide
     assert "VERSION" not in narrow
     assert "STATUS" in narrow
     assert "…" not in narrow.split("NODE ")[1].splitlines()[0]
 
 
-def test_names_cannot_take_over_the_screen() -> None:
+def test_escape_sequences_in_names_are_escaped() -> None:
     view = view_of(cluster(groups=(GroupFacts("\x1b[2Jevil\n", "Stable", 5),)), None)
-    assert "\x1b" not in shown(view)
-    assert "\\x1b[2Jevil\\n" in shown(view)
+    assert "\x1b" not in render(view)
+    assert "\\x1b[2Jevil\\n" in render(view)
 
 
-def test_wide_letters_take_two_columns() -> None:
+def test_wide_characters_take_two_columns() -> None:
     view = view_of(cluster(groups=(GroupFacts("日本語" * 20, "Stable", 5), GroupFacts("a", "Stable", 4))), None)
-    lines = shown(view, 100).splitlines()
+    lines = render(view, 100).splitlines()
     first, second = (line for line in lines if line.endswith(("5         -", "4         -")))
     assert width_of(first) == width_of(second)
 
 
-# Figures
+# Number formats
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_wide_letters_take_two_columns() -> None:
         (1e18, "1000P"),
     ],
 )
-def test_numbers_are_short(value: float | None, text: str) -> None:
+def test_numbers_are_formatted_with_si_prefix(value: float | None, text: str) -> None:
     assert short(value) == text
 
 
-def test_sizes_changes_and_times_are_short() -> None:
+def test_sizes_changes_and_durations_are_formatted() -> None:
     assert [size(None), size(0), size(1_500)] == ["-", "0B", "1.5kB"]
     assert [signed(None), signed(0.01), signed(30), signed(-30)] == ["-", "0", "+30", "-30"]
     assert [*map(span, (None, 5, 119, 600, 8000, 200_000))] == ["-", "5s", "119s", "10m", "2h13m", "2d7h"]
 
 
-def test_what_is_cut_says_so() -> None:
+def test_clipped_text_ends_with_ellipsis() -> None:
     assert clipped("abcdef", 6) == "abcdef"
     assert clipped("abcdefg", 6) == "abcde…"
     assert clipped("abc", 0) == ""

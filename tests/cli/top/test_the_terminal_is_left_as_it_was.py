@@ -1,4 +1,4 @@
-"""`chronik top` on a terminal: drawn in place, at any size, and gone without a trace."""
+"""`chronik top` on a terminal, at any size, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.slow
-def test_it_is_drawn_and_drawn_again_and_leaves_nothing(running: Running) -> None:
-    """Ends twice, as people end it: by q, and by a signal, as Ctrl-C sends one."""
+def test_top_redraws_and_restores_terminal(running: Running) -> None:
+    """The command is ended with q, and with SIGINT as by Ctrl-C."""
     for end in ("q", signal.SIGINT):
         command = [*COMMAND, "top", "-b", running.bootstrap, "--http", running.http, "--interval", "0.2"]
         with Typing(command, environment(None) | {"TERM": "xterm"}) as typing:
             before = typing.settings()
             typing.until(ENTERED)
-            typing.until("node 1 leads")
-            assert typing.settings() != before, "keys are read one by one, and not shown"
+            typing.until("controller: node 1")
+            assert typing.settings() != before, "cbreak mode without echo"
             typing.until("(now by traffic)")
             if end == "q":
                 typing.type("s")
                 typing.until("(now by size)")
                 typing.resize(40, 6)
                 lines = typing.until("\x1b[J").rsplit("\x1b[H", 1)[-1].split("\r\n")
-                while len(lines) != 6:  # a frame of the old size may have been on its way
+                while len(lines) != 6:  # a frame of the old size may still arrive
                     lines = typing.until("\x1b[J").rsplit("\x1b[H", 1)[-1].split("\r\n")
                 typing.type("q")
                 assert typing.code() == 0
@@ -52,18 +52,18 @@ def test_it_is_drawn_and_drawn_again_and_leaves_nothing(running: Running) -> Non
 
 
 @pytest.mark.slow
-def test_a_pipe_gets_one_frame_and_a_program_json(running: Running) -> None:
-    shown = chronik("top", "-b", running.bootstrap, "--interval", "0.1")
-    assert "\x1b" not in shown.out
-    assert shown.lines[0].startswith("chronik top ")
-    told = chronik("top", "-b", running.bootstrap, "--http", running.http, "--json", "--interval", "0.1").json
-    assert [node["id"] for node in told["facts"]["nodes"]] == [1]
-    assert told["nodes"][0]["requests_s"] > 0
-    assert told["attention"] == []
-    assert json.dumps(told)
+def test_top_prints_one_frame_to_pipe_and_json(running: Running) -> None:
+    output = chronik("top", "-b", running.bootstrap, "--interval", "0.1")
+    assert "\x1b" not in output.out
+    assert output.lines[0].startswith("chronik top ")
+    snapshot = chronik("top", "-b", running.bootstrap, "--http", running.http, "--json", "--interval", "0.1").json
+    assert [node["id"] for node in snapshot["facts"]["nodes"]] == [1]
+    assert snapshot["nodes"][0]["requests_s"] > 0
+    assert snapshot["attention"] == []
+    assert json.dumps(snapshot)
 
 
-def test_a_frame_is_drawn_over_the_one_before() -> None:
+def test_frame_is_drawn_over_previous_frame() -> None:
     lines = [Line("title", Style.TITLE), Line(""), Line("plain")]
     plain = "\x1b[Htitle\x1b[K\r\n\x1b[K\r\nplain\x1b[K\x1b[J"
     assert drawn(lines, in_colour=False) == plain

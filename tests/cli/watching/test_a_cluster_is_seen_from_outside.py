@@ -1,4 +1,4 @@
-"""One look at a real node: what Kafka's API and the node's pages tell, put together, and what could not be seen."""
+"""Facts of a real node, collected over Kafka's protocol and HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chronik.config import Address
 
 from .one_node import Running, node_here
 
-NOBODY = "127.0.0.1:1"
+UNUSED_ADDRESS = "127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def watcher(bootstrap: str, *http: str) -> Watcher:
+def open_monitor(bootstrap: str, *http: str) -> Watcher:
     ports = [HttpPort(Address.parse(each)) for each in http]
     return Watcher(Access(bootstrap), ports, timeout_s=5.0, is_thorough=True)
 
 
-def test_a_look_sees_nodes_partitions_and_groups(running: Running) -> None:
-    with watcher(running.bootstrap, running.http) as looks:
-        facts = looks.look()
+def test_facts_contain_nodes_partitions_and_groups(running: Running) -> None:
+    with open_monitor(running.bootstrap, running.http) as monitor:
+        facts = monitor.look()
     [node] = facts.nodes
     assert (node.id, node.kafka, node.http, node.status) == (1, running.bootstrap, running.http, "online")
     assert node.state_hash
@@ -59,55 +59,55 @@ def test_a_look_sees_nodes_partitions_and_groups(running: Running) -> None:
     assert facts.unseen == ()
 
 
-def test_without_pages_the_rest_is_seen_and_that_is_told(running: Running) -> None:
-    with watcher(running.bootstrap) as looks:
-        facts = looks.look()
+def test_missing_http_address_is_recorded_and_other_facts_collected(running: Running) -> None:
+    with open_monitor(running.bootstrap) as monitor:
+        facts = monitor.look()
     assert facts.nodes[0].state_hash is None
     assert facts.nodes[0].log_bytes
-    assert [each.what for each in facts.unseen] == ["the nodes' pages"]
+    assert [each.what for each in facts.unseen] == ["/status and /metrics of the nodes"]
 
 
-def test_a_page_that_does_not_answer_is_told_of(running: Running) -> None:
-    with watcher(running.bootstrap, running.http, NOBODY) as looks:
-        facts = looks.look()
+def test_unreachable_http_port_is_recorded(running: Running) -> None:
+    with open_monitor(running.bootstrap, running.http, UNUSED_ADDRESS) as monitor:
+        facts = monitor.look()
     assert facts.nodes[0].state_hash
-    [unseen] = facts.unseen
-    assert unseen.what == f"the pages at {NOBODY}"
-    assert "Connection refused" in unseen.why
+    [failure] = facts.unseen
+    assert failure.what == f"/status and /metrics of {UNUSED_ADDRESS}"
+    assert "Connection refused" in failure.why
 
 
-def test_what_is_no_node_is_not_taken_for_one(running: Running) -> None:
-    with watcher(running.bootstrap, running.bootstrap) as looks:
-        [unseen] = looks.look().unseen
-    assert unseen.what == f"the pages at {running.bootstrap}"
+def test_http_port_of_other_service_is_rejected(running: Running) -> None:
+    with open_monitor(running.bootstrap, running.bootstrap) as monitor:
+        [failure] = monitor.look().unseen
+    assert failure.what == f"/status and /metrics of {running.bootstrap}"
 
 
-def test_a_node_whose_brokers_port_is_silent_is_seen_by_its_page(running: Running) -> None:
-    with watcher(NOBODY, running.http) as looks:
-        facts = looks.look()
+def test_node_with_unreachable_kafka_port_is_found_over_http(running: Running) -> None:
+    with open_monitor(UNUSED_ADDRESS, running.http) as monitor:
+        facts = monitor.look()
     assert [node.id for node in facts.nodes] == [1]
     assert [each.what for each in facts.unseen] == ["brokers"]
     assert facts.partitions == ()
 
 
-def test_nobody_at_all_is_an_error() -> None:
-    with watcher(NOBODY) as looks, pytest.raises(ClientError, match="no broker at"):
-        looks.look()
+def test_unreachable_cluster_raises_client_error() -> None:
+    with open_monitor(UNUSED_ADDRESS) as monitor, pytest.raises(ClientError, match="no broker at"):
+        monitor.look()
 
 
-def test_who_may_not_look_is_told_so(tmp_path: Path) -> None:
-    """With an authorizer, and no ACL: everything but what is open to all is refused, and told as not seen."""
-    guarded = {"authorizer.class.name": "standard"}
-    with node_here(tmp_path, broker=guarded) as running, watcher(running.bootstrap) as looks:
-        facts = looks.look()
+def test_missing_permissions_are_recorded_as_failures(tmp_path: Path) -> None:
+    """With an authorizer and without ACLs, most requests are rejected and recorded as failures."""
+    configs = {"authorizer.class.name": "standard"}
+    with node_here(tmp_path, broker=configs) as running, open_monitor(running.bootstrap) as monitor:
+        facts = monitor.look()
     assert len(facts.nodes) == 1
     assert any("authori" in each.why.lower() for each in facts.unseen), facts.unseen
 
 
-# Parts
+# Helpers
 
 
-def test_lag_is_counted_where_ends_are_known() -> None:
+def test_lag_is_computed_for_known_end_offsets() -> None:
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     assert lag_of({first: 3, second: 5}, {first: 10, second: 5}) == Lag(7, True)
     assert lag_of({first: 3, second: 5}, {first: 10}) == Lag(7, False)
@@ -116,7 +116,7 @@ def test_lag_is_counted_where_ends_are_known() -> None:
     assert lag_of({}, {}) == Lag(0, True)
 
 
-def test_samples_of_a_family_are_added_up() -> None:
+def test_metric_samples_are_summed_over_labels() -> None:
     text = (
         "# HELP chronik_requests_total Requests.\n# TYPE chronik_requests_total counter\n"
         'chronik_requests_total{api="Fetch"} 3\nchronik_requests_total{api="odd } 9"} 4\n'
