@@ -117,5 +117,5 @@ def _option(key: str) -> str:
 def _parse_rate(text: str) -> float:
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kMG]?)", text)
     if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0, such as 1000000, 500k or 12.5")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number greater than 0, such as 1000000, 500k or 12.5")
     return float(match[1]) * UNITS[match[2]]
