@@ -22,7 +22,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.wording import counted
 
-INACTIVE = ("Empty", "Dead")
+INACTIVE_STATES = ("Empty", "Dead")
 _DURATION = re.compile(
     r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
 )
@@ -119,7 +119,7 @@ def _committed_offsets_of_inactive_group(cluster: Cluster, name: str) -> Mapping
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return {}
-    if state not in INACTIVE:
+    if state not in INACTIVE_STATES:
         raise WrongInput(f"group {name} is {state}: offsets can only be reset while the group has no members")
     return committed_offsets(cluster, name)
 

@@ -42,7 +42,7 @@ Passwords = Mapping[str, str]
 T = TypeVar("T")
 
 
-class NotAllDone(ChronikError):
+class PlanStepError(ChronikError):
     """A failed step of a plan. Earlier steps stay applied and are not part of the next plan."""
 
 
@@ -88,7 +88,7 @@ def carry_out(
                 f"step failed after {number} of {counted(len(steps), 'step')}: {what}: {error}; "
                 "run the command again to apply the rest"
             )
-            raise NotAllDone(message) from error
+            raise PlanStepError(message) from error
 
 
 def take(cluster: Cluster, step: Step, passwords: Passwords) -> None:

@@ -41,7 +41,7 @@ TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.U
 """Error codes for a topic that was deleted concurrently."""
 
 
-class NotDoneYet(ChronikError):
+class OperationTimeout(ChronikError):
     """The wait timeout has expired; the cluster continues with the steps that were started."""
 
 
@@ -217,7 +217,7 @@ class Operation:
             while (why := _poll(missing)) is not None:
                 self._print_hint_once()
                 if self._deadline is not None and time.monotonic() > self._deadline:
-                    raise NotDoneYet(f"timed out: {why}. {self.if_stopped}")
+                    raise OperationTimeout(f"timed out: {why}. {self.if_stopped}")
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             print(f"\nInterrupted: {why}. {self.if_stopped}", file=sys.stderr)

@@ -22,7 +22,7 @@ from chronik.planning.changes import (
 from chronik.planning.views import NodeView, named
 from chronik.wording import counted
 
-PLANS: Final = {"drain": plan_drain, "undrain": plan_undrain, "promote": plan_promotion, "demote": plan_demotion}
+PLANNERS: Final = {"drain": plan_drain, "undrain": plan_undrain, "promote": plan_promotion, "demote": plan_demotion}
 NOTHING_TO_DO: Final = {
     "drain": "node {} is already drained",
     "undrain": "node {} is not drained",
@@ -63,7 +63,7 @@ def add_arguments(actions: Actions) -> None:
 def run_change(arguments: argparse.Namespace) -> int:
     checked(arguments)
     with operating(arguments, INTERRUPT_HINTS[arguments.action], arguments.wait) as operation:
-        plan = PLANS[arguments.action](grown(operation.view()).nodes, arguments.node)
+        plan = PLANNERS[arguments.action](grown(operation.view()).nodes, arguments.node)
         if plan.is_empty and not arguments.json:
             print(NOTHING_TO_DO[arguments.action].format(arguments.node))
         else:

@@ -106,10 +106,10 @@ def _is_retriable(error: ClientError | KafkaError) -> bool:
 
 
 def _find_reasons(cluster: Cluster, nodes: list[int]) -> tuple[Reason, ...]:
-    return why_not_stop(everyone(cluster), view_partitions(cluster), set(nodes))
+    return why_not_stop(list_all_nodes(cluster), view_partitions(cluster), set(nodes))
 
 
-def everyone(cluster: Cluster) -> list[NodeView]:
+def list_all_nodes(cluster: Cluster) -> list[NodeView]:
     """Return all nodes of the cluster, including one that is being removed, because it may still be a voter.
 
     During an upgrade some nodes do not support DescribeNodes; then Kafka's DescribeQuorum is used.

@@ -26,7 +26,7 @@ class Kind(Enum):
     ANYTHING = "anything"
 
 
-KINDS: Final = {"FILE": Kind.FILE, "DIR": Kind.FOLDER, "FOLDER": Kind.FOLDER, "TOPIC": Kind.TOPIC}
+KINDS_BY_METAVAR: Final = {"FILE": Kind.FILE, "DIR": Kind.FOLDER, "FOLDER": Kind.FOLDER, "TOPIC": Kind.TOPIC}
 _DEFAULT: Final = re.compile(r"\s*\([^()]*%\([^()]*\)[^()]*\)")
 """A default in a help text, which is left out of the script."""
 
@@ -96,5 +96,5 @@ def _option(action: argparse.Action) -> Option:
 
 def _value(action: argparse.Action) -> Value:
     name = re.match(r"[A-Z]*", str(action.metavar or ""))
-    kind = KINDS.get(name[0] if name else "", Kind.ANYTHING)
+    kind = KINDS_BY_METAVAR.get(name[0] if name else "", Kind.ANYTHING)
     return Value(tuple(map(str, action.choices or ())), kind, action.nargs in ("*", "+"))

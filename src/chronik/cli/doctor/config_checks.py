@@ -13,8 +13,8 @@ from chronik.wording import counted
 DAY_S: Final = 86_400.0
 EXPIRY_WARNING_DAYS: Final = 30
 
-PLAIN: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
-WITHOUT_LOGIN: Final = ("PLAINTEXT", "SSL")
+UNENCRYPTED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+UNAUTHENTICATED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 
 
 def check_config_errors(facts: ConfigFacts) -> Iterator[Finding]:
@@ -68,15 +68,21 @@ def check_advertised_addresses(facts: ConfigFacts) -> Iterator[Finding]:
 def check_insecure_listeners(facts: ConfigFacts) -> Iterator[Finding]:
     for each in facts.listeners:
         missing = [
-            *(["no encryption"] if each.protocol in PLAIN else []),
-            *(["no authentication"] if each.protocol in WITHOUT_LOGIN and not each.wants_certificate else []),
+            *(["no encryption"] if each.protocol in UNENCRYPTED_PROTOCOLS else []),
+            *(
+                ["no authentication"]
+                if each.protocol in UNAUTHENTICATED_PROTOCOLS and not each.wants_certificate
+                else []
+            ),
         ]
         if each.is_loopback or not missing:
             continue
         yield warning(
             "open-listener",
             f"listener {each.name} at {each.bound} has {' and '.join(missing)} ({each.protocol})",
-            "Traffic can be read on the network" if each.protocol in PLAIN else "Anyone who can reach it is accepted",
+            "Traffic can be read on the network"
+            if each.protocol in UNENCRYPTED_PROTOCOLS
+            else "Anyone who can reach it is accepted",
             "use SASL_SSL or a loopback address: docs/security.md; chronik cluster certs creates certificates",
         )
 

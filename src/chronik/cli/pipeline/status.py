@@ -77,11 +77,11 @@ def _print_status(arguments: argparse.Namespace, cluster: Cluster) -> int:
         report = {"topics": [asdict(topic) | {"lag": topic.lag} for topic in found]}
         print(json.dumps(report)) if arguments.watch else print_json(report)
     else:
-        print(described(found))
+        print(format_status(found))
     return EXIT_UNHEALTHY if any(topic.state in UNHEALTHY_STATES for topic in found) else EXIT_OK
 
 
-def described(topics: Sequence[TopicStatus]) -> str:
+def format_status(topics: Sequence[TopicStatus]) -> str:
     """Format the status of topics as tables and notes."""
     if not topics:
         return "no pipeline has reported its status; start one with `chronik pipeline run`"

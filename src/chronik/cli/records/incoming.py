@@ -19,7 +19,7 @@ from chronik.client.records import OutgoingRecord
 
 FORMATS: Final = ("lines", "json", "csv")
 
-Parse = Callable[[bytes], OutgoingRecord]
+LineParser = Callable[[bytes], OutgoingRecord]
 
 
 def add_format_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def portions_of(arguments: argparse.Namespace) -> Callable[[Iterable[bytes]], It
     return lambda chunks: _parse_lines(chunks, parse, skips_blank=format == "json")
 
 
-def _parse_lines(chunks: Iterable[bytes], parse: Parse, *, skips_blank: bool) -> Iterator[Portion]:
+def _parse_lines(chunks: Iterable[bytes], parse: LineParser, *, skips_blank: bool) -> Iterator[Portion]:
     for first_number, lines in numbered(split_lines(chunks)):
         chunk: Portion = []
         for number, line in enumerate(lines, first_number):
@@ -62,7 +62,7 @@ def _parse_lines(chunks: Iterable[bytes], parse: Parse, *, skips_blank: bool) ->
         yield chunk
 
 
-def _line_parser(key_separator: str | None) -> Parse:
+def _line_parser(key_separator: str | None) -> LineParser:
     if key_separator is None:
         return OutgoingRecord
     separator = os.fsencode(key_separator)

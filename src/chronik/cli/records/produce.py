@@ -32,7 +32,7 @@ ProgressCallback = Callable[[int, int], None]
 """A callback that receives the number of bytes read and of records produced."""
 
 
-class NotWritten(ChronikError):
+class ProduceError(ChronikError):
     """Records that the broker has not acknowledged; the message has their line numbers."""
 
 
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             for portion in parse_input(chunks):
                 writer.write(portion)
                 report(chunks.bytes_read, writer.written)
-        except (WrongInput, NotWritten) as error:
+        except (WrongInput, ProduceError) as error:
             raise type(error)(f"{error} ({_format_count(writer.written)} before it)") from error
     if not arguments.quiet:
         print(f"{_format_count(writer.written)} to {arguments.topic}", file=sys.stderr)
@@ -131,7 +131,7 @@ class _Writer:
         except (ClientError, KafkaError) as error:
             first, last = numbers[0], numbers[len(records) - 1]
             where = f"line {first}" if first == last else f"lines {first} to {last}, or some of them"
-            raise NotWritten(f"{where}: {error}") from error
+            raise ProduceError(f"{where}: {error}") from error
         self.written += len(records)
 
 

@@ -37,7 +37,7 @@ PAUSE_FACTOR: Final = 3
 """Minimum pause after a collection, as a multiple of its duration, to limit the load on the cluster."""
 
 WIDTH_UNLIMITED: Final = 200
-STALE_S: Final = 5.0
+STALE_AFTER_S: Final = 5.0
 KEY_HELP: Final = "q: quit   s: sort topics   p: pause"
 
 
@@ -93,14 +93,14 @@ def _print_once(watcher: Watcher, arguments: argparse.Namespace) -> int:
     time.sleep(arguments.interval or ONCE_INTERVAL_S)
     view = view_of(watcher.look(), before)
     if arguments.json:
-        print_json(told(view))
+        print_json(view_to_json(view))
         return EXIT_OK
     width = get_terminal_size((WIDTH_UNLIMITED, 0)).columns if sys.stdout.isatty() else WIDTH_UNLIMITED
     print("\n".join(line.text for line in frame(view, width, None)))
     return EXIT_OK
 
 
-def told(view: View) -> dict[str, Any]:
+def view_to_json(view: View) -> dict[str, Any]:
     """Return the view as JSON: facts and rates."""
     return {
         "facts": to_json(view.facts),
@@ -133,7 +133,7 @@ def _is_interactive() -> bool:
     return is_possible()
 
 
-class Looking(threading.Thread):
+class CollectorThread(threading.Thread):
     """A thread that collects facts periodically, so that a slow node does not block keys and resizing."""
 
     def __init__(self, watcher: Watcher, interval_s: float) -> None:
@@ -142,10 +142,10 @@ class Looking(threading.Thread):
         self._interval_s = interval_s
         self._stop_event = threading.Event()
         self.paused = threading.Event()
-        self.looks: tuple[ClusterFacts | None, ClusterFacts | None] = None, None
+        self.snapshots: tuple[ClusterFacts | None, ClusterFacts | None] = None, None
         """The latest facts and the previous ones, replaced atomically."""
         self.failure: str | None = None
-        self.tell: Callable[[], object] = bool
+        self.on_update: Callable[[], object] = bool
         """Called after each collection."""
 
     def run(self) -> None:
@@ -153,13 +153,13 @@ class Looking(threading.Thread):
             began = time.monotonic()
             if not self.paused.is_set():
                 self._collect()
-                self.tell()
+                self.on_update()
             took_s = time.monotonic() - began
             self._stop_event.wait(max(self._interval_s - took_s, min(PAUSE_FACTOR * took_s, 10 * self._interval_s)))
 
     def _collect(self) -> None:
         try:
-            self.looks, self.failure = (self._watcher.look(), self.looks[0]), None
+            self.snapshots, self.failure = (self._watcher.look(), self.snapshots[0]), None
         except (ClientError, KafkaError, OSError) as error:
             self.failure = " ".join(str(error).split())
         except Exception:
@@ -173,42 +173,42 @@ class Looking(threading.Thread):
 def _run_live(watcher: Watcher, interval_s: float) -> int:
     from chronik.cli.top.screen import Screen
 
-    looking = Looking(watcher, interval_s)
+    collector = CollectorThread(watcher, interval_s)
     sorting = Sorting.TRAFFIC
     with Screen(sys.stdin, sys.stdout) as screen:
-        looking.tell = screen.wake
-        looking.start()
+        collector.on_update = screen.wake
+        collector.start()
         try:
             while True:
                 width, height = screen.size
-                screen.draw(_lines(looking, width, height, sorting))
+                screen.draw(_lines(collector, width, height, sorting))
                 for typed in screen.key(1.0):
                     if typed in "qQ\x04":
                         return EXIT_OK
                     if typed in "sS":
                         sorting = sorting.next
                     elif typed in "pP ":
-                        (looking.paused.clear if looking.paused.is_set() else looking.paused.set)()
+                        (collector.paused.clear if collector.paused.is_set() else collector.paused.set)()
         finally:
-            looking.end()
-            looking.tell = bool
+            collector.end()
+            collector.on_update = bool
 
 
-def _lines(looking: Looking, width: int, height: int, sorting: Sorting) -> list[Line]:
-    now, before = looking.looks
+def _lines(collector: CollectorThread, width: int, height: int, sorting: Sorting) -> list[Line]:
+    now, before = collector.snapshots
     footer = f"{KEY_HELP} (now by {sorting.value})"
     if now is None:
-        waiting = looking.failure or "collecting …"
+        waiting = collector.failure or "collecting …"
         lines = [
             Line("chronik top", Style.TITLE),
-            Line(waiting[:width], Style.ERROR if looking.failure else Style.PLAIN),
+            Line(waiting[:width], Style.ERROR if collector.failure else Style.PLAIN),
         ]
         return lines[:height]
     age_s = time.monotonic() - now.monotonic_s
-    if looking.paused.is_set():
+    if collector.paused.is_set():
         footer = f"PAUSED   {footer}"
-    elif looking.failure is not None:
-        footer = f"NO RESPONSE for {age_s:.0f} s: {looking.failure}"
-    elif age_s > STALE_S:
+    elif collector.failure is not None:
+        footer = f"NO RESPONSE for {age_s:.0f} s: {collector.failure}"
+    elif age_s > STALE_AFTER_S:
         footer = f"{age_s:.0f} s old, refreshing …   {footer}"
     return frame(view_of(now, before), width, height, sorting=sorting, footer=footer)

@@ -149,50 +149,54 @@ def _failure_lines(view: View) -> list[Line]:
     return [Line("NOT COLLECTED", Style.HEADING), *rows]
 
 
-class Column(NamedTuple):
+class FrameColumn(NamedTuple):
     heading: str
-    of: Callable[..., str]
+    get_text: Callable[..., str]
     right: bool = True
     optional: bool = False
     """Whether the column is omitted if all its cells are empty."""
-    spared: int = 0
+    drop_priority: int = 0
     """Order in which columns are dropped if the width is too small, highest first; 0 is never dropped."""
 
 
 _NODES: Final = (
-    Column("NODE", lambda row: str(row.node.id)),
-    Column("STATUS", lambda row: row.node.status, right=False),
-    Column("ROLE", lambda row: row.node.role or "-", right=False),
-    Column("TERM", lambda row: _format_int(row.node.term), optional=True, spared=4),
-    Column("APPLIED", lambda row: _format_int(row.node.applied_index), optional=True, spared=3),
-    Column("LOG END", lambda row: _format_int(row.node.log_end), optional=True, spared=9),
-    Column("STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True, spared=5),
-    Column("REQ/s", lambda row: short(row.requests_s), optional=True),
-    Column("IN/s", lambda row: size(row.in_bytes_s), optional=True, spared=2),
-    Column("OUT/s", lambda row: size(row.out_bytes_s), optional=True, spared=2),
-    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True, spared=1),
-    Column("LOGS", lambda row: size(row.node.log_bytes), optional=True, spared=6),
-    Column("FREE", lambda row: size(row.node.disk_free_bytes), optional=True, spared=7),
-    Column("CLIENTS", lambda row: _format_int(row.node.connections), optional=True, spared=7),
-    Column("UP", lambda row: span(row.node.uptime_s), optional=True, spared=8),
-    Column("VERSION", lambda row: row.node.version or "-", right=False, optional=True, spared=10),
-    Column("KAFKA", lambda row: row.node.kafka or "-", right=False, spared=11),
+    FrameColumn("NODE", lambda row: str(row.node.id)),
+    FrameColumn("STATUS", lambda row: row.node.status, right=False),
+    FrameColumn("ROLE", lambda row: row.node.role or "-", right=False),
+    FrameColumn("TERM", lambda row: _format_int(row.node.term), optional=True, drop_priority=4),
+    FrameColumn("APPLIED", lambda row: _format_int(row.node.applied_index), optional=True, drop_priority=3),
+    FrameColumn("LOG END", lambda row: _format_int(row.node.log_end), optional=True, drop_priority=9),
+    FrameColumn(
+        "STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True, drop_priority=5
+    ),
+    FrameColumn("REQ/s", lambda row: short(row.requests_s), optional=True),
+    FrameColumn("IN/s", lambda row: size(row.in_bytes_s), optional=True, drop_priority=2),
+    FrameColumn("OUT/s", lambda row: size(row.out_bytes_s), optional=True, drop_priority=2),
+    FrameColumn("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True, drop_priority=1),
+    FrameColumn("LOGS", lambda row: size(row.node.log_bytes), optional=True, drop_priority=6),
+    FrameColumn("FREE", lambda row: size(row.node.disk_free_bytes), optional=True, drop_priority=7),
+    FrameColumn("CLIENTS", lambda row: _format_int(row.node.connections), optional=True, drop_priority=7),
+    FrameColumn("UP", lambda row: span(row.node.uptime_s), optional=True, drop_priority=8),
+    FrameColumn("VERSION", lambda row: row.node.version or "-", right=False, optional=True, drop_priority=10),
+    FrameColumn("KAFKA", lambda row: row.node.kafka or "-", right=False, drop_priority=11),
 )
 _TOPICS: Final = (
-    Column("TOPIC", lambda row: row.name, right=False),
-    Column("PARTITIONS", lambda row: str(row.partitions), spared=2),
-    Column("REPLICAS", lambda row: str(row.replicas), spared=3),
-    Column("RECORDS/s", lambda row: short(row.records_s)),
-    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), spared=1),
-    Column("SIZE", lambda row: size(row.bytes)),
-    Column("UNDER-REPLICATED", lambda row: str(row.under_replicated) if row.under_replicated else "-", optional=True),
-    Column("OFFLINE", lambda row: str(row.offline) if row.offline else "-", optional=True),
+    FrameColumn("TOPIC", lambda row: row.name, right=False),
+    FrameColumn("PARTITIONS", lambda row: str(row.partitions), drop_priority=2),
+    FrameColumn("REPLICAS", lambda row: str(row.replicas), drop_priority=3),
+    FrameColumn("RECORDS/s", lambda row: short(row.records_s)),
+    FrameColumn("WRITTEN/s", lambda row: size(row.written_bytes_s), drop_priority=1),
+    FrameColumn("SIZE", lambda row: size(row.bytes)),
+    FrameColumn(
+        "UNDER-REPLICATED", lambda row: str(row.under_replicated) if row.under_replicated else "-", optional=True
+    ),
+    FrameColumn("OFFLINE", lambda row: str(row.offline) if row.offline else "-", optional=True),
 )
 _GROUPS: Final = (
-    Column("GROUP", lambda row: row.group.name, right=False),
-    Column("STATE", lambda row: row.group.state or "-", right=False),
-    Column("LAG", lambda row: _format_lag(row)),
-    Column("CHANGE/s", lambda row: signed(row.lag_change_s)),
+    FrameColumn("GROUP", lambda row: row.group.name, right=False),
+    FrameColumn("STATE", lambda row: row.group.state or "-", right=False),
+    FrameColumn("LAG", lambda row: _format_lag(row)),
+    FrameColumn("CHANGE/s", lambda row: signed(row.lag_change_s)),
 )
 
 NAME_CHARACTERS_MAX: Final = 60
@@ -227,11 +231,11 @@ def _group_lines(view: View, width: int) -> list[Line]:
 
 
 def _table_lines(
-    columns: Sequence[Column], rows: Sequence[object], style: Callable[..., Style], width: int
+    columns: Sequence[FrameColumn], rows: Sequence[object], style: Callable[..., Style], width: int
 ) -> list[Line]:
     if not rows:
         return []
-    cells = [[clipped(escaped(column.of(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
+    cells = [[clipped(escaped(column.get_text(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
     shown = _fit_columns(width, [_ColumnCells(*each) for each in zip(columns, cells, strict=True)])
 
     def joined(texts: Iterable[str]) -> str:
@@ -244,7 +248,7 @@ def _table_lines(
 
 
 class _ColumnCells(NamedTuple):
-    column: Column
+    column: FrameColumn
     texts: Sequence[str]
 
     @property
@@ -256,10 +260,10 @@ def _fit_columns(width: int, filled: Iterable[_ColumnCells]) -> list[_ColumnCell
     """Drop empty optional columns, then droppable ones until the rest fits into the width."""
     shown = [each for each in filled if not each.column.optional or any(text != "-" for text in each.texts)]
     while sum(each.width + 2 for each in shown) - 2 > width:
-        spared = max(shown, key=lambda each: each.column.spared)
-        if not spared.column.spared:
+        drop_priority = max(shown, key=lambda each: each.column.drop_priority)
+        if not drop_priority.column.drop_priority:
             break
-        shown.remove(spared)
+        shown.remove(drop_priority)
     return shown
 
 

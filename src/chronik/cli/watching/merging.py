@@ -117,15 +117,15 @@ def _add_quorum_facts(accounts: Accounts, add: Any) -> None:
     add(quorum.leader_id, term=quorum.leader_epoch)
 
 
-class Agreed(NamedTuple):
+class StateComparison(NamedTuple):
     nodes: int = 0
     at_index: int | None = None
     is_same: bool | None = None
 
 
-def agreement_of(pages: Iterable[Page]) -> Agreed:
+def agreement_of(pages: Iterable[Page]) -> StateComparison:
     statuses = [page.status for page in pages if "recent_hashes" in page.status]
     if len(statuses) < 2:
-        return Agreed(len(statuses))  # a single node has nothing to compare with
+        return StateComparison(len(statuses))  # a single node has nothing to compare with
     compared = compare_states(statuses)
-    return Agreed(len(statuses), compared.index, compared.is_same if compared.index is not None else None)
+    return StateComparison(len(statuses), compared.index, compared.is_same if compared.index is not None else None)

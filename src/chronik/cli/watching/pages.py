@@ -50,14 +50,14 @@ class Page(NamedTuple):
         return None if status_json is None else float(status_json) - (self.asked_ms + self.answered_ms) / 2
 
 
-class Refusal(NamedTuple):
+class PageFailure(NamedTuple):
     address: str
     why: str
 
 
-def pages_of(ports: Sequence[HttpPort], timeout_s: float) -> tuple[list[Page], list[Refusal]]:
+def pages_of(ports: Sequence[HttpPort], timeout_s: float) -> tuple[list[Page], list[PageFailure]]:
     """Request the pages of all nodes concurrently. The threads are daemons, so that they do not delay the exit."""
-    results: list[Page | Refusal] = [Refusal(str(port.address), "not requested") for port in ports]
+    results: list[Page | PageFailure] = [PageFailure(str(port.address), "not requested") for port in ports]
 
     def fetch(number: int) -> None:
         results[number] = page_of(ports[number], timeout_s)
@@ -71,25 +71,25 @@ def pages_of(ports: Sequence[HttpPort], timeout_s: float) -> tuple[list[Page], l
             thread.join()
     return (
         [each for each in results if isinstance(each, Page)],
-        [each for each in results if isinstance(each, Refusal)],
+        [each for each in results if isinstance(each, PageFailure)],
     )
 
 
-def page_of(port: HttpPort, timeout_s: float) -> Page | Refusal:
+def page_of(port: HttpPort, timeout_s: float) -> Page | PageFailure:
     address = str(port.address)
     try:
         asked_ms = time.time() * 1000
         status, body = ask(port.address, "/status", timeout_s, port.token, port.tls)
         answered_ms = time.time() * 1000
         if status != HTTPStatus.OK:
-            return Refusal(address, ERRORS_BY_STATUS.get(HTTPStatus(status), f"HTTP status {status}"))
+            return PageFailure(address, ERRORS_BY_STATUS.get(HTTPStatus(status), f"HTTP status {status}"))
         status_json = json.loads(body)
         if not isinstance(status_json, dict) or "node_id" not in status_json:
-            return Refusal(address, "the response is not that of a Chronik node")
+            return PageFailure(address, "the response is not that of a Chronik node")
         status, body = ask(port.address, "/metrics", timeout_s, port.token, port.tls)
     except NodeSilent as error:
-        return Refusal(address, str(error))
+        return PageFailure(address, str(error))
     except ValueError:
-        return Refusal(address, "the response is not that of a Chronik node")
+        return PageFailure(address, "the response is not that of a Chronik node")
     text = body.decode(errors="replace") if status == HTTPStatus.OK else ""
     return Page(address, status_json, sums(text), text, asked_ms, answered_ms)
