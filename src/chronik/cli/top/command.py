@@ -137,7 +137,7 @@ class CollectorThread(threading.Thread):
     """A thread that collects facts periodically, so that a slow node does not block keys and resizing."""
 
     def __init__(self, watcher: Watcher, interval_s: float) -> None:
-        super().__init__(name="looking", daemon=True)
+        super().__init__(name="facts-collector", daemon=True)
         self._watcher = watcher
         self._interval_s = interval_s
         self._stop_event = threading.Event()
