@@ -51,7 +51,7 @@ def passwords_for(steps: Sequence[Step], beside: Path) -> dict[str, str]:
 
     Args:
         steps: The steps of the plan.
-        beside: The directory that paths of password files are relative to.
+        directory: The directory that paths of password files are relative to.
     """
     return {each.user: _password(each.source, beside) for each in steps if isinstance(each, SetPassword)}
 
@@ -77,7 +77,7 @@ def check(cluster: Cluster, steps: Sequence[Step]) -> None:
 def carry_out(
     cluster: Cluster, steps: Sequence[Step], passwords: Passwords, tell: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Execute all steps, and report the number of completed steps to `tell`; raise PlanStepError if one fails."""
+    """Execute all steps, and report completed steps to `on_progress`; raise PlanStepError if one fails."""
     for number, step in enumerate(steps):
         tell(number)
         try:

@@ -46,7 +46,7 @@ class Plan:
 
 
 def make_plan(wanted: State, present: State, asking_user: str = "") -> Plan:
-    """Plan the changes from the current state to the desired state; the user `asking_user` is never deleted.
+    """Plan the changes from the current state to the desired state; the user `current_user` is never deleted.
 
     ACLs are changed last, because earlier steps may need permissions that are removed.
 
@@ -80,9 +80,9 @@ class _PlanDraft:
     def add(self, kind: str, steps: list[Step]) -> None:
         """Add the steps for one object of the file; without steps, count the object as unchanged."""
         self.steps += steps
-        self.leave(kind, not steps)
+        self.count_unchanged(kind, not steps)
 
-    def leave(self, kind: str, count: int) -> None:
+    def count_unchanged(self, kind: str, count: int) -> None:
         if count:
             self.left[kind] = self.left.get(kind, 0) + count
 
@@ -93,7 +93,7 @@ class _PlanDraft:
 def _plan_broker(draft: _PlanDraft, wanted: Configs, present: Configs) -> None:
     if changes := _diff(wanted, present):
         draft.steps.append(AlterConfigs(None, changes))
-    draft.leave("broker config", len(wanted) - len(changes))
+    draft.count_unchanged("broker config", len(wanted) - len(changes))
     if removed := _removals(wanted, present):
         draft.deletions.append(AlterConfigs(None, removed))
 
@@ -169,7 +169,7 @@ def _needs_password(mechanism: str, iterations: int | None, current: Mapping[str
 def _plan_acls(draft: _PlanDraft, wanted: frozenset[AclBinding], present: frozenset[AclBinding]) -> None:
     if missing := wanted - present:
         draft.steps.append(AddAcls(tuple(sorted(missing))))
-    draft.leave("ACL", len(wanted & present))
+    draft.count_unchanged("ACL", len(wanted & present))
     if removed := present - wanted:
         draft.deletions.append(RemoveAcls(tuple(sorted(removed))))
 
@@ -180,7 +180,7 @@ def _plan_quotas(
     for entity, quotas in wanted.items():
         if changes := _diff(quotas, present.get(entity, {})):
             draft.steps.append(AlterQuotas(entity, changes))
-        draft.leave("quota", len(quotas) - len(changes))
+        draft.count_unchanged("quota", len(quotas) - len(changes))
     for entity, current in present.items():
         if removed := _removals(wanted.get(entity, {}), current):
             draft.deletions.append(AlterQuotas(entity, removed))

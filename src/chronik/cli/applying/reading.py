@@ -229,7 +229,7 @@ class _StateParser(CheckedToml):
             entity = tuple(sorted(self._entity(here, table, names).items()))
             if entity in found:
                 raise self.wrong(here, "duplicate entry for the same user, client id or IP address")
-            found[entity] = self._rates(here, table, entity)
+            found[entity] = self._quota_values(here, table, entity)
         return found
 
     def _entity(self, place: Place, table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str | None]:
@@ -250,13 +250,13 @@ class _StateParser(CheckedToml):
             raise self.wrong(place, error.message) from None
         return entity
 
-    def _rates(self, place: Place, table: Mapping[str, Any], entity: Entity) -> dict[str, float]:
-        rates = {key: self._rate((*place, key), table[key], entity, key) for key in KEYS if key in table}
+    def _quota_values(self, place: Place, table: Mapping[str, Any], entity: Entity) -> dict[str, float]:
+        rates = {key: self._quota_value((*place, key), table[key], entity, key) for key in KEYS if key in table}
         if not rates:
             raise self.wrong(place, f"expected at least one of {', '.join(KEYS)}")
         return rates
 
-    def _rate(self, place: Place, value: Any, entity: Entity, key: str) -> float:
+    def _quota_value(self, place: Place, value: Any, entity: Entity, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.unexpected(place, value, "a number greater than 0")
         try:

@@ -32,37 +32,37 @@ def _lines(state: State) -> Iterator[str]:
     if state.quotas is not None and not state.quotas:
         yield "quotas = []"
     if state.broker is not None:
-        yield from ("", "[broker]", *_configs(state.broker))
+        yield from ("", "[broker]", *_config_lines(state.broker))
     if state.topics is not None:
         yield from ("", "[topics]")
         for name, topic in sorted(state.topics.items()):
-            yield from _topic(name, topic)
+            yield from _topic_lines(name, topic)
     if state.users is not None:
         yield from ("", "[users]")
         for name, user in sorted(state.users.items()):
-            yield from _user(name, user)
+            yield from _user_lines(name, user)
     for group in _group_by_operation(state.acls or ()):
-        yield from _acl(group)
+        yield from _acl_lines(group)
     for entity, quotas in (state.quotas or {}).items():
-        yield from _quotas(entity, quotas)
+        yield from _quota_lines(entity, quotas)
 
 
-def _configs(configs: Configs) -> Iterator[str]:
+def _config_lines(configs: Configs) -> Iterator[str]:
     for key, value in sorted(configs.items()):
         yield f"{toml_key(key)} = {value if _UNQUOTED_VALUE.fullmatch(value) else toml_text(value)}"
 
 
-def _topic(name: str, topic: Topic) -> Iterator[str]:
+def _topic_lines(name: str, topic: Topic) -> Iterator[str]:
     yield from ("", f"[topics.{toml_key(name)}]")
     if topic.partitions is not None:
         yield f"partitions = {topic.partitions}"
     if topic.replication_factor is not None:
         yield f"replication_factor = {topic.replication_factor}"
     if topic.configs:
-        yield f"configs = {{ {', '.join(_configs(topic.configs))} }}"
+        yield f"configs = {{ {', '.join(_config_lines(topic.configs))} }}"
 
 
-def _user(name: str, user: User) -> Iterator[str]:
+def _user_lines(name: str, user: User) -> Iterator[str]:
     yield from ("", f"[users.{toml_key(name)}]")
     if all(count in (None, ITERATIONS_MIN) for count in user.mechanisms.values()):
         yield f"mechanisms = {_string_array(user.mechanisms)}"
@@ -81,7 +81,7 @@ def _group_by_operation(acls: Iterable[AclBinding]) -> Iterator[list[AclBinding]
         yield list(some)
 
 
-def _acl(group: list[AclBinding]) -> Iterator[str]:
+def _acl_lines(group: list[AclBinding]) -> Iterator[str]:
     acl = group[0]
     yield from ("", "[[acls]]", f"principal = {toml_text(acl.principal)}")
     if acl.resource_type == ResourceType.CLUSTER:
@@ -97,7 +97,7 @@ def _acl(group: list[AclBinding]) -> Iterator[str]:
         yield 'permission = "deny"'
 
 
-def _quotas(entity: Entity, quotas: Mapping[str, float]) -> Iterator[str]:
+def _quota_lines(entity: Entity, quotas: Mapping[str, float]) -> Iterator[str]:
     yield from ("", "[[quotas]]")
     for kind, name in entity:
         key = kind.replace("-", "_")

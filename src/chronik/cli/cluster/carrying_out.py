@@ -80,7 +80,7 @@ class Operation:
     """Executes plan steps on a cluster and waits for them, at most `wait_s` seconds in total."""
 
     def __init__(self, cluster: Cluster, wait_s: float | None, if_stopped: str) -> None:
-        """`if_stopped` is shown to the user: the effect of stopping the command while it waits."""
+        """`interrupt_hint` is shown to the user: the effect of stopping the command while it waits."""
         self.cluster = cluster
         self._deadline = None if wait_s is None else time.monotonic() + wait_s
         self.if_stopped = if_stopped

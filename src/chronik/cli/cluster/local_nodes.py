@@ -101,7 +101,7 @@ class LocalNode:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=_environment(os.environ),
+                env=_node_environment(os.environ),
                 start_new_session=True,
             )
         self._pid_file.write_text(f"{process.pid}\n")
@@ -201,24 +201,24 @@ def check_ports(nodes: list[LocalNode]) -> None:
 
 def _config_lines(config: NodeConfig) -> Iterator[str]:
     yield f"node_id = {config.node_id}"
-    yield f"data_dir = {_quoted(config.data_dir)}"
-    yield f"kafka = {_quoted(config.kafka)}"
-    yield f"http = {_quoted(config.http)}"
+    yield f"data_dir = {_quote_toml(config.data_dir)}"
+    yield f"kafka = {_quote_toml(config.kafka)}"
+    yield f"http = {_quote_toml(config.http)}"
     if config.rack is not None:
-        yield f"rack = {_quoted(config.rack)}"
+        yield f"rack = {_quote_toml(config.rack)}"
     yield f"replication_factor = {config.replication_factor}"
     yield f"min_insync_replicas = {config.min_insync_replicas}"
-    yield f"cluster_secret = {_quoted(config.cluster_secret)}"
+    yield f"cluster_secret = {_quote_toml(config.cluster_secret)}"
     for peer in config.peers:
         yield "\n[[peers]]"
         yield f"id = {peer.id}"
-        yield f"kafka = {_quoted(peer.kafka)}"
-        yield f"raft = {_quoted(peer.raft)}"
+        yield f"kafka = {_quote_toml(peer.kafka)}"
+        yield f"raft = {_quote_toml(peer.raft)}"
         if peer.voter is not None:
             yield f"voter = {'true' if peer.voter else 'false'}"
 
 
-def _quoted(value: object) -> str:
+def _quote_toml(value: object) -> str:
     """Quote a TOML string; the escapes of JSON are valid in TOML."""
     return json.dumps(str(value), ensure_ascii=False)
 
@@ -229,7 +229,7 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+def _node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without CHRONIK_… variables, because settings of one node would apply to all nodes."""
     return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
 

@@ -129,33 +129,35 @@ complete -F _chronik chronik
 """
 
 
-def bash_script(places: Iterable[Place]) -> str:
-    known = list(places)
-    return "".join([_BEGIN, *map(_place, known), _BETWEEN, *(line for each in known for line in _values(each)), _END])
-
-
-def _place(place: Place) -> str:
-    follow = " ".join(name for name, _ in place.actions)
-    flags = " ".join(name for option in place.options for name in option.names)
-    wanting = " ".join(name for option in place.options if option.value is not None for name in option.names)
-    return (
-        f"    {quote(' '.join(place.words))}) follow={quote(follow)} flags={quote(flags)} wanting={quote(wanting)} ;;\n"
+def bash_script(nodes: Iterable[Place]) -> str:
+    known = list(nodes)
+    return "".join(
+        [_BEGIN, *map(_node_case, known), _BETWEEN, *(line for each in known for line in _value_cases(each)), _END]
     )
 
 
-def _values(place: Place) -> Iterator[str]:
-    words = " ".join(place.words)
-    for option in place.options:
-        if option.value is not None and (expected := _expected(option.value)):
+def _node_case(node: Place) -> str:
+    follow = " ".join(name for name, _ in node.actions)
+    flags = " ".join(name for option in node.options for name in option.names)
+    wanting = " ".join(name for option in node.options if option.value is not None for name in option.names)
+    return (
+        f"    {quote(' '.join(node.words))}) follow={quote(follow)} flags={quote(flags)} wanting={quote(wanting)} ;;\n"
+    )
+
+
+def _value_cases(node: Place) -> Iterator[str]:
+    words = " ".join(node.words)
+    for option in node.options:
+        if option.value is not None and (expected := _format_expected(option.value)):
             patterns = " | ".join(quote(f"{words} {name}") for name in option.names)
             yield f"    {patterns}) expected={quote(expected)} ;;\n"
-    for number, value in enumerate(place.values, 1):
-        if expected := _expected(value):
+    for number, value in enumerate(node.values, 1):
+        if expected := _format_expected(value):
             pattern = f"{quote(f'{words} ')}[0-9]*" if value.repeats else quote(f"{words} {number}")
             yield f"    {pattern}) expected={quote(expected)} ;;\n"
 
 
-def _expected(value: Value) -> str:
+def _format_expected(value: Value) -> str:
     """Return the choices of a value, or its kind in angle brackets, or an empty string."""
     if value.choices:
         return " ".join(value.choices)

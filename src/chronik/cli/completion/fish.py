@@ -49,38 +49,40 @@ complete -c chronik -f
 _KINDS: Final = {Kind.FOLDER: "(__fish_complete_directories)", Kind.TOPIC: "(__chronik_topics)"}
 
 
-def fish_script(places: Iterable[Place]) -> str:
-    known = list(places)
-    names = " ".join(_quoted(" ".join(place.words)) for place in known if place.words)
-    return "".join([_BEGIN, f"set -g __chronik_places {names}\n", *(line for each in known for line in _lines(each))])
+def fish_script(nodes: Iterable[Place]) -> str:
+    known = list(nodes)
+    names = " ".join(_quote(" ".join(node.words)) for node in known if node.words)
+    return "".join(
+        [_BEGIN, f"set -g __chronik_places {names}\n", *(line for each in known for line in _complete_commands(each))]
+    )
 
 
-def _lines(place: Place) -> Iterator[str]:
-    at = f"complete -c chronik -n {_quoted(' '.join(('__chronik_at', *place.words)))}"
-    for name, about in place.actions:
-        yield f"{at} -a {_quoted(name)} -d {_quoted(about)}\n"
-    for option in place.options:
-        yield f"{at} {_option(option)}\n"
-    for value in place.values:
-        if words := _words(value):
+def _complete_commands(node: Place) -> Iterator[str]:
+    at = f"complete -c chronik -n {_quote(' '.join(('__chronik_at', *node.words)))}"
+    for name, about in node.actions:
+        yield f"{at} -a {_quote(name)} -d {_quote(about)}\n"
+    for option in node.options:
+        yield f"{at} {_format_option(option)}\n"
+    for value in node.values:
+        if words := _format_value(value):
             yield f"{at} {words}\n"
 
 
-def _option(option: Option) -> str:
+def _format_option(option: Option) -> str:
     names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
-    about = [f"-d {_quoted(option.about)}"] if option.about else []
-    wants = [] if option.value is None else ["-r", _words(option.value)]
+    about = [f"-d {_quote(option.about)}"] if option.about else []
+    wants = [] if option.value is None else ["-r", _format_value(option.value)]
     return " ".join(filter(None, (*names, *wants, *about)))
 
 
-def _words(value: Value) -> str:
+def _format_value(value: Value) -> str:
     if value.kind is Kind.FILE and not value.choices:
         return "-F"
     words = " ".join(value.choices) or _KINDS.get(value.kind, "")
-    return f"-a {_quoted(words)}" if words else ""
+    return f"-a {_quote(words)}" if words else ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a text for fish, which has only these two escapes in single quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -64,7 +64,7 @@ def places() -> list[Place]:
     options = (Option(("-h", "--help"), "show help", None), Option(("-V", "--version"), "show the version", None))
     found = [Place((), tuple(COMMANDS.items()), options, ())]
     for word in COMMANDS:
-        found += _bench_nodes() if word == "bench" else _walk(parser_of(word), (word,))
+        found += _bench_nodes() if word == "bench" else _walk_parsers(parser_of(word), (word,))
     return found
 
 
@@ -72,29 +72,29 @@ def _bench_nodes() -> Iterator[Place]:
     """Yield the nodes of `chronik bench`, whose measurements have parsers of their own."""
     yield Place(("bench",), tuple(MEASUREMENTS.items()), (), ())
     for word in MEASUREMENTS:
-        yield from _walk(bench_parser_of(word), ("bench", word))
+        yield from _walk_parsers(bench_parser_of(word), ("bench", word))
 
 
-def _walk(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[Place]:
+def _walk_parsers(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[Place]:
     # argparse has no public way to inspect a parser; these attributes have been stable since its first release.
     known = [action for action in parser._actions if action.help != argparse.SUPPRESS]
-    options = [_option(action) for action in known if action.option_strings]
+    options = [_parse_option(action) for action in known if action.option_strings]
     subparsers = [action for action in known if isinstance(action, argparse._SubParsersAction)]
     others = [action for action in known if not action.option_strings and action not in subparsers]
     summaries = {each.dest: each.help or "" for subparser in subparsers for each in subparser._choices_actions}
     parsers: dict[str, Any] = {name: each for subparser in subparsers for name, each in subparser.choices.items()}
     actions = tuple((name, summaries.get(name, "")) for name in parsers)
-    yield Place(words, actions, tuple(options), tuple(map(_value, others)))
+    yield Place(words, actions, tuple(options), tuple(map(_parse_value, others)))
     for name, each in parsers.items():
-        yield from _walk(each, (*words, name))
+        yield from _walk_parsers(each, (*words, name))
 
 
-def _option(action: argparse.Action) -> Option:
+def _parse_option(action: argparse.Action) -> Option:
     about = _DEFAULT.sub("", action.help or "").replace("%%", "%")
-    return Option(tuple(action.option_strings), about, None if action.nargs == 0 else _value(action))
+    return Option(tuple(action.option_strings), about, None if action.nargs == 0 else _parse_value(action))
 
 
-def _value(action: argparse.Action) -> Value:
+def _parse_value(action: argparse.Action) -> Value:
     name = re.match(r"[A-Z]*", str(action.metavar or ""))
     kind = KINDS_BY_METAVAR.get(name[0] if name else "", Kind.ANYTHING)
     return Value(tuple(map(str, action.choices or ())), kind, action.nargs in ("*", "+"))

@@ -25,7 +25,7 @@ RowParser = Callable[[list[str]], OutgoingRecord]
 
 def csv_portions(chunks: Iterable[bytes], key: str | None, value: str | None) -> Iterator[Portion]:
     """Yield records in chunks, each with its line number; raise InvalidInput with the line number of an error."""
-    rows = _Rows(chunks)
+    rows = _CsvRows(chunks)
     parse_row: RowParser | None = None
     chunk: Portion = []
     try:
@@ -45,7 +45,7 @@ def csv_portions(chunks: Iterable[bytes], key: str | None, value: str | None) ->
         raise WrongInput(f"line {rows.number}: {reason}") from None
 
 
-class _Rows:
+class _CsvRows:
     """The rows of a CSV input, and the line number of the current row."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:

@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         _open_input(arguments.file) as source,
         _progress(arguments, source) as report,
     ):
-        chunks = _Chunks(source)
-        writer = _Writer(cluster, arguments, headers)
+        chunks = _InputChunks(source)
+        writer = _RecordWriter(cluster, arguments, headers)
         try:
             for portion in parse_input(chunks):
                 writer.write(portion)
@@ -88,7 +88,7 @@ def _format_count(written: int) -> str:
 # Output
 
 
-class _Writer:
+class _RecordWriter:
     def __init__(self, cluster: Cluster, arguments: argparse.Namespace, headers: tuple[RecordHeader, ...]) -> None:
         codec = Codec[arguments.codec.upper()]
         self._cluster, self._topic = cluster, arguments.topic
@@ -101,14 +101,14 @@ class _Writer:
         if not portion:
             return
         numbers = [number for number, _ in portion]
-        records = [self._with_extras(record) for _, record in portion]
+        records = [self._with_defaults(record) for _, record in portion]
         valid = self._count_valid(records)
         self._send(records[:valid], numbers)
         if valid < len(records):
             problem = f"topic {self._topic} has no partition {records[valid].partition}"
             raise WrongInput(f"line {numbers[valid]}: {problem}")
 
-    def _with_extras(self, record: OutgoingRecord) -> OutgoingRecord:
+    def _with_defaults(self, record: OutgoingRecord) -> OutgoingRecord:
         partition = record.partition if self._partition is None else self._partition
         return record._replace(partition=partition, headers=record.headers + self._headers)
 
@@ -138,7 +138,7 @@ class _Writer:
 # Input
 
 
-class _Chunks:
+class _InputChunks:
     """The chunks of the input, and the number of bytes read so far."""
 
     def __init__(self, descriptor: int) -> None:

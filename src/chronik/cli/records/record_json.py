@@ -27,20 +27,20 @@ NO_TIMESTAMP = -1
 """The timestamp of records in message formats without timestamps."""
 
 
-class _Header(Struct, forbid_unknown_fields=True):
+class _JsonHeader(Struct, forbid_unknown_fields=True):
     name: str
     value: Raw = _UNSET
     value_base64: str | None = None
 
 
-class _Line(Struct, forbid_unknown_fields=True):
+class _JsonRecord(Struct, forbid_unknown_fields=True):
     """A record as a JSON object. Unknown fields are an error: a misspelled `value` would otherwise be a tombstone."""
 
     key: Raw = _UNSET
     key_base64: str | None = None
     value: Raw = _UNSET
     value_base64: str | None = None
-    headers: list[_Header] | dict[str, Raw] | None = None
+    headers: list[_JsonHeader] | dict[str, Raw] | None = None
     timestamp: Annotated[int, Meta(ge=NO_TIMESTAMP, le=INT64_MAX)] | str | None = None
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     topic: Raw = _UNSET
@@ -48,7 +48,7 @@ class _Line(Struct, forbid_unknown_fields=True):
     offset: Raw = _UNSET
 
 
-_LINE_DECODER = Decoder(_Line)
+_LINE_DECODER = Decoder(_JsonRecord)
 _STRING_DECODER = Decoder(str)
 
 
@@ -77,7 +77,7 @@ def record_from_json(line: bytes) -> OutgoingRecord:
     )
 
 
-def _decode_line(line: bytes) -> _Line:
+def _decode_line(line: bytes) -> _JsonRecord:
     try:
         line.decode()  # raw values are not validated otherwise
         return _LINE_DECODER.decode(line)
@@ -92,7 +92,7 @@ def _format_error(error: str) -> str:
     what, _, path = error.partition(" - at `$")
     path = path.rstrip("`").lstrip(".")
     if unknown := _UNKNOWN_FIELD.fullmatch(what):
-        fields = (_Header if path.startswith("headers[") else _Line).__struct_fields__
+        fields = (_JsonHeader if path.startswith("headers[") else _JsonRecord).__struct_fields__
         where = f"{path}: " if path else ""
         return f"{where}unknown field {unknown[1]!r}{suggestion(unknown[1], fields) or _expected_fields(fields)}"
     if not path:
@@ -105,7 +105,7 @@ def _expected_fields(fields: tuple[str, ...]) -> str:
     return f"; expected one of {', '.join(fields)}"
 
 
-def _parse_headers(headers: list[_Header] | dict[str, Raw] | None) -> tuple[RecordHeader, ...]:
+def _parse_headers(headers: list[_JsonHeader] | dict[str, Raw] | None) -> tuple[RecordHeader, ...]:
     if isinstance(headers, dict):
         return tuple((name, _bytes_from_json("headers", value, None)) for name, value in headers.items())
     found = headers or ()

@@ -166,7 +166,7 @@ class CollectorThread(threading.Thread):
             if not self._stop_event.is_set():  # otherwise the connections were closed during shutdown
                 raise
 
-    def end(self) -> None:
+    def request_stop(self) -> None:
         self._stop_event.set()
 
 
@@ -181,7 +181,7 @@ def _run_live(watcher: Watcher, interval_s: float) -> int:
         try:
             while True:
                 width, height = screen.size
-                screen.draw(_lines(collector, width, height, sorting))
+                screen.draw(_build_frame(collector, width, height, sorting))
                 for typed in screen.key(1.0):
                     if typed in "qQ\x04":
                         return EXIT_OK
@@ -190,11 +190,11 @@ def _run_live(watcher: Watcher, interval_s: float) -> int:
                     elif typed in "pP ":
                         (collector.paused.clear if collector.paused.is_set() else collector.paused.set)()
         finally:
-            collector.end()
+            collector.request_stop()
             collector.on_update = bool
 
 
-def _lines(collector: CollectorThread, width: int, height: int, sorting: Sorting) -> list[Line]:
+def _build_frame(collector: CollectorThread, width: int, height: int, sorting: Sorting) -> list[Line]:
     now, before = collector.snapshots
     footer = f"{KEY_HELP} (now by {sorting.value})"
     if now is None:

@@ -75,7 +75,7 @@ def view_of(now: ClusterFacts, before: ClusterFacts | None) -> View:
     seconds = None if before is None else now.monotonic_s - before.monotonic_s
     if seconds is not None and seconds < SECONDS_MIN:
         before, seconds = None, None
-    rates = _Rates(before, seconds)
+    rates = _RowBuilder(before, seconds)
     topics = {each.topic: None for each in now.partitions}
     rows = [rates.topic(name, parts) for name, parts in _group_by_topic(now.partitions, topics).items()]
     return View(
@@ -101,7 +101,7 @@ def _group_by_topic(
     return found
 
 
-class _Rates:
+class _RowBuilder:
     def __init__(self, before: ClusterFacts | None, seconds: float | None) -> None:
         self._seconds = seconds
         self._nodes = {node.id: node for node in before.nodes} if before is not None else {}

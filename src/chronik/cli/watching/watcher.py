@@ -54,7 +54,7 @@ class Watcher:
     """A collector of a cluster's facts; use it as a context manager, from one thread."""
 
     def __init__(self, access: Access, ports: Sequence[HttpPort], *, timeout_s: float, is_thorough: bool) -> None:
-        """Connect to the cluster; `is_thorough` enables the search for hanging transactions in all partitions."""
+        """Connect to the cluster; `find_hanging_transactions` enables a search in all partitions."""
         self._cluster = Cluster(access, client_id=CLIENT_ID, timeout_s=timeout_s)
         self._access = access
         self._ports = ports
