@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import chronik
-from chronik.cli.doctor import findings as told
+from chronik.cli.doctor import findings as doctor_findings
 from chronik.cli.doctor.bundling.masking import HIDDEN, Mask, is_secret, masked_config, secrets_in
 from chronik.cli.doctor.findings import Finding
 from chronik.cli.doctor.local_facts import LocalFacts
@@ -83,8 +83,8 @@ def _known_secrets(seen: Seen, environment: Iterable[tuple[str, str]]) -> Iterat
 
 def _members(seen: Seen) -> Iterator[tuple[str, str]]:
     yield "README.txt", README
-    yield "findings.txt", told.paragraphs(seen.findings, 100) + "\n"
-    yield "findings.json", json_text(told.to_json(seen.findings), indent=2) + "\n"
+    yield "findings.txt", doctor_findings.paragraphs(seen.findings, 100) + "\n"
+    yield "findings.json", json_text(doctor_findings.to_json(seen.findings), indent=2) + "\n"
     facts = {"local": to_json(seen.local), "cluster": None if seen.cluster is None else to_json(seen.cluster)}
     yield "facts.json", json_text(facts, indent=2) + "\n"
     yield "versions.txt", _versions()
