@@ -103,7 +103,7 @@ def test_topics_delete_on_terminal_needs_confirmation(
         os.close(terminal)
         keyboard.write(f"{response}\n".encode())
         out, _ = process.communicate(timeout=TIMEOUT_S)
-    assert out.startswith(f"This deletes 1 topic and all their records: {chronik_topic}\n")
+    assert out.startswith(f"This deletes 1 topic with all records: {chronik_topic}\n")
     assert process.returncode == (0 if is_deleted else 1)
     names = [each["name"] for each in cli("topics", "list", "--json").json]
     assert (chronik_topic not in names) == is_deleted

@@ -155,7 +155,7 @@ def _is_confirmed(names: list[str]) -> bool:
     """Ask for confirmation on a terminal; without a terminal, assume it."""
     if not sys.stdin.isatty():
         return True
-    print(f"This deletes {counted(len(names), 'topic')} and all their records: {', '.join(names)}")
+    print(f"This deletes {counted(len(names), 'topic')} with all records: {', '.join(names)}")
     return input("Continue? [y/N] ").strip().lower() in ("y", "yes")
 
 

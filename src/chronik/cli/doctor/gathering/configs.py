@@ -119,7 +119,7 @@ def _add_config_facts(facts: ConfigFacts, config: NodeConfig, folder: Path) -> C
 
 
 def listener_facts(listener: ListenerConfig, broker: Mapping[str, str]) -> ListenerFacts:
-    told = listener.advertised
+    address = listener.advertised
     own = f"listener.name.{listener.name.lower()}.{CLIENT_AUTH}"
     auth = next((value for key, value in broker.items() if key.lower() == own), broker.get(CLIENT_AUTH, ""))
     return ListenerFacts(
@@ -127,9 +127,9 @@ def listener_facts(listener: ListenerConfig, broker: Mapping[str, str]) -> Liste
         listener.protocol,
         str(listener.address),
         is_loopback(listener.address.host),
-        None if told is None else str(told),
-        told is not None and is_loopback(told.host),
-        None if told is None else _resolution_error(told.host),
+        None if address is None else str(address),
+        address is not None and is_loopback(address.host),
+        None if address is None else _resolution_error(address.host),
         listener.protocol == "SSL" and auth.strip().lower() == "required",
     )
 
