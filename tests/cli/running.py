@@ -1,4 +1,4 @@
-"""The command as users run it: a process with its own stdin, stdout and exit code."""
+"""Execution of `chronik` as a subprocess."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-TIMEOUT_S = 60.0  # a command takes a quarter of a second; only one that hangs is caught by this
+TIMEOUT_S = 60.0  # a command takes a quarter of a second, so this only catches a hanging one
 COMMAND = (sys.executable, "-m", "chronik")
 
 

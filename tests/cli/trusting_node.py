@@ -1,5 +1,4 @@
-"""A node that takes records of transactions that nobody knows, as a program: brokers before KIP-890 did, and what they
-took hung."""
+"""A node without transaction verification, as brokers before KIP-890, so that transactions can hang; as a program."""
 
 from __future__ import annotations
 

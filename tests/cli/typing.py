@@ -1,4 +1,4 @@
-"""A command on a terminal of its own, and somebody who types there."""
+"""A command in a pseudo-terminal, with scripted input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_MAX = 120.0
 
 
 class Typing:
-    """Use it as a context manager: whatever happens, the command is ended."""
+    """A command in a pseudo-terminal; as a context manager, it kills the command on exit."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
         self._command = command
@@ -28,7 +28,7 @@ class Typing:
         self._terminal = -1
         self._status: int | None = None
         self.seen = ""
-        """All that was shown, codes and all."""
+        """All output, including escape sequences."""
         self._read_to = 0
 
     def __enter__(self) -> Typing:
@@ -50,7 +50,7 @@ class Typing:
         os.close(self._terminal)
 
     def resize(self, columns: int, lines: int) -> None:
-        """The system tells the command so, as it does when a window changes."""
+        """Resize the terminal; the system sends SIGWINCH to the command."""
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def settings(self) -> list[Any]:
@@ -63,7 +63,7 @@ class Typing:
         os.kill(self._pid, number)
 
     def until(self, text: str) -> str:
-        """Waits until it is shown, behind what was waited for before; returns what came up to it."""
+        """Wait for a text after the last match, and return the output before it."""
         deadline = time.monotonic() + SECONDS_MAX
         while (at := self.seen.find(text, self._read_to)) < 0:
             if time.monotonic() > deadline or not self._read():
@@ -72,23 +72,23 @@ class Typing:
         return before
 
     def code(self) -> int:
-        """Waits for its end, and reads what it has said till then."""
+        """Wait for the command to exit, and return its exit code."""
         deadline = time.monotonic() + SECONDS_MAX
         while self._read():
             if time.monotonic() > deadline:
-                raise AssertionError(f"it goes on: {self.seen[-2000:]!r}")
+                raise AssertionError(f"the command is still running: {self.seen[-2000:]!r}")
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return self._status
 
     def _read(self) -> bool:
-        """Says whether more may come: not when nobody has the other end any more."""
+        """Read available output, and return whether the terminal is still open."""
         ready, _, _ = select.select([self._terminal], [], [], 0.1)
         if not ready:
             return True
         try:
             data = os.read(self._terminal, 65536)
-        except OSError:  # how Linux says so
+        except OSError:  # Linux raises EIO when the terminal is closed
             return False
         self.seen += data.decode(errors="replace")
         return bool(data)

@@ -1,4 +1,4 @@
-"""`chronik acls`: lists, adds and removes ACLs, in the words of Kafka's own kafka-acls."""
+"""`chronik acls`: list, add and remove ACLs, with the options of kafka-acls.sh."""
 
 from __future__ import annotations
 
@@ -28,21 +28,36 @@ EVERY_HOST: Final = "*"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="list ACLs, all of them or those about a resource or a principal")
+    listing = actions.add_parser("list", help="list all ACLs, or the ACLs of a resource or a principal")
     _add_resources(listing, [*PATTERNS], "any")
-    listing.add_argument("--principal", metavar="TYPE:NAME", help="only those of this one, such as User:alice")
+    listing.add_argument("--principal", metavar="TYPE:NAME", help="list only this principal's ACLs, such as User:alice")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
 
-    for name, help, run in (("add", "allow or deny something", run_add), ("remove", "remove ACLs", run_remove)):
+    for name, help, run in (
+        ("add", "allow or deny operations on resources", run_add),
+        ("remove", "remove ACLs", run_remove),
+    ):
         action = actions.add_parser(name, help=help)
         _add_resources(action, ["literal", "prefixed"], "literal")
-        action.add_argument("--allow-principal", action="append", default=[], metavar="TYPE:NAME", help="User:alice")
+        action.add_argument(
+            "--allow-principal",
+            action="append",
+            default=[],
+            metavar="TYPE:NAME",
+            help="principal that is allowed, such as User:alice",
+        )
         action.add_argument("--deny-principal", action="append", default=[], metavar="TYPE:NAME")
-        action.add_argument("--allow-host", action="append", default=[], metavar="HOST", help="of every host, if none")
+        action.add_argument(
+            "--allow-host",
+            action="append",
+            default=[],
+            metavar="HOST",
+            help="host from which the principal is allowed (default: any)",
+        )
         action.add_argument("--deny-host", action="append", default=[], metavar="HOST")
         action.add_argument(
-            "--operation", action="append", default=[], metavar="NAME", help="Read, Write, Describe, …; All, if none"
+            "--operation", action="append", default=[], metavar="NAME", help="Read, Write, Describe, … (default: All)"
         )
         add_json_argument(action)
         add_client_arguments(action, run)
@@ -51,68 +66,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_resources(parser: argparse.ArgumentParser, patterns: list[str], default: str) -> None:
     for name in RESOURCES:
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, action="append", default=[], metavar="NAME", help="its name, or '*' for all")
+        parser.add_argument(option, action="append", default=[], metavar="NAME", help="resource name, or '*' for all")
     parser.add_argument("--cluster", action="store_true", help="the cluster itself")
     parser.add_argument(
-        "--resource-pattern-type", choices=patterns, default=default, help="what names are (default: %(default)s)"
+        "--resource-pattern-type",
+        choices=patterns,
+        default=default,
+        help="how resource names are matched (default: %(default)s)",
     )
     parser.add_argument(
         "--prefixed",
         dest="resource_pattern_type",
         action="store_const",
         const="prefixed",
-        help="names are what the resources' names begin with",
+        help="match resources whose names start with the given names (same as --resource-pattern-type prefixed)",
     )
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     pattern = PATTERNS[arguments.resource_pattern_type]
-    named: list[tuple[int, str | None]] = [*_resources(arguments)]
+    named: list[tuple[int, str | None]] = [*_parse_resources(arguments)]
     filters = [AclFilter(kind, name, pattern, arguments.principal) for kind, name in named or [(ANY, None)]]
     with cluster_of(arguments) as cluster:
         found = dict.fromkeys(acl for each in filters for acl in list_acls(cluster, each))
-    _show(arguments, list(found))
+    _print_acls(arguments, list(found))
     return 0
 
 
 def run_add(arguments: argparse.Namespace) -> int:
-    acls = _acls(arguments)
+    acls = _parse_bindings(arguments)
     with cluster_of(arguments) as cluster:
         add_acls(cluster, acls)
-    _show(arguments, acls)
+    _print_acls(arguments, acls)
     return 0
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
-    """Without principals it removes all that is about the resources, as Kafka's tool does."""
+    """Remove the ACLs of principals on resources; without principals, remove all ACLs of the resources."""
     if arguments.allow_principal or arguments.deny_principal:
-        filters = [AclFilter(*acl) for acl in _acls(arguments)]
+        filters = [AclFilter(*acl) for acl in _parse_bindings(arguments)]
     else:
         pattern = PATTERNS[arguments.resource_pattern_type]
-        filters = [AclFilter(kind, name, pattern) for kind, name in _named(arguments)]
+        filters = [AclFilter(kind, name, pattern) for kind, name in _require_resources(arguments)]
     with cluster_of(arguments) as cluster:
-        gone = remove_acls(cluster, filters)
-    _show(arguments, gone)
+        removed = remove_acls(cluster, filters)
+    _print_acls(arguments, removed)
     return 0
 
 
-def _resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+def _parse_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = [
         (kind, name) for option, kind in RESOURCES.items() for name in getattr(arguments, option)
     ]
     return [*found, (ResourceType.CLUSTER, CLUSTER_NAME)] if arguments.cluster else found
 
 
-def _named(arguments: argparse.Namespace) -> list[tuple[int, str]]:
-    """Raises WrongInput."""
-    found = _resources(arguments)
+def _require_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+    """Return the resources that the options select; raise InvalidInput if there are none."""
+    found = _parse_resources(arguments)
     if not found:
-        raise WrongInput("name at least one resource: --topic, --group, --transactional-id or --cluster")
+        raise WrongInput("no resource given: use --topic, --group, --transactional-id or --cluster")
     return found
 
 
-def _acls(arguments: argparse.Namespace) -> list[AclBinding]:
-    """Raises WrongInput."""
+def _parse_bindings(arguments: argparse.Namespace) -> list[AclBinding]:
+    """Return the ACL bindings that the options describe; raise InvalidInput if they describe none."""
     operations = [parse_operation(each) for each in arguments.operation] or [Operation.ALL]
     pattern = PATTERNS[arguments.resource_pattern_type]
     found = []
@@ -121,18 +139,18 @@ def _acls(arguments: argparse.Namespace) -> list[AclBinding]:
         (Permission.DENY, arguments.deny_principal, arguments.deny_host),
     ):
         if hosts and not principals:
-            raise WrongInput("a host goes with a principal: --allow-principal or --deny-principal")
+            raise WrongInput("--allow-host requires --allow-principal, and --deny-host requires --deny-principal")
         for (kind, name), who, host, operation in product(
-            _named(arguments), map(_principal, principals), hosts or [EVERY_HOST], operations
+            _require_resources(arguments), map(_parse_principal, principals), hosts or [EVERY_HOST], operations
         ):
             of_type = PatternType.LITERAL if kind == ResourceType.CLUSTER else pattern
             found.append(AclBinding(kind, name, of_type, who, host, operation, permission))
     if not found:
-        raise WrongInput("say who: --allow-principal User:NAME or --deny-principal User:NAME")
+        raise WrongInput("no principal given: use --allow-principal User:NAME or --deny-principal User:NAME")
     return found
 
 
-def _principal(text: str) -> str:
+def _parse_principal(text: str) -> str:
     try:
         return str(Principal.parse(text))
     except ValueError as error:
@@ -143,7 +161,7 @@ def parse_operation(text: str) -> Operation:
     known = {word(Operation, each).lower(): each for each in Operation}
     if text.lower().replace("_", "") not in known:
         every = ", ".join(word(Operation, each) for each in Operation)
-        raise WrongInput(f"there is no operation {text!r}: it is one of {every}")
+        raise WrongInput(f"unknown operation {text!r}: expected one of {every}")
     return known[text.lower().replace("_", "")]
 
 
@@ -164,7 +182,7 @@ def shown(acl: AclBinding) -> dict[str, Any]:
     }
 
 
-def _show(arguments: argparse.Namespace, acls: list[AclBinding]) -> None:
+def _print_acls(arguments: argparse.Namespace, acls: list[AclBinding]) -> None:
     listed = [shown(acl) for acl in acls]
     if arguments.json:
         print_json(listed)

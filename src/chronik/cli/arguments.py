@@ -1,4 +1,4 @@
-"""Arguments that many commands share."""
+"""Command-line arguments that many commands share."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class Actions(Protocol):
-    """The actions of a command, to which more are added."""
+    """The subparsers of a command (the object that `add_subparsers` returns)."""
 
     def add_parser(self, name: str, /, *, help: str) -> argparse.ArgumentParser: ...
 
 
 class WrongInput(ChronikError):
-    """What the user gave cannot be used; the message says what was expected."""
+    """An invalid argument or input; the message says what was expected."""
 
 
 def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
@@ -37,7 +37,7 @@ def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
         type=positive_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="when to give up (default: %(default)g)",
+        help="request timeout (default: %(default)g)",
     )
     add_debug_argument(parser)
 
@@ -55,7 +55,7 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """Parses NAME=VALUE arguments. Raises WrongInput."""
+    """Parse NAME=VALUE arguments; raise InvalidInput for other texts."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -68,7 +68,7 @@ def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
 def positive(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of at least 1")
     return number
 
 
@@ -78,5 +78,5 @@ def positive_seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds greater than 0")
     return seconds

@@ -1,4 +1,4 @@
-"""`chronik groups`: lists and describes groups; the commands that change them are in `groups_change`."""
+"""`chronik groups`: list and describe consumer groups."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from chronik.shown import escaped
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list groups with their state, members and lag")
+    listing = actions.add_parser("list", help="list groups with state, member count and lag")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
-    describe = actions.add_parser("describe", help="show state, offsets, lag and members of groups")
+    describe = actions.add_parser("describe", help="show the state, offsets, lag and members of groups")
     describe.add_argument("names", nargs="+", metavar="GROUP")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
-    add_delete_arguments(actions.add_parser("delete", help="delete groups that have no members, with their offsets"))
-    add_reset_arguments(actions.add_parser("reset-offsets", help="choose where a group without members reads on"))
+    add_delete_arguments(actions.add_parser("delete", help="delete groups without members, and their offsets"))
+    add_reset_arguments(actions.add_parser("reset-offsets", help="reset the offsets of a group without members"))
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -40,22 +40,22 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 def run_describe(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        groups = [_described(cluster, name) for name in arguments.names]
+        groups = [_describe_group(cluster, name) for name in arguments.names]
     if arguments.json:
         print_json(groups)
     else:
-        print("\n\n".join(map(_description, groups)))
+        print("\n\n".join(map(_format_group, groups)))
     return 0
 
 
-def _described(cluster: Cluster, name: str) -> dict[str, Any]:
+def _describe_group(cluster: Cluster, name: str) -> dict[str, Any]:
     group = describe_group(cluster, name)
     assigned = {
         partition: member for member in group.members for partition in assigned_partitions(member.member_assignment)
     }
     committed = committed_offsets(cluster, name)
     partitions = sorted(assigned.keys() | committed.keys())
-    ends = existing_ends(cluster, partitions)  # a group may have committed for a topic that was deleted
+    ends = existing_ends(cluster, partitions)  # the topic of a committed offset may have been deleted
     offsets = []
     for partition in partitions:
         position, end = committed.get(partition), ends.get(partition)
@@ -75,12 +75,12 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         "state": group.group_state,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol_data,
-        "members": [_member(member) for member in sorted(group.members, key=lambda member: member.member_id)],
+        "members": [_member_to_json(member) for member in sorted(group.members, key=lambda member: member.member_id)],
         "offsets": offsets,
     }
 
 
-def _member(member: DescribedGroupMember) -> dict[str, Any]:
+def _member_to_json(member: DescribedGroupMember) -> dict[str, Any]:
     return {
         "member": member.member_id,
         "instance": member.group_instance_id,
@@ -90,15 +90,18 @@ def _member(member: DescribedGroupMember) -> dict[str, Any]:
     }
 
 
-def _description(group: dict[str, Any]) -> str:
+def _format_group(group: dict[str, Any]) -> str:
     parts = [f"Group: {escaped(group['group'])}", f"State: {group['state']}", f"Members: {len(group['members'])}"]
     if group["members"]:
-        parts += ["", _columns(group["members"], "member", "instance", "client_id", "host", "partitions")]
+        parts += ["", _format_columns(group["members"], "member", "instance", "client_id", "host", "partitions")]
     if group["offsets"]:
-        parts += ["", _columns(group["offsets"], "topic", "partition", "committed", "end_offset", "lag", "member")]
+        parts += [
+            "",
+            _format_columns(group["offsets"], "topic", "partition", "committed", "end_offset", "lag", "member"),
+        ]
     return "\n".join(parts)
 
 
-def _columns(objects: list[dict[str, Any]], *names: str) -> str:
+def _format_columns(objects: list[dict[str, Any]], *names: str) -> str:
     headings = [name.upper().replace("_", " ") for name in names]
     return table(headings, [[each[name] for name in names] for each in objects])

@@ -1,7 +1,7 @@
-"""`chronik groups delete` and `chronik groups reset-offsets`: they change a group from outside.
+"""`chronik groups delete` and `chronik groups reset-offsets`.
 
-Resetting works as in Kafka's own tool: it shows what it would do, and does it with `--execute`; only for groups
-without members, and never beyond the records that there are.
+`reset-offsets` works like kafka-consumer-groups.sh: it prints the new offsets, and commits them only with `--execute`.
+The group must have no members, and new offsets are limited to the partition's offset range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.wording import counted
 
-INACTIVE = ("Empty", "Dead")
+INACTIVE_STATES = ("Empty", "Dead")
 _DURATION = re.compile(
     r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
 )
@@ -40,28 +40,29 @@ def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
         "--topic",
         action="append",
         metavar="TOPIC[:PARTITION,…]",
-        help="what to reset; may be given more than once (default: all topics that the group has committed for)",
+        help="topic or partitions to reset; repeatable (default: all topics with committed offsets)",
     )
     targets = reset.add_mutually_exclusive_group(required=True)
-    targets.add_argument("--to-earliest", action="store_true", help="to the first record")
-    targets.add_argument("--to-latest", action="store_true", help="after the last record")
-    targets.add_argument("--to-offset", type=_offset, metavar="N", help="to this offset")
+    targets.add_argument("--to-earliest", action="store_true", help="reset to the earliest offset")
+    targets.add_argument("--to-latest", action="store_true", help="reset to the latest offset")
+    targets.add_argument("--to-offset", type=_parse_offset, metavar="N", help="reset to offset N")
     targets.add_argument(
         "--to-datetime",
-        type=_moment,
+        type=_parse_datetime,
         metavar="TIME",
-        help="to the first record at that time or later: ISO 8601, UTC without a zone, or milliseconds since 1970",
+        help="reset to the first record at or after TIME: ISO 8601 (UTC if it has no time zone), or milliseconds "
+        "since the epoch",
     )
     targets.add_argument(
         "--by-duration",
         type=parse_duration_ms,
         metavar="DURATION",
-        help="to the first record of the last so much time: ISO 8601, such as P1DT2H30M",
+        help="reset to the first record of the last DURATION: ISO 8601, such as P1DT2H30M",
     )
-    targets.add_argument("--shift-by", type=int, metavar="N", help="forward, or back if negative")
+    targets.add_argument("--shift-by", type=int, metavar="N", help="shift the offsets by N, backward if negative")
     modes = reset.add_mutually_exclusive_group()
-    modes.add_argument("--dry-run", action="store_true", help="show what would be done (the default)")
-    modes.add_argument("--execute", action="store_true", help="do it")
+    modes.add_argument("--dry-run", action="store_true", help="print the new offsets without committing them (default)")
+    modes.add_argument("--execute", action="store_true", help="commit the new offsets")
     add_json_argument(reset)
     add_client_arguments(reset, run_reset)
 
@@ -69,12 +70,12 @@ def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
 def run_delete(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
         for name in arguments.names:
-            _delete(cluster, name)
+            _delete_group(cluster, name)
             print(f"deleted {name}")
     return 0
 
 
-def _delete(cluster: Cluster, name: str) -> None:
+def _delete_group(cluster: Cluster, name: str) -> None:
     def ask() -> None:
         request = DeleteGroupsRequest(groups_names=[name])
         (result,) = cluster.coordinator(name).request(request, DeleteGroupsResponse).results
@@ -85,8 +86,8 @@ def _delete(cluster: Cluster, name: str) -> None:
 
 def run_reset(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        committed = _committed_while_inactive(cluster, arguments.name)
-        partitions = _chosen(cluster, arguments.topic, committed)
+        committed = _committed_offsets_of_inactive_group(cluster, arguments.name)
+        partitions = _select_partitions(cluster, arguments.topic, committed)
         new = _new_offsets(cluster, arguments, partitions, committed)
         if arguments.execute:
             commit_offsets(cluster, arguments.name, new)
@@ -100,36 +101,44 @@ def run_reset(arguments: argparse.Namespace) -> int:
     else:
         print(table(("TOPIC", "PARTITION", "COMMITTED", "NEW OFFSET"), rows))
         if not arguments.execute:
-            print("\nNothing was changed; --execute does it.")
+            print("\nDry run: no offsets were changed. Use --execute to commit them.")
     return 0
 
 
-def _committed_while_inactive(cluster: Cluster, name: str) -> Mapping[TopicPartition, Committed]:
-    """A group that does not exist yet may be given offsets, too."""
+def _committed_offsets_of_inactive_group(cluster: Cluster, name: str) -> Mapping[TopicPartition, Committed]:
+    """Return the committed offsets of a group without members.
+
+    A group that does not exist yet has none, and may still be given offsets.
+
+    Raises:
+        InvalidInput: The group has members.
+    """
     try:
         state = describe_group(cluster, name).group_state
     except KafkaError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return {}
-    if state not in INACTIVE:
-        raise WrongInput(f"group {name} is {state}: offsets can be reset only while it has no members")
+    if state not in INACTIVE_STATES:
+        raise WrongInput(f"group {name} is {state}: offsets can only be reset while the group has no members")
     return committed_offsets(cluster, name)
 
 
-def _chosen(cluster: Cluster, topics: list[str] | None, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
+def _select_partitions(
+    cluster: Cluster, topics: list[str] | None, committed: Iterable[TopicPartition]
+) -> list[TopicPartition]:
     if topics is None:
         chosen = sorted(committed)
         if not chosen:
-            raise WrongInput("the group has committed nothing: say for which topics with --topic")
+            raise WrongInput("the group has no committed offsets: choose topics with --topic")
         return chosen
     found: dict[TopicPartition, None] = {}
     for text in topics:
-        found |= dict.fromkeys(_partitions(cluster, text))
+        found |= dict.fromkeys(_parse_partitions(cluster, text))
     return list(found)
 
 
-def _partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
+def _parse_partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
     topic, colon, numbers = text.partition(":")
     known = cluster.retrying(lambda: cluster.partitions(topic))
     if not colon:
@@ -140,7 +149,7 @@ def _partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
     for partition in wanted:
         if partition not in known:
             count = counted(len(known), "partition")
-            raise WrongInput(f"topic {topic} has {count}, and no partition {partition.partition}")
+            raise WrongInput(f"topic {topic} has {count}, but no partition {partition.partition}")
     return wanted
 
 
@@ -169,11 +178,11 @@ def _new_offsets(
         elif partition in committed:
             wanted[partition] = committed[partition].offset + arguments.shift_by
         else:
-            raise WrongInput(f"{partition}: nothing is committed that could be shifted")
+            raise WrongInput(f"{partition}: --shift-by requires a committed offset")
     return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}
 
 
-def _moment(text: str) -> int:
+def _parse_datetime(text: str) -> int:
     try:
         return max(0, milliseconds(text))
     except WrongInput as error:
@@ -181,7 +190,10 @@ def _moment(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration, without months and years, which have no fixed length."""
+    """Parse an ISO 8601 duration and return it in milliseconds.
+
+    Months and years are rejected, because they have no fixed length.
+    """
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise argparse.ArgumentTypeError(f"{text!r}: expected an ISO 8601 duration, such as P1DT2H30M")
@@ -189,7 +201,7 @@ def parse_duration_ms(text: str) -> int:
     return round(1000 * ((((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds))
 
 
-def _offset(text: str) -> int:
+def _parse_offset(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset, 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset of at least 0")
     return int(text)

@@ -1,6 +1,6 @@
-"""The command `chronik`: finds the command by its first word and imports that one alone.
+"""The command line interface `chronik`: dispatch to the subcommand named by the first argument.
 
-A node must answer its first request within 300 ms of exec, so nothing that `start` does not need is imported here.
+Only the selected subcommand is imported, because a node must answer its first request within 300 ms of exec.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from chronik.wording import suggestion
 
 COMMANDS = {
     "start": "run a node",
-    "cluster": "start and stop a cluster on this machine; look at any cluster, let it grow and shrink",
-    "backup": "copy a running cluster into a folder, or bring such a copy up to date",
-    "restore": "bring a backup into an empty cluster",
-    "apply": "make topics, configs, users, ACLs and quotas what a file says",
+    "cluster": "run a cluster on this machine; show, resize and upgrade any cluster",
+    "backup": "back up a running cluster to a directory, or update an existing backup",
+    "restore": "restore a backup into an empty cluster",
+    "apply": "change topics, configs, users, ACLs and quotas to match a file",
     "export": "print topics, configs, users, ACLs and quotas as a file for apply",
-    "top": "watch a cluster live: nodes, topics, groups, and what needs attention",
-    "doctor": "say what is wrong with a node, a folder or a cluster, and what to do",
-    "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
+    "top": "monitor a cluster live: nodes, topics, groups and problems",
+    "doctor": "diagnose a node, a data directory or a cluster, and suggest fixes",
+    "metadata": "show the metadata of one broker: brokers, topics, leaders and in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
-    "users": "list users with passwords, add, alter and delete them",
-    "groups": "list, describe, delete and rewind consumer groups",
-    "transactions": "list and describe transactions, find those that hang and abort them",
-    "acls": "list, add and remove ACLs: who may do what with topics, groups, transactional ids and the cluster",
-    "quotas": "list, set and remove quotas of users, clients and addresses",
-    "produce": "write lines, JSON or CSV to a topic, from stdin or a file",
-    "consume": "write the records of a topic to stdout",
-    "pipeline": "turn topics into tables and query them, on Spark",
+    "users": "list, add, alter and delete SCRAM users",
+    "groups": "list, describe and delete consumer groups, and reset their offsets",
+    "transactions": "list and describe transactions; find and abort hanging transactions",
+    "acls": "list, add and remove ACLs of topics, groups, transactional ids and the cluster",
+    "quotas": "list, set and remove quotas of users, client ids and IP addresses",
+    "produce": "write lines, JSON or CSV from stdin or a file to a topic",
+    "consume": "print the records of a topic",
+    "pipeline": "land topics in tables and query them with Spark",
     "bench": "measure throughput and latency",
-    "completion": "print a script that completes commands in bash, zsh or fish",
-    "demo": "see three nodes, a stream and a crash; then a table, SQL and an audit",
+    "completion": "print a completion script for bash, zsh or fish",
+    "demo": "run a demo: three nodes, a crash, a table, SQL and an audit",
 }
-HOMES = {
-    "completion": "completion.command",
-    "cluster": "cluster.command",
-    "demo": "demo.command",
-    "pipeline": "pipeline.command",
-    "backup": "moving.backup",
-    "restore": "moving.restore",
-    "apply": "applying.apply",
-    "export": "applying.export",
-    "produce": "records.produce",
-    "consume": "records.consume",
-    "top": "top.command",
-    "doctor": "doctor.command",
+COMMAND_MODULES = {
+    "completion": "chronik.cli.completion.command",
+    "cluster": "chronik.cli.cluster.command",
+    "demo": "chronik.cli.demo.command",
+    "pipeline": "chronik.cli.pipeline.command",
+    "backup": "chronik.cli.moving.backup",
+    "restore": "chronik.cli.moving.restore",
+    "apply": "chronik.cli.applying.apply",
+    "export": "chronik.cli.applying.export",
+    "produce": "chronik.cli.records.produce",
+    "consume": "chronik.cli.records.consume",
+    "top": "chronik.cli.top.command",
+    "doctor": "chronik.cli.doctor.command",
 }
-"""Where commands are that have a room; the others are beside this file, under their names."""
+"""Modules of the commands that are packages; other commands are modules of this package with the command's name."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-EXIT_REFUSED = 2  # what a node ends with, see chronik.node.run
-EXIT_INTERRUPTED = 130  # what a shell reports for SIGINT
-EXIT_PIPE_CLOSED = 141  # … and for SIGPIPE
+EXIT_REFUSED = 2  # the node's exit code for an invalid config, see chronik.node.run
+EXIT_INTERRUPTED = 130  # the exit code that shells report for SIGINT
+EXIT_PIPE_CLOSED = 141  # the exit code that shells report for SIGPIPE
 
 COLUMNS_DEFAULT = 80
 
@@ -78,8 +78,8 @@ def _main(words: list[str]) -> int:
         print(f"chronik {chronik.__version__}")
         return EXIT_OK
     if words[0] not in COMMANDS:
-        meant = suggestion(words[0], COMMANDS) or "; see chronik --help"
-        print(f"chronik: unknown command {words[0]!r}{meant}", file=sys.stderr)
+        hint = suggestion(words[0], COMMANDS) or "; see chronik --help"
+        print(f"chronik: unknown command {words[0]!r}{hint}", file=sys.stderr)
         return EXIT_USAGE
     try:
         code = _run(words[0], words[1:])
@@ -88,14 +88,14 @@ def _main(words: list[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever reads our output has had enough (`… | head`). Python would complain once more when it flushes at exit.
+        # The reader closed the pipe (`… | head`). Python's flush at exit would report a second BrokenPipeError.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
     except (ChronikError, OSError) as error:
         if "--debug" in words:
             raise
         print(f"chronik: {' '.join(str(error).split())}", file=sys.stderr)
-        # A node that its config keeps from starting was refused: whoever looks after it need not try again.
+        # An invalid config has its own exit code, so that a supervisor does not restart the node.
         return EXIT_REFUSED if words[0] == "start" and isinstance(error, ConfigError) else EXIT_FAILED
 
 
@@ -107,18 +107,20 @@ def _run(word: str, words: list[str]) -> int:
 
 
 def parser_of(word: str) -> argparse.ArgumentParser:
-    """Returns what reads the words after this one; `bench` has parsers of its own."""
-    command = import_module(f"chronik.cli.{HOMES.get(word, word)}")
-    about = COMMANDS[word]
-    description = f"{about[:1].upper()}{about[1:]}."
-    parser = CommandParser(prog=f"chronik {word}", description=description, formatter_class=Help)
+    """Return the argument parser of a subcommand; `bench` has its own parsers."""
+    command = import_module(COMMAND_MODULES.get(word, f"chronik.cli.{word}"))
+    summary = COMMANDS[word]
+    description = f"{summary[:1].upper()}{summary[1:]}."
+    parser = CommandParser(prog=f"chronik {word}", description=description, formatter_class=TerminalWidthFormatter)
     command.add_arguments(parser)
     return parser
 
 
-class Help(argparse.HelpFormatter):
-    """As wide as the terminal. Left to itself, argparse finds that out by shutil, when arguments are added and with
-    nothing to show: with what unpacks archives, for as long as a node runs."""
+class TerminalWidthFormatter(argparse.HelpFormatter):
+    """A help formatter that is as wide as the terminal.
+
+    argparse would import shutil, and with it the archive modules, to find the width of the terminal.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_terminal_columns() - 2)
@@ -128,13 +130,13 @@ def _terminal_columns() -> int:
     with suppress(ValueError):
         if columns := int(os.environ.get("COLUMNS", 0)):
             return columns
-    with suppress(OSError, ValueError, AttributeError):  # no terminal, or closed, or none at all
+    with suppress(OSError, ValueError, AttributeError):  # stdout is no terminal, closed or None
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or COLUMNS_DEFAULT  # type: ignore[union-attr]
     return COLUMNS_DEFAULT
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {word:<{width}}  {what}" for word, what in COMMANDS.items()]
-    more = "chronik COMMAND --help says more; chronik --version prints the version."
+    lines = [f"  {word:<{width}}  {summary}" for word, summary in COMMANDS.items()]
+    more = "Run chronik COMMAND --help for details, chronik --version for the version."
     return "\n".join(["usage: chronik COMMAND …", "", *lines, "", more])

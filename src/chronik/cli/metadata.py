@@ -1,4 +1,4 @@
-"""`chronik metadata`: shows what one node answers when it is asked directly."""
+"""`chronik metadata`: print the Metadata response of one broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chronik.protocol.messages.metadata import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser, run)
-    add_json_argument(parser, "print exactly what the node answered, in a stable order")
+    add_json_argument(parser, "print the broker's whole Metadata response, in a stable order")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sort(response: MetadataResponse) -> None:
-    """Sorts, so that nodes that agree print the same bytes. The order of replicas has a meaning, and stays."""
+    """Sort a Metadata response, so that equal metadata prints equal bytes; the order of replicas is significant."""
     response.brokers.sort(key=lambda broker: broker.node_id)
     response.topics.sort(key=lambda topic: topic.name or "")
     for topic in response.topics:
@@ -47,7 +47,12 @@ def _sort(response: MetadataResponse) -> None:
 
 def _describe(response: MetadataResponse) -> str:
     brokers = (
-        (broker.node_id, f"{broker.host}:{broker.port}", broker.rack, _yes(broker.node_id == response.controller_id))
+        (
+            broker.node_id,
+            f"{broker.host}:{broker.port}",
+            broker.rack,
+            _yes_or_empty(broker.node_id == response.controller_id),
+        )
         for broker in response.brokers
     )
     topics = [row for topic in response.topics for row in partition_rows(topic)]
@@ -64,14 +69,14 @@ def _describe(response: MetadataResponse) -> str:
 
 
 def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, str, int, str, str]]:
-    """Yields one row for all partitions of a topic that look the same."""
-    alike: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
+    """Yield one row per group of partitions that have the same leader, replicas and ISR."""
+    groups: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
     for partition in topic.partitions:
-        look = (partition.leader_id, numbers(partition.replica_nodes), numbers(partition.isr_nodes))
-        alike.setdefault(look, []).append(partition)
-    for look, partitions in alike.items():
-        yield topic.name, ranges([partition.partition_index for partition in partitions]), *look
+        placement = (partition.leader_id, numbers(partition.replica_nodes), numbers(partition.isr_nodes))
+        groups.setdefault(placement, []).append(partition)
+    for placement, partitions in groups.items():
+        yield topic.name, ranges([partition.partition_index for partition in partitions]), *placement
 
 
-def _yes(condition: bool) -> str:
+def _yes_or_empty(condition: bool) -> str:
     return "yes" if condition else ""

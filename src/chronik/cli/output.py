@@ -1,4 +1,4 @@
-"""What commands print: small tables for people, JSON for programs."""
+"""Command output: aligned tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Cell = str | int | None
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """Aligns rows in columns as wide as they need to be, numbers to the right, with a dash for what is missing."""
+    """Format rows as aligned columns: integers to the right, a dash for empty cells."""
     rows = [list(row) for row in rows]
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-    to_the_right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(headings))]
+    is_numeric = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(headings))]
     lines = []
     for line in (headings, *texts):
-        aligned = zip(line, widths, to_the_right, strict=True)
+        aligned = zip(line, widths, is_numeric, strict=True)
         cells = [text.rjust(width) if right else text.ljust(width) for text, width, right in aligned]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
@@ -35,12 +35,12 @@ def print_json(value: Any) -> None:
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Joins ids of brokers or replicas: `1, 2, 3`."""
+    """Join broker or replica ids with commas: `1, 2, 3`."""
     return ", ".join(map(str, values))
 
 
 def ranges(values: Iterable[int]) -> str:
-    """Shows many partitions in a few characters: `0-49` or `0-2, 5`. The values must ascend."""
+    """Format ascending partition indexes as ranges: `0-49` or `0-2, 5`."""
     found: list[list[int]] = []
     for value in values:
         if found and value == found[-1][-1] + 1:
@@ -51,7 +51,7 @@ def ranges(values: Iterable[int]) -> str:
 
 
 def message_to_json(message: Struct, version: int) -> dict[str, Any]:
-    """Returns every field that this version of a message has, under its own name, and ids as Kafka writes them."""
+    """Return the fields that a message has in this version as JSON values, with ids in Kafka's Base64 form."""
     return {
         field.name: _value_to_json(getattr(message, field.name), version)
         for field in message.__schema__.fields

@@ -1,5 +1,4 @@
-"""`chronik topics reassign`, `reassignments`, `elect-leaders` and `begin-anew`: where partitions are, who leads them,
-and what becomes of those that are lost."""
+"""`chronik topics reassign`, `reassignments`, `elect-leaders` and `begin-anew`: partition placement and leadership."""
 
 from __future__ import annotations
 
@@ -15,39 +14,45 @@ from chronik.client.partitions import begin_anew, elect_leaders, list_reassignme
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-_MOVE = re.compile(r"([0-9]{1,9}):([0-9]{1,9}(?:,[0-9]{1,9})*)")
+_REASSIGNMENT = re.compile(r"([0-9]{1,9}):([0-9]{1,9}(?:,[0-9]{1,9})*)")
 
 
 def add_partition_actions(actions: Any) -> None:
-    reassign = actions.add_parser("reassign", help="move partitions to other brokers")
+    reassign = actions.add_parser("reassign", help="reassign partitions to other brokers")
     reassign.add_argument("name", metavar="TOPIC")
     reassign.add_argument(
         "partitions",
         nargs="+",
         metavar="PARTITION:BROKER,…",
-        help="such as 0:1,2,3: the brokers that are to hold partition 0, the preferred leader first",
+        help="new replicas of a partition, preferred leader first; 0:1,2,3 assigns partition 0 to brokers 1, 2 and 3",
     )
-    reassign.add_argument("--cancel", action="store_true", help="give up the moves of these partitions (such as 0 1 2)")
+    reassign.add_argument(
+        "--cancel", action="store_true", help="cancel the reassignments of the given partitions (such as 0 1 2)"
+    )
     add_client_arguments(reassign, run_reassign)
 
-    moves = actions.add_parser("reassignments", help="list partitions that are on their way to other brokers")
+    moves = actions.add_parser("reassignments", help="list ongoing partition reassignments")
     add_json_argument(moves)
     add_client_arguments(moves, run_reassignments)
 
-    elect = actions.add_parser("elect-leaders", help="give partitions their preferred leaders")
-    elect.add_argument("--topic", metavar="TOPIC", help="only of this topic (default: of all)")
-    elect.add_argument("--partition", type=int, action="append", default=[], metavar="N", help="repeatable")
+    elect = actions.add_parser("elect-leaders", help="elect the preferred leaders of partitions")
+    elect.add_argument("--topic", metavar="TOPIC", help="elect only for this topic (default: all topics)")
+    elect.add_argument(
+        "--partition", type=int, action="append", default=[], metavar="N", help="partition of --topic; repeatable"
+    )
     elect.add_argument(
         "--unclean",
         action="store_true",
-        help="for partitions without a leader: elect a replica that may lack records, which are lost then",
+        help="elect out-of-sync replicas for partitions without a leader; records that they lack are lost",
     )
     add_client_arguments(elect, run_elect_leaders)
 
-    anew = actions.add_parser("begin-anew", help="go on without the records of partitions that their disks have lost")
-    anew.add_argument("name", metavar="TOPIC")
-    anew.add_argument("--partition", type=int, action="append", required=True, metavar="N", help="repeatable")
-    add_client_arguments(anew, run_begin_anew)
+    restart = actions.add_parser("begin-anew", help="continue without the records that a partition's disks have lost")
+    restart.add_argument("name", metavar="TOPIC")
+    restart.add_argument(
+        "--partition", type=int, action="append", required=True, metavar="N", help="partition of TOPIC; repeatable"
+    )
+    add_client_arguments(restart, run_begin_anew)
 
 
 def run_begin_anew(arguments: argparse.Namespace) -> int:
@@ -58,14 +63,14 @@ def run_begin_anew(arguments: argparse.Namespace) -> int:
         lost = lost_partitions(cluster, led)
         for partition in led:
             if partition not in lost:
-                raise WrongInput(f"{partition} is not lost: nothing was changed")
+                raise WrongInput(f"{partition} has not lost records; no partition was changed")
         for partition in led:
-            print(f"{partition} begins anew at offset {begin_anew(cluster, partition)}")
+            print(f"{partition} restarts at offset {begin_anew(cluster, partition)}")
         refused = {each: error for each, error in elect_leaders(cluster, leaderless, unclean=True).items() if error}
     for partition in leaderless:
         if partition not in refused:
-            print(f"{partition} goes on with what its replicas have")
-    _raise_for(refused)
+            print(f"{partition} continues with the records that its replicas have")
+    _raise_errors(refused)
     return 0
 
 
@@ -79,7 +84,7 @@ def _has_leader(cluster: Cluster, partition: TopicPartition) -> bool:
 
 
 def run_reassign(arguments: argparse.Namespace) -> int:
-    parse = _parse_partition if arguments.cancel else _parse_move
+    parse = _parse_partition if arguments.cancel else _parse_reassignment
     wanted = {
         TopicPartition(arguments.name, partition): replicas for partition, replicas in map(parse, arguments.partitions)
     }
@@ -87,8 +92,8 @@ def run_reassign(arguments: argparse.Namespace) -> int:
         refused = reassign_partitions(cluster, wanted)
     for partition in wanted:
         if partition not in refused:
-            print(f"{partition} stays where it was" if arguments.cancel else f"{partition} is on its way")
-    _raise_for(refused)
+            print(f"{partition}: reassignment cancelled" if arguments.cancel else f"{partition}: reassignment started")
+    _raise_errors(refused)
     return 0
 
 
@@ -118,7 +123,7 @@ def run_reassignments(arguments: argparse.Namespace) -> int:
 
 def run_elect_leaders(arguments: argparse.Namespace) -> int:
     if arguments.partition and arguments.topic is None:
-        raise WrongInput("--partition needs a --topic")
+        raise WrongInput("--partition requires --topic")
     with cluster_of(arguments) as cluster:
         wanted = None
         if arguments.topic is not None:
@@ -128,19 +133,19 @@ def run_elect_leaders(arguments: argparse.Namespace) -> int:
     refused = {}
     for partition, error in outcomes.items():
         if error is None:
-            print(f"{partition} has a new leader")
+            print(f"{partition}: leader elected")
         elif error.code is ErrorCode.ELECTION_NOT_NEEDED:
-            print(f"{partition} needs no election")
+            print(f"{partition}: no election needed")
         else:
             refused[partition] = error
     if not outcomes:
-        print("no partition needs an election")
-    _raise_for(refused)
+        print("no partition needs a leader election")
+    _raise_errors(refused)
     return 0
 
 
-def _parse_move(text: str) -> tuple[int, list[int] | None]:
-    match = _MOVE.fullmatch(text)
+def _parse_reassignment(text: str) -> tuple[int, list[int] | None]:
+    match = _REASSIGNMENT.fullmatch(text)
     if match is None:
         raise WrongInput(f"{text!r}: expected PARTITION:BROKER,… such as 0:1,2,3")
     return int(match[1]), [int(broker) for broker in match[2].split(",")]
@@ -148,11 +153,11 @@ def _parse_move(text: str) -> tuple[int, list[int] | None]:
 
 def _parse_partition(text: str) -> tuple[int, list[int] | None]:
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise WrongInput(f"{text!r}: expected the number of a partition")
+        raise WrongInput(f"{text!r}: expected a partition index")
     return int(text), None
 
 
-def _raise_for(refused: dict[TopicPartition, KafkaError]) -> None:
+def _raise_errors(refused: dict[TopicPartition, KafkaError]) -> None:
     if refused:
-        told = "; ".join(f"{partition}: {error.message}" for partition, error in refused.items())
-        raise KafkaError(next(iter(refused.values())).code, told)
+        details = "; ".join(f"{partition}: {error.message}" for partition, error in refused.items())
+        raise KafkaError(next(iter(refused.values())).code, details)

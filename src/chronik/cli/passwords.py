@@ -1,4 +1,7 @@
-"""Passwords from a file, the environment or a prompt; never from the command line, which others on the machine see."""
+"""Passwords from a file, the environment or a prompt.
+
+There is no command-line option for a password, because other users of the machine can see command lines.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +21,44 @@ def add_password_argument(parser: argparse.ArgumentParser) -> None:
         "--password-file",
         type=Path,
         metavar="FILE",
-        help=f"the password is its first line; also {PASSWORD_VARIABLE} in the environment, or a prompt",
+        help=f"file with the password on its first line (default: {PASSWORD_VARIABLE} in the environment, or a prompt)",
     )
 
 
 def password_from(file: Path | None, user: str) -> str:
-    """Raises ConfigError when there is none, or two that differ."""
+    """Return the user's password from the file, the environment or a prompt.
+
+    Raises:
+        ConfigError: No password is available, or the two entered passwords differ.
+    """
     if file is not None:
         return password_in_file(file)
     if PASSWORD_VARIABLE in os.environ:
         return password_in_variable(PASSWORD_VARIABLE)
     if not sys.stdin.isatty():
-        raise ConfigError(f"no password for {user!r}: give --password-file FILE, or {PASSWORD_VARIABLE}")
+        raise ConfigError(f"no password for user {user!r}: use --password-file FILE or set {PASSWORD_VARIABLE}")
     from getpass import getpass
 
     password = getpass(f"Password for {user}: ")
     if not password:
-        raise ConfigError("an empty password is none")
-    if getpass("Once more: ") != password:
-        raise ConfigError("the two passwords differ")
+        raise ConfigError("the password must not be empty")
+    if getpass("Repeat the password: ") != password:
+        raise ConfigError("the passwords do not match")
     return password
 
 
 def password_in_file(file: Path) -> str:
-    """Raises ConfigError, OSError."""
+    """Return the first line of a password file; raise ConfigError if it is empty."""
     password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     if not password:
-        raise ConfigError(f"{file}: expected the password in its first line")
+        raise ConfigError(f"{file}: expected the password on its first line")
     return password
 
 
 def password_in_variable(name: str) -> str:
-    """Raises ConfigError."""
+    """Return the password in an environment variable; raise ConfigError if the variable is unset or empty."""
     if name not in os.environ:
-        raise ConfigError(f"{name} is not in the environment: expected a password")
+        raise ConfigError(f"environment variable {name} is not set: expected a password")
     if not os.environ[name]:
-        raise ConfigError(f"{name} is empty: expected a password")
+        raise ConfigError(f"environment variable {name} is empty: expected a password")
     return os.environ[name]

@@ -1,8 +1,8 @@
-"""`chronik start --processes N`: several nodes on one machine, started and looked after by one command.
+"""`chronik start --processes N`: a supervisor for several nodes on one machine.
 
-One node is one event loop, and uses one processor. So a large machine runs several, and is their rack: no two replicas
-of a partition are on one machine while there are enough machines. All of them are in `[[peers]]`, as nodes are that
-have a machine of their own; one file serves them all.
+A node runs one event loop and uses one processor, so a large machine runs several nodes. The machine is the rack of its
+nodes, which keeps two replicas of a partition off the same machine while there are enough machines. All nodes are
+listed in `[[peers]]`, and one config file serves all of them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from chronik.node.notifying import READY, SOCKET_VARIABLE, STOPPING, notify
 LOOK_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
 RESTART_SECONDS_MAX: Final = 30.0
-"""A node that ends again and again is started ever more slowly, and not given up: its disk may be full for a while."""
+"""Maximum delay before a restart. Restarts never stop, because the cause may be temporary, such as a full disk."""
 
 STEADY_SECONDS: Final = 60.0
-"""One that ran for so long is started again at once."""
+"""Run time after which a node's restart delay is reset to the minimum."""
 
 EXIT_REFUSED: Final = 2
-"""What a node ends with whose config or folder is wrong: to start it again would not help."""
+"""Exit code of a node with an invalid config or data directory; restarting it would not help."""
 
 
 @dataclass
 class Child:
-    """A node, and its process."""
+    """A node and its process."""
 
     node_id: int
     command: Sequence[str]
@@ -49,18 +49,18 @@ class Child:
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_at: float = 0.0
-    """When it is due to be started again."""
+    """Monotonic time of the next restart."""
     wait_s: float = field(default=RESTART_SECONDS_MIN)
 
     def start(self, now: float) -> None:
-        # The service manager knows this process alone, and would not believe another.
+        # A service manager accepts readiness notifications from this process only.
         inherited = {name: value for name, value in os.environ.items() if name != SOCKET_VARIABLE}
-        with _no_interrupts():
+        with _sigint_blocked():
             self.process = subprocess.Popen(self.command, env=inherited | {"CHRONIK_RACK": self.rack})
         self.started_at = now
 
     def ended(self, now: float) -> int | None:
-        """Returns its exit code when it has ended, once, and says when it is due again."""
+        """Return the exit code once after the process has exited, and schedule the restart."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         self.process = None
@@ -72,9 +72,12 @@ class Child:
 
 
 @contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Processes that are started meanwhile never see a SIGINT: a terminal sends Ctrl-C to all of them at once, and then
-    none would have another to hand over to. This process hears it, and stops them by SIGTERM one after the other."""
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT in processes that are started inside this context.
+
+    A terminal sends Ctrl-C to all processes at once, and then no node could transfer its leadership. Only this process
+    receives SIGINT; it stops the nodes one after the other with SIGTERM.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -86,27 +89,28 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child]:
-    """Plans the processes: the node of the config, and those with the next ids. `words` is what each is started with.
+    """Plan the processes of the config's node and of the nodes with the next ids; `words` are their common arguments.
 
-    Raises ConfigError when one is not among the peers, or there is no way to tell their ports.
+    Raises:
+        ConfigError: A node is missing in `[[peers]]`, or an option would give all nodes the same address.
     """
     if count < 1:
-        raise ConfigError(f"--processes {count}: expected a whole number, 1 or more")
-    places = {peer.id: peer for peer in config.peers}
+        raise ConfigError(f"--processes {count}: expected an integer of at least 1")
+    peers_by_id = {peer.id: peer for peer in config.peers}
     for key in (LISTENERS, ADVERTISED):
         if key in config.broker:
-            raise ConfigError(f"{key} in [broker]: expected none with --processes; each node is where [[peers]] has it")
+            raise ConfigError(f"{key} in [broker] cannot be used with --processes; set the addresses in [[peers]]")
     if config.advertised is not None:
-        raise ConfigError("advertised: expected none with --processes; each node is where [[peers]] has it")
+        raise ConfigError("advertised cannot be used with --processes; set the addresses in [[peers]]")
     found = []
     for number in range(count):
         node_id = config.node_id + number
-        if node_id not in places:
-            raise ConfigError(f"--processes {count}: expected node {node_id} in [[peers]]")
+        if node_id not in peers_by_id:
+            raise ConfigError(f"--processes {count}: node {node_id} is missing in [[peers]]")
         command = [sys.executable, "-P", "-m", "chronik", "start", *words]
         command += ["--node-id", str(node_id), "--data", str(config.data_dir / f"node{node_id}")]
-        command += ["--kafka", str(places[node_id].kafka)]
-        if config.http is None or (config.http_is_default and number):  # one console shows all of them
+        command += ["--kafka", str(peers_by_id[node_id].kafka)]
+        if config.http is None or (config.http_is_default and number):  # the console of one node shows all of them
             command += ["--http", "off"]
         elif not config.http_is_default:
             command += ["--http", str(Address(config.http.host, config.http.port + number))]
@@ -115,7 +119,7 @@ def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child
 
 
 def run(nodes: Sequence[Child], log_format: str = "text") -> int:
-    """Runs them until SIGTERM or SIGINT, which is passed on. Returns what the first one ended with that was refused."""
+    """Run the nodes until SIGTERM or SIGINT, then stop them; return the first non-zero exit code."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: stopping.append(received))
@@ -131,7 +135,7 @@ def run(nodes: Sequence[Child], log_format: str = "text") -> int:
                 result = code
                 stopping.append(signal.SIGTERM)
             elif code is not None:
-                text = f"node {node.node_id} ended with exit code {code}: it is started again"
+                text = f"node {node.node_id}: process exited with code {code}; restarting it"
                 say(text, log_format, logging.WARNING)
             if node.process is None and now >= node.start_at and not stopping:
                 node.start(now)
@@ -141,11 +145,11 @@ def run(nodes: Sequence[Child], log_format: str = "text") -> int:
 
 
 def _stop(nodes: Sequence[Child], log_format: str) -> int:
-    """Stops one after the other, so that each hands over to those that are left. Returns the first code but 0."""
+    """Stop the nodes one after the other, so that each can transfer its leadership; return the first non-zero code."""
     result = 0
     for node in reversed(nodes):
         if node.process is not None:
-            say(f"stopping node {node.node_id}", log_format, logging.INFO)
+            say(f"node {node.node_id}: stopping", log_format, logging.INFO)
             node.process.terminate()
             code = node.process.wait()
             result = result or max(code, 0)
@@ -153,16 +157,20 @@ def _stop(nodes: Sequence[Child], log_format: str) -> int:
 
 
 def words_of_first_user(name: str | None, password_file: Path | None) -> list[str]:
-    """Returns what tells nodes of the first user. Raises ConfigError when each would ask for the password."""
+    """Return the arguments that create the first user.
+
+    Raises:
+        ConfigError: The password would have to be entered at a prompt.
+    """
     if name is None:
         return []
     if password_file is None and PASSWORD_VARIABLE not in os.environ:
-        raise ConfigError(f"--add-scram with --processes: expected --password-file FILE, or {PASSWORD_VARIABLE}")
+        raise ConfigError(f"--add-scram with --processes requires --password-file FILE or {PASSWORD_VARIABLE}")
     return ["--add-scram", name, *(["--password-file", str(password_file)] if password_file else [])]
 
 
 def common_words(config_file: Path | None, **options: str | None) -> list[str]:
-    """Returns what all of them are started with."""
+    """Return the command-line arguments that all nodes have in common."""
     words = []
     for name, value in {"config": config_file, **options}.items():
         if value is not None:

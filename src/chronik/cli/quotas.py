@@ -1,4 +1,4 @@
-"""`chronik quotas`: how much users, clients and addresses may ask of each node."""
+"""`chronik quotas`: list, set and remove client quotas (kafka-configs.sh)."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from chronik.client.security.quotas import alter_quotas, describe_quotas
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 DEFAULT: Final = "<default>"
-KINDS: Final = {"user": "a user", "client-id": "a client id", "ip": "an address"}
+KINDS: Final = {"user": "a user", "client-id": "a client id", "ip": "an IP address"}
 KEYS: Final = {
-    "producer_byte_rate": "bytes a second that may be produced, such as 500k or 1M",
-    "consumer_byte_rate": "bytes a second that may be fetched",
-    "request_percentage": "share of a node's time: 100 is all of it",
-    "controller_mutation_rate": "partitions a second that may be created or deleted",
-    "connection_creation_rate": "new connections a second, of an address",
+    "producer_byte_rate": "bytes per second that may be produced, such as 500k or 1M",
+    "consumer_byte_rate": "bytes per second that may be fetched",
+    "request_percentage": "percentage of a node's request processing time, at most 100",
+    "controller_mutation_rate": "partitions per second that may be created or deleted",
+    "connection_creation_rate": "new connections per second from an IP address",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    _add(actions.add_parser("list", help="list quotas, of all or of those who are named"), run_list)
-    setting = actions.add_parser("set", help="set quotas of a user, a client id, both together, or an address")
+    _add_entity_arguments(actions.add_parser("list", help="list all quotas, or the quotas of an entity"), run_list)
+    setting = actions.add_parser("set", help="set quotas of a user, a client id, both, or an IP address")
     for key, what in KEYS.items():
-        setting.add_argument(_option(key), type=_number, metavar="N", help=what)
-    _add(setting, run_set)
-    removing = actions.add_parser("remove", help="remove quotas: those which are named, or all of them")
+        setting.add_argument(_option(key), type=_parse_rate, metavar="N", help=what)
+    _add_entity_arguments(setting, run_set)
+    removing = actions.add_parser("remove", help="remove the given quotas of an entity, or all of them")
     for key in KEYS:
-        removing.add_argument(_option(key), action="store_true", help="remove this one")
-    _add(removing, run_remove)
+        removing.add_argument(_option(key), action="store_true", help="remove this quota")
+    _add_entity_arguments(removing, run_remove)
 
 
-def _add(parser: argparse.ArgumentParser, run: Run) -> None:
+def _add_entity_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
     for kind, what in KINDS.items():
-        either = parser.add_mutually_exclusive_group()
-        either.add_argument(f"--{kind}", metavar="NAME", help=what)
-        either.add_argument(f"--default-{kind}", action="store_true", help=f"whoever is {what} without its own quota")
+        options = parser.add_mutually_exclusive_group()
+        options.add_argument(f"--{kind}", metavar="NAME", help=what)
+        options.add_argument(f"--default-{kind}", action="store_true", help=f"the default for {what} without a quota")
     add_json_argument(parser)
     add_client_arguments(parser, run)
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        found = describe_quotas(cluster, _named(arguments))
+        found = describe_quotas(cluster, _parse_entity(arguments))
     if arguments.json:
         print_json([{"entity": entity, "quotas": values} for entity, values in found])
         return 0
     rows = [
-        [*(_shown(entity, kind) for kind in KINDS), key, f"{value:.15g}"]
+        [*(_format_entity_name(entity, kind) for kind in KINDS), key, f"{value:.15g}"]
         for entity, values in found
         for key, value in values.items()
     ]
@@ -63,20 +63,22 @@ def run_set(arguments: argparse.Namespace) -> int:
     given = {key: getattr(arguments, key) for key in KEYS}
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
-        raise WrongInput(f"which quota? Give one of {', '.join(map(_option, KEYS))}")
-    return _change(arguments, changes)
+        raise WrongInput(f"no quota given: use one of {', '.join(map(_option, KEYS))}")
+    return _alter_quotas(arguments, changes)
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
     named = [key for key in KEYS if getattr(arguments, key)]
-    return _change(arguments, dict.fromkeys(named))
+    return _alter_quotas(arguments, dict.fromkeys(named))
 
 
-def _change(arguments: argparse.Namespace, changes: dict[str, float | None]) -> int:
-    """Without changes all quotas that there are are removed."""
-    named = _named(arguments)
+def _alter_quotas(arguments: argparse.Namespace, changes: dict[str, float | None]) -> int:
+    """Alter an entity's quotas; without `changes`, remove all of them."""
+    named = _parse_entity(arguments)
     if not named:
-        raise WrongInput("whose quotas? Give --user, --client-id or --ip, or one of their defaults (--default-user, …)")
+        raise WrongInput(
+            "no entity given: use --user, --client-id or --ip, or one of their defaults (--default-user, …)"
+        )
     with cluster_of(arguments) as cluster:
         if not changes:
             own = [values for entity, values in describe_quotas(cluster, named) if entity == named]
@@ -85,13 +87,13 @@ def _change(arguments: argparse.Namespace, changes: dict[str, float | None]) -> 
     if arguments.json:
         print_json({"entity": named, "changed": changes})
         return 0
-    whose = ", ".join(f"{kind} {DEFAULT if name is None else name}" for kind, name in named.items())
+    entity_name = ", ".join(f"{kind} {DEFAULT if name is None else name}" for kind, name in named.items())
     for key, value in changes.items():
-        print(f"{whose}: {key} " + ("removed" if value is None else f"set to {value:.15g}"))
+        print(f"{entity_name}: {key} " + ("removed" if value is None else f"set to {value:.15g}"))
     return 0
 
 
-def _named(arguments: argparse.Namespace) -> dict[str, str | None]:
+def _parse_entity(arguments: argparse.Namespace) -> dict[str, str | None]:
     named: dict[str, str | None] = {}
     for kind in KINDS:
         attribute = kind.replace("-", "_")
@@ -101,7 +103,7 @@ def _named(arguments: argparse.Namespace) -> dict[str, str | None]:
     return named
 
 
-def _shown(entity: dict[str, str | None], kind: str) -> str | None:
+def _format_entity_name(entity: dict[str, str | None], kind: str) -> str | None:
     if kind not in entity:
         return None
     name = entity[kind]
@@ -112,8 +114,8 @@ def _option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def _number(text: str) -> float:
+def _parse_rate(text: str) -> float:
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kMG]?)", text)
     if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0, such as 1000000, 500k or 12.5")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number greater than 0, such as 1000000, 500k or 12.5")
     return float(match[1]) * UNITS[match[2]]

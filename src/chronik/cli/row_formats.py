@@ -1,6 +1,7 @@
-"""Rows of a query as text: a table for people, JSON lines or CSV for programs. Written as they come.
+"""Output formats for query results: a table for people, JSON lines or CSV for programs.
 
-Bytes that are text are written as text, others in Base64, as `consume --json` does it. The times of a row are UTC.
+Rows are written incrementally. Bytes are written as text if they are valid UTF-8, otherwise in Base64, as in
+`consume --json`. Timestamps are UTC.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ from chronik.cli.output import table
 from chronik.shown import json_text, unescaped
 
 CELL_CHARACTERS_MAX = 60
-"""The longest cell of a table: a few columns next to each other still fit on a screen."""
+"""Maximum length of a table cell, so that several columns fit on a screen."""
 
 ROWS_PER_FLUSH = 1000
 
 
 def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
-    """Writes a line for each row."""
-    for portion in _portions(rows):
-        for row in portion:
+    """Write each row as one line of JSON."""
+    for chunk in _chunks(rows):
+        for row in chunk:
             fields = dict(zip(names, map(_to_json, row), strict=True))
             out.write(json_text(fields, allow_nan=False, default=str) + "\n")
         out.flush()
 
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
-    """Writes a line of headings first; what is null is empty."""
-    out = out if out.isatty() else unescaped(out)  # a program wants every byte, a terminal must not get them
+    """Write a CSV header and one line per row; null values are empty."""
+    out = out if out.isatty() else unescaped(out)  # escape control characters for terminals only
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
-    for portion in _portions(rows):
-        writer.writerows([_to_csv(value) for value in row] for row in portion)
+    for chunk in _chunks(rows):
+        writer.writerows([_to_csv(value) for value in row] for row in chunk)
         out.flush()
 
 
 def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO, rows_max: int) -> bool:
-    """Says whether all rows are in it."""
+    """Write at most `rows_max` rows as a table, and return whether these were all rows."""
     shown = list(islice(rows, rows_max + 1))
     if names:
         out.write(table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")
@@ -50,19 +51,19 @@ def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO
     return len(shown) <= rows_max
 
 
-def _portions(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+def _chunks(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
     iterator = iter(rows)
-    while portion := list(islice(iterator, ROWS_PER_FLUSH)):
-        yield portion
+    while chunk := list(islice(iterator, ROWS_PER_FLUSH)):
+        yield chunk
 
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
-        return _text_of(bytes(value))
+        return _decode_or_base64(bytes(value))
     if isinstance(value, datetime):
-        return _time_text(value)
+        return _format_time(value)
     if isinstance(value, float) and value - value != 0:
-        return str(value)  # JSON has no word for them
+        return str(value)  # JSON cannot represent NaN and infinity
     if hasattr(value, "asDict"):
         return {name: _to_json(each) for name, each in zip(value.__fields__, value, strict=True)}
     if isinstance(value, Mapping):
@@ -86,13 +87,13 @@ def _to_cell(value: Any) -> str | int | None:
     return text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 1]}…"
 
 
-def _text_of(value: bytes) -> str:
+def _decode_or_base64(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
         return base64.b64encode(value).decode()
 
 
-def _time_text(value: datetime | date) -> str:
+def _format_time(value: datetime | date) -> str:
     text = value.isoformat()
     return text if isinstance(value, datetime) and value.tzinfo is not None else f"{text}Z"

@@ -1,4 +1,4 @@
-"""`chronik start`: runs one node until it is told to stop."""
+"""`chronik start`: run one node, or several node processes with `--processes`."""
 
 from __future__ import annotations
 
@@ -16,47 +16,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         default=os.environ.get("CHRONIK_CONFIG") or None,
-        help="a TOML file; options given here override it; also CHRONIK_CONFIG in the environment",
+        help="TOML config file; command-line options override it (default: CHRONIK_CONFIG in the environment)",
     )
-    parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
+    parser.add_argument("--data", metavar="DIR", help="data directory (default: data)")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="address for Kafka clients (default: 127.0.0.1:9092)")
     parser.add_argument(
         "--advertised",
         metavar="HOST:PORT",
-        help="the address that clients are told to connect to (default: that of --kafka)",
+        help="address that the broker advertises to clients (default: the address of --kafka)",
     )
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="the console, its API, health and metrics; off: none (default: 127.0.0.1:6092, if free)",
+        help="address of the console, the REST API, health checks and metrics; off: disabled "
+        "(default: 127.0.0.1:6092, if free)",
     )
-    parser.add_argument("--node-id", metavar="N", help="the broker id (default: 1)")
+    parser.add_argument("--node-id", metavar="N", help="node id, which is also the broker id (default: 1)")
     parser.add_argument(
-        "--flush", choices=FLUSH_MODES, help="group: acknowledged means on disk (default); os: left to the page cache"
+        "--flush",
+        choices=FLUSH_MODES,
+        help="group: sync records to disk before they are acknowledged (default); os: leave that to the page cache",
     )
-    parser.add_argument(
-        "--restore-identity", action="store_true", help="write a lost node.json again, as the metadata knows it"
-    )
+    parser.add_argument("--restore-identity", action="store_true", help="recreate a lost node.json from the metadata")
     parser.add_argument(
         "--add-scram",
         metavar="NAME",
-        help="make this user as long as the cluster has none",
+        help="create this SCRAM user if the cluster has no users",
     )
     parser.add_argument(
         "--password-file",
         type=Path,
         metavar="FILE",
-        help="its password is the first line; also CHRONIK_PASSWORD in the environment, or a prompt",
+        help="file with the user's password on its first line (default: CHRONIK_PASSWORD in the environment, or a "
+        "prompt)",
     )
     parser.add_argument(
         "--processes",
         type=int,
         metavar="N",
-        help="run N nodes, with the ids from node_id on, as [[peers]] has them; this machine is their rack",
+        help="run N nodes with consecutive ids from node_id, as listed in [[peers]]; this machine is their rack",
     )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     parser.add_argument(
-        "--log-format", choices=LOG_FORMATS, help="text: lines for people (default); json: an object a line"
+        "--log-format", choices=LOG_FORMATS, help="text: plain lines (default); json: one JSON object per line"
     )
     parser.add_argument("--debug", action="store_true", help="log every request, and show the traceback of an error")
 
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         from chronik.cli.passwords import password_from
 
         user = first_user(arguments.add_scram, password_from(arguments.password_file, arguments.add_scram))
-    # After the config: a fault in it is told before more is loaded.
+    # Imported after the config is loaded, so that config errors are reported quickly.
     from chronik.node.garbage import nothing_is_garbage
 
     with nothing_is_garbage():

@@ -1,4 +1,4 @@
-"""`chronik topics`: creates, lists, describes, alters and deletes topics; `partition_actions` has the rest."""
+"""`chronik topics`: create, list, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(create, run_create)
 
     listing = actions.add_parser("list", help="list topics")
-    listing.add_argument("--all", action="store_true", help="list internal topics, too")
+    listing.add_argument("--all", action="store_true", help="include internal topics")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
 
-    describe = actions.add_parser("describe", help="show partitions, offsets and configs of topics")
+    describe = actions.add_parser("describe", help="show the partitions, offsets and configs of topics")
     describe.add_argument("names", nargs="+", metavar="TOPIC")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
 
-    alter = actions.add_parser("alter", help="add partitions, change configs")
+    alter = actions.add_parser("alter", help="add partitions to a topic, or change its configs")
     alter.add_argument("name", metavar="TOPIC")
-    alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="how many it is to have in all")
+    alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="new total number of partitions")
     _add_config_argument(alter)
-    alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="return it to its default")
+    alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="reset KEY to its default")
     add_client_arguments(alter, run_alter)
 
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="do not fail for a topic that does not exist")
-    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation, which a terminal is asked for")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_client_arguments(delete, run_delete)
 
     add_partition_actions(actions)
@@ -77,7 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_config_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="like retention.ms=60000; repeatable"
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="topic config, such as retention.ms=60000; repeatable",
     )
 
 
@@ -92,7 +97,7 @@ def run_create(arguments: argparse.Namespace) -> int:
             new = [NewTopic(name, arguments.partitions, arguments.replication_factor, configs) for name in names]
             create_topics(cluster, new)
     for name in arguments.names:
-        print(f"created {name}" if name in names else f"{name} exists already")
+        print(f"created {name}" if name in names else f"{name} already exists")
     return 0
 
 
@@ -100,7 +105,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
         topics = [topic for topic in list_topics(cluster) if arguments.all or not topic.is_internal]
     if arguments.json:
-        print_json([_summary(topic) for topic in topics])
+        print_json([_topic_to_json(topic) for topic in topics])
     else:
         rows = ((topic.name, len(topic.partitions), _replication_factor(topic)) for topic in topics)
         print(table(("TOPIC", "PARTITIONS", "REPLICATION"), rows))
@@ -109,18 +114,18 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 def run_describe(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        topics = [_described(cluster, name) for name in arguments.names]
+        topics = [_describe_topic(cluster, name) for name in arguments.names]
     if arguments.json:
         print_json(topics)
     else:
-        print("\n\n".join(map(_description, topics)))
+        print("\n\n".join(map(_format_topic, topics)))
     return 0
 
 
 def run_alter(arguments: argparse.Namespace) -> int:
     changes = parse_pairs(arguments.config, "--config")
     if arguments.partitions is None and not changes and not arguments.delete_config:
-        raise WrongInput("nothing to alter: give --partitions, --config or --delete-config")
+        raise WrongInput("nothing to alter: use --partitions, --config or --delete-config")
     with cluster_of(arguments) as cluster:
         if changes or arguments.delete_config:
             alter_topic_configs(cluster, arguments.name, changes=changes, removals=arguments.delete_config)
@@ -137,7 +142,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
             existing = {topic.name for topic in list_topics(cluster)}
             names = [name for name in names if name in existing]
         if names and not arguments.yes and not _is_confirmed(names):
-            print("nothing was deleted")
+            print("no topics were deleted")
             return EXIT_FAILED
         if names:
             delete_topics(cluster, names)
@@ -147,14 +152,14 @@ def run_delete(arguments: argparse.Namespace) -> int:
 
 
 def _is_confirmed(names: list[str]) -> bool:
-    """Ask on a terminal. A script is not asked: it could not answer."""
+    """Ask for confirmation on a terminal; without a terminal, assume it."""
     if not sys.stdin.isatty():
         return True
     print(f"This deletes {counted(len(names), 'topic')} with all records: {', '.join(names)}")
-    return input("go on? [y/N] ").strip().lower() in ("y", "yes")
+    return input("Continue? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
+def _topic_to_json(topic: MetadataResponseTopic) -> dict[str, Any]:
     return {
         "name": topic.name,
         "id": format_id(topic.topic_id),
@@ -168,12 +173,12 @@ def _replication_factor(topic: MetadataResponseTopic) -> int:
     return max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
 
 
-def _described(cluster: Cluster, name: str) -> dict[str, Any]:
+def _describe_topic(cluster: Cluster, name: str) -> dict[str, Any]:
     try:
         topic = cluster.topic(name)
     except KafkaError as error:
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise KafkaError(error.code, f"there is no topic {name}") from None
+            raise KafkaError(error.code, f"topic {name} does not exist") from None
         raise
     led = [TopicPartition(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
     lost = lost_partitions(cluster, led)
@@ -200,18 +205,20 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         for config in describe_topic_configs(cluster, name)
         if config.config_source == DYNAMIC_TOPIC_CONFIG
     }
-    return {**_summary(topic), "partitions": partitions, "configs": own}
+    return {**_topic_to_json(topic), "partitions": partitions, "configs": own}
 
 
-def _told_as_lost(partition: dict[str, Any]) -> str:
-    who = f"the disk of broker {partition['leader']}" if partition["leader"] >= 0 else "every disk that had them all"
+def _format_data_loss(partition: dict[str, Any]) -> str:
+    where = (
+        f"the disk of broker {partition['leader']}" if partition["leader"] >= 0 else "the disks of all in-sync replicas"
+    )
     return (
-        f"Partition {partition['partition']} is lost: records of it are gone from {who}, as the logs of brokers tell."
-        " Bring them back and start again, or go on without them: topics begin-anew"
+        f"Partition {partition['partition']} has lost records that were on {where}; see the brokers' logs."
+        " Restore the files and restart the broker, or continue without these records: chronik topics begin-anew"
     )
 
 
-def _description(topic: dict[str, Any]) -> str:
+def _format_topic(topic: dict[str, Any]) -> str:
     configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items())
     rows = (
         (
@@ -231,6 +238,6 @@ def _description(topic: dict[str, Any]) -> str:
             f"Id: {topic['id']}",
             f"Configs: {configs or '(all defaults)'}",
             table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows),
-            *map(_told_as_lost, (each for each in topic["partitions"] if each["lost"])),
+            *map(_format_data_loss, (each for each in topic["partitions"] if each["lost"])),
         ]
     )

@@ -1,4 +1,4 @@
-"""`chronik transactions`: shows transactions, finds those that hang, and ends them, as Kafka's own tool does."""
+"""`chronik transactions`: list and describe transactions, and find and abort hanging ones (kafka-transactions.sh)."""
 
 from __future__ import annotations
 
@@ -33,40 +33,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=ANY_AGE,
         metavar="MS",
-        help="only transactions that have been running for longer, in milliseconds",
+        help="list only transactions that have been running for longer than MS milliseconds",
     )
     listing.add_argument(
-        "--transactional-id-pattern", metavar="REGEX", help="only ids that match this regular expression as a whole"
+        "--transactional-id-pattern", metavar="REGEX", help="list only transactional ids that fully match REGEX"
     )
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
-    describe = actions.add_parser("describe", help="show producer, state and partitions of transactional ids")
+    describe = actions.add_parser("describe", help="show the producer, state and partitions of transactional ids")
     describe.add_argument("names", nargs="+", metavar="ID")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
-    _add_abort_arguments(actions.add_parser("abort", help="end a transaction that hangs, in one partition"))
-    _add_find_arguments(actions.add_parser("find-hanging", help="find transactions that no coordinator will end"))
+    _add_abort_arguments(actions.add_parser("abort", help="abort a hanging transaction in one partition"))
+    _add_find_arguments(actions.add_parser("find-hanging", help="find transactions without a coordinator"))
 
 
 def _add_abort_arguments(abort: argparse.ArgumentParser) -> None:
     abort.add_argument("--topic", required=True)
     abort.add_argument("--partition", type=int, required=True, metavar="N")
-    abort.add_argument("--start-offset", type=int, metavar="N", help="where it begins, as find-hanging tells")
+    abort.add_argument(
+        "--start-offset", type=int, metavar="N", help="first offset of the transaction, as printed by find-hanging"
+    )
     for name in ("producer-id", "producer-epoch", "coordinator-epoch"):
-        abort.add_argument(f"--{name}", type=int, metavar="N", help="all three of them, in place of --start-offset")
+        abort.add_argument(f"--{name}", type=int, metavar="N", help="alternative to --start-offset; requires all three")
     add_client_arguments(abort, run_abort)
 
 
 def _add_find_arguments(find: argparse.ArgumentParser) -> None:
-    find.add_argument("--broker-id", type=int, metavar="ID", help="only where this broker has replicas, asked of it")
-    find.add_argument("--topic", help="only partitions of this topic")
-    find.add_argument("--partition", type=int, metavar="N", help="only this partition of --topic")
+    find.add_argument("--broker-id", type=int, metavar="ID", help="search only the replicas of this broker")
+    find.add_argument("--topic", help="search only this topic")
+    find.add_argument("--partition", type=int, metavar="N", help="search only this partition of --topic")
     find.add_argument(
         "--max-transaction-timeout",
         type=positive,
         default=15,
         metavar="MINUTES",
-        help="how long a transaction may take, so that it does not count as hanging (default: %(default)d)",
+        help="age at which a transaction counts as hanging (default: %(default)d)",
     )
     add_json_argument(find)
     add_client_arguments(find, run_find_hanging)
@@ -86,23 +88,23 @@ def run_list(arguments: argparse.Namespace) -> int:
         }
         for each in found
     ]
-    _show(arguments, rows, "transactional_id", "coordinator", "producer_id", "transaction_state")
+    _print_rows(arguments, rows, "transactional_id", "coordinator", "producer_id", "transaction_state")
     return 0
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
-        rows = [_described(describe_transaction(cluster, name)) for name in arguments.names]
+        rows = [_transaction_to_json(describe_transaction(cluster, name)) for name in arguments.names]
     if arguments.json:
         print_json(rows)
         return 0
     for row in rows:
         row["topic_partitions"] = ",".join(f"{topic}-{index}" for topic, index in row["topic_partitions"])
-    print(_columns(rows, *rows[0]))
+    print(_format_columns(rows, *rows[0]))
     return 0
 
 
-def _described(described: Described) -> dict[str, Any]:
+def _transaction_to_json(described: Described) -> dict[str, Any]:
     coordinator, transaction = described
     started_ms = transaction.transaction_start_time_ms if transaction.transaction_start_time_ms >= 0 else None
     return {
@@ -122,41 +124,43 @@ def run_abort(arguments: argparse.Namespace) -> int:
     partition = TopicPartition(arguments.topic, arguments.partition)
     ids = [getattr(arguments, name) for name in ("producer_id", "producer_epoch", "coordinator_epoch")]
     if (arguments.start_offset is None) == (ids == [None] * 3):
-        raise WrongInput("which transaction? Give --start-offset, or --producer-id and what belongs to it")
+        raise WrongInput("no transaction selected: use --start-offset, or --producer-id and its epochs")
     if arguments.start_offset is None and None in ids:
-        raise WrongInput("expected --producer-id, --producer-epoch and --coordinator-epoch, all three of them")
+        raise WrongInput("--producer-id, --producer-epoch and --coordinator-epoch must be used together")
     with cluster_of(arguments) as cluster:
         if arguments.start_offset is not None:
-            ids = _producer_of(cluster, partition, arguments.start_offset)
+            ids = _find_producer(cluster, partition, arguments.start_offset)
         abort_transaction(cluster, partition, *ids)
     print(f"aborted the transaction of producer {ids[0]} in {partition}")
     return 0
 
 
-def _producer_of(cluster: Cluster, partition: TopicPartition, start_offset: int) -> list[int]:
+def _find_producer(cluster: Cluster, partition: TopicPartition, start_offset: int) -> list[int]:
     for _, producer in open_transactions(cluster, [partition]):
         if producer.current_txn_start_offset == start_offset:
             return [producer.producer_id, producer.producer_epoch, producer.coordinator_epoch]
-    raise WrongInput(f"no open transaction begins at offset {start_offset} of {partition}")
+    raise WrongInput(f"no open transaction starts at offset {start_offset} of {partition}")
 
 
 def run_find_hanging(arguments: argparse.Namespace) -> int:
     if arguments.topic is None and arguments.broker_id is None:
-        raise WrongInput("where? Give --topic, or --broker-id")
+        raise WrongInput("no partitions selected: use --topic or --broker-id")
     if arguments.partition is not None and arguments.topic is None:
-        raise WrongInput("--partition: of which --topic?")
+        raise WrongInput("--partition requires --topic")
     with cluster_of(arguments) as cluster:
         if arguments.broker_id is not None and arguments.broker_id not in cluster.brokers_by_id():
-            raise WrongInput(f"broker {arguments.broker_id} is not there")
-        partitions = _searched(cluster, arguments)
+            raise WrongInput(f"broker {arguments.broker_id} is not available")
+        partitions = _select_partitions(cluster, arguments)
         older_than_ms = arguments.max_transaction_timeout * MINUTE_MS
-        rows = [_hanging(each) for each in find_hanging(cluster, partitions, older_than_ms, arguments.broker_id)]
+        rows = [
+            _hanging_to_json(each) for each in find_hanging(cluster, partitions, older_than_ms, arguments.broker_id)
+        ]
     names = ("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
-    _show(arguments, rows, *names, "last_timestamp", "duration_min")
+    _print_rows(arguments, rows, *names, "last_timestamp", "duration_min")
     return 0
 
 
-def _searched(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
+def _select_partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
     if arguments.partition is not None:
         return [TopicPartition(arguments.topic, arguments.partition)]
     topics = list_topics(cluster)
@@ -170,7 +174,7 @@ def _searched(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPart
     ]
 
 
-def _hanging(found: Open) -> dict[str, Any]:
+def _hanging_to_json(found: Open) -> dict[str, Any]:
     producer = found.producer
     return {
         "topic": found.partition.topic,
@@ -188,13 +192,13 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _show(arguments: argparse.Namespace, rows: list[dict[str, Any]], *names: str) -> None:
+def _print_rows(arguments: argparse.Namespace, rows: list[dict[str, Any]], *names: str) -> None:
     if arguments.json:
         print_json(rows)
     else:
-        print(_columns(rows, *names))
+        print(_format_columns(rows, *names))
 
 
-def _columns(rows: list[dict[str, Any]], *names: str) -> str:
+def _format_columns(rows: list[dict[str, Any]], *names: str) -> str:
     headings = [name.upper().replace("_", " ") for name in names]
     return table(headings, [[row[name] for name in names] for row in rows])

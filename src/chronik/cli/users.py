@@ -1,4 +1,4 @@
-"""`chronik users`: lists users with passwords, adds them, gives them other passwords and deletes them."""
+"""`chronik users`: list, add, alter and delete SCRAM users."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MAX, ITERATIONS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list users, and how they can say who they are")
+    listing = actions.add_parser("list", help="list users and their SCRAM mechanisms")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
-    for action, run, what in (
-        ("add", run_add, "add a user; the password comes from a file, the environment or a prompt"),
-        ("alter", run_alter, "give a user another password"),
+    for action, run, summary in (
+        ("add", run_add, "add a user; the password is read from a file, the environment or a prompt"),
+        ("alter", run_alter, "change a user's password"),
     ):
-        changing = actions.add_parser(action, help=what)
-        changing.add_argument("name", metavar="NAME")
-        changing.add_argument(
-            "--mechanism", action="append", choices=list(BY_NAME), help="for this one only (default: both)"
+        change = actions.add_parser(action, help=summary)
+        change.add_argument("name", metavar="NAME")
+        change.add_argument(
+            "--mechanism", action="append", choices=list(BY_NAME), help="SCRAM mechanism to set (default: both)"
         )
-        changing.add_argument(
-            "--iterations", type=_iterations, default=ITERATIONS_MIN, metavar="N", help="(default: %(default)d)"
+        change.add_argument(
+            "--iterations",
+            type=_parse_iterations,
+            default=ITERATIONS_MIN,
+            metavar="N",
+            help="SCRAM iterations (default: %(default)d)",
         )
-        add_password_argument(changing)
-        add_client_arguments(changing, run)
-    delete = actions.add_parser("delete", help="delete a user; open connections stay until they end")
+        add_password_argument(change)
+        add_client_arguments(change, run)
+    delete = actions.add_parser("delete", help="delete a user; its open connections are not closed")
     delete.add_argument("name", metavar="NAME")
     add_client_arguments(delete, run_delete)
 
@@ -47,21 +51,21 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_add(arguments: argparse.Namespace) -> int:
-    return _change(arguments, must_exist=False)
+    return _set_password(arguments, must_exist=False)
 
 
 def run_alter(arguments: argparse.Namespace) -> int:
-    return _change(arguments, must_exist=True)
+    return _set_password(arguments, must_exist=True)
 
 
-def _change(arguments: argparse.Namespace, *, must_exist: bool) -> int:
+def _set_password(arguments: argparse.Namespace, *, must_exist: bool) -> int:
     name = arguments.name
     with cluster_of(arguments) as cluster:
         exists = name in list_users(cluster, [name])
         if exists and not must_exist:
-            raise WrongInput(f"there is a user {name!r} already; chronik users alter gives another password")
+            raise WrongInput(f"user {name!r} already exists; use chronik users alter to change its password")
         if must_exist and not exists:
-            raise WrongInput(f"there is no user {name!r}; chronik users add makes one")
+            raise WrongInput(f"user {name!r} does not exist; use chronik users add to create it")
         password = password_from(arguments.password_file, name)
         set_password(cluster, name, password, arguments.mechanism or list(BY_NAME), arguments.iterations)
     print(f"{'changed' if must_exist else 'added'} user {name}")
@@ -75,8 +79,8 @@ def run_delete(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _iterations(text: str) -> int:
+def _parse_iterations(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if not ITERATIONS_MIN <= number <= ITERATIONS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return number

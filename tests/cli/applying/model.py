@@ -1,4 +1,4 @@
-"""A cluster that is nothing but its state, and states of all kinds."""
+"""An in-memory model of a cluster's state, and Hypothesis strategies for states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_PARTITIONS, DEFAULT_FACTOR = 4, 1
 
 
 class Model:
-    """A topic that is created twice, or a credential deleted that is not there, is an error here, too."""
+    """A cluster in memory that executes plan steps, and fails for a duplicate topic or a missing credential."""
 
     def __init__(self, state: State) -> None:
         self.topics = dict(state.topics or {})
@@ -47,9 +47,9 @@ class Model:
 
     def take(self, steps: Iterable[Step]) -> None:
         for step in steps:
-            self._take(step)
+            self._execute(step)
 
-    def _take(self, step: Step) -> None:
+    def _execute(self, step: Step) -> None:
         match step:
             case CreateTopic(name, topic):
                 assert name not in self.topics
@@ -59,15 +59,17 @@ class Model:
                 assert self.topics[name].partitions == before < after
                 self.topics[name] = replace(self.topics[name], partitions=after)
             case AlterConfigs(None, changes):
-                self.broker = altered(self.broker, changes)
+                self.broker = apply_changes(self.broker, changes)
             case AlterConfigs(str(name), changes):
-                self.topics[name] = replace(self.topics[name], configs=altered(self.topics[name].configs, changes))
+                self.topics[name] = replace(
+                    self.topics[name], configs=apply_changes(self.topics[name].configs, changes)
+                )
             case SetPassword(user, mechanisms, _, is_new):
                 assert is_new == (user not in self.users)
-                usual = {each: count or ITERATIONS_MIN for each, count in mechanisms.items()}
-                self.users.setdefault(user, {}).update(usual)
-            case DeletePasswords(user, gone, is_all):
-                for each in gone:
+                iterations = {each: count or ITERATIONS_MIN for each, count in mechanisms.items()}
+                self.users.setdefault(user, {}).update(iterations)
+            case DeletePasswords(user, removed, is_all):
+                for each in removed:
                     del self.users[user][each]
                 assert is_all == (not self.users[user])
                 if is_all:
@@ -79,23 +81,23 @@ class Model:
                 assert self.acls >= set(acls)
                 self.acls -= set(acls)
             case AlterQuotas(entity, changes):
-                self.quotas[entity] = altered(self.quotas.get(entity, {}), changes)
+                self.quotas[entity] = apply_changes(self.quotas.get(entity, {}), changes)
                 if not self.quotas[entity]:
                     del self.quotas[entity]
             case DeleteTopic(name):
                 del self.topics[name]
 
 
-def altered(before: Mapping[str, Any], changes: Mapping[str, Change]) -> dict[str, Any]:
+def apply_changes(before: Mapping[str, Any], changes: Mapping[str, Change]) -> dict[str, Any]:
     assert all(before.get(key) == change.before != change.after for key, change in changes.items())
     after = {**before, **{key: change.after for key, change in changes.items()}}
     return {key: value for key, value in after.items() if value is not None}
 
 
-# States: few names, so that what is wanted and what is there meet
+# Strategies: few names, so that desired and current state overlap
 
 names = st.sampled_from(["a", "b.c", "d-e", "F"])
-people = st.sampled_from(["alice", "bob", 'Zoë "\\"', "\x1b[2J\u202e\n", "CN=x, O=y", "."])
+user_names = st.sampled_from(["alice", "bob", 'Zoë "\\"', "\x1b[2J\u202e\n", "CN=x, O=y", "."])
 numbers = st.integers(1, 3)
 configs = st.dictionaries(
     st.sampled_from(["retention.ms", "segment.ms", "delete.retention.ms"]), st.sampled_from(["1", "20", " 3", "4 "])
@@ -109,9 +111,9 @@ wanted_mechanisms = st.dictionaries(st.sampled_from(list(BY_NAME)), st.sampled_f
 acls = st.builds(
     AclBinding,
     st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP, ResourceType.USER]),
-    people,
+    user_names,
     st.sampled_from(PatternType),
-    people.map("User:{}".format),
+    user_names.map("User:{}".format),
     st.sampled_from(["*", "10.0.0.1"]),
     st.sampled_from(Operation),
     st.sampled_from(Permission),
@@ -132,25 +134,25 @@ quotas = st.dictionaries(
 
 
 def states() -> st.SearchStrategy[State]:
-    """As clusters have them."""
+    """Generate the states of clusters."""
     return st.builds(
         State,
         st.dictionaries(names, st.builds(Topic, numbers, numbers, configs)),
         broker_configs,
-        st.dictionaries(people, st.builds(User, mechanisms)),
+        st.dictionaries(user_names, st.builds(User, mechanisms)),
         st.frozensets(acls, max_size=4),
         quotas,
     )
 
 
 def wishes() -> st.SearchStrategy[State]:
-    """As files have them."""
+    """Generate the desired states of files."""
     optional = st.none() | numbers
     return st.builds(
         State,
         st.none() | st.dictionaries(names, st.builds(Topic, optional, optional, configs)),
         st.none() | broker_configs,
-        st.none() | st.dictionaries(people, st.builds(User, wanted_mechanisms, sources)),
+        st.none() | st.dictionaries(user_names, st.builds(User, wanted_mechanisms, sources)),
         st.none() | st.frozensets(acls, max_size=4),
         st.none() | quotas,
     )

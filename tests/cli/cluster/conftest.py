@@ -1,4 +1,4 @@
-"""What tests of `chronik cluster` ask for."""
+"""Fixtures for tests of `chronik cluster`."""
 
 from __future__ import annotations
 

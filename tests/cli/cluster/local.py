@@ -1,4 +1,4 @@
-"""A cluster that `chronik cluster` runs on this machine, for one test."""
+"""A local cluster that `chronik cluster up` starts, for one test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = 3
 
 
 class Neighbours:
-    """Free ports one after the other, held as `ReservedPorts` holds them: the command counts upwards from the first."""
+    """Consecutive free ports, reserved until `release`: the command uses the ports after the first one."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
@@ -58,7 +58,7 @@ class Local:
         return chronik("cluster", "up", "--dir", str(self.folder), *map(str, ports), *more)
 
     def lay_out(self, count: int) -> None:
-        """As `up` does it, without the processes."""
+        """Write the config files as `up` does, without starting processes."""
         write_configs(planned_nodes(self.folder, count, FirstPorts(self.kafka, self.http, self.raft)))
 
     def down(self) -> Outcome:

@@ -1,4 +1,4 @@
-"""`chronik cluster ok-to-stop`: what it makes of errors, and of topics that are deleted while it waits."""
+"""`chronik cluster ok-to-stop`: handling of errors, and of topics that are deleted concurrently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO = (Reason("partitions", "a partition would have no leader", ()),)
 WAIT_S = 30.0
 
 
-def answers(*each: tuple[Reason, ...] | Exception) -> Callable[[], tuple[Reason, ...]]:
+def ask_results(*each: tuple[Reason, ...] | Exception) -> Callable[[], tuple[Reason, ...]]:
     left = iter(each)
 
     def ask() -> tuple[Reason, ...]:
@@ -44,27 +44,27 @@ def answers(*each: tuple[Reason, ...] | Exception) -> Callable[[], tuple[Reason,
     ],
     ids=str,
 )
-def test_wait_continues_after_an_error_that_may_pass(error: Exception) -> None:
-    told: list[str] = []
-    assert wait_until_safe(answers(error, NO, error, ()), WAIT_S, told.append) == ()
-    assert [str(error) in line for line in told] == [True, False, True]
+def test_wait_continues_after_retriable_error(error: Exception) -> None:
+    messages: list[str] = []
+    assert wait_until_safe(ask_results(error, NO, error, ()), WAIT_S, messages.append) == ()
+    assert [str(error) in line for line in messages] == [True, False, True]
 
 
-def test_wait_ends_with_the_reasons_or_the_error_of_its_last_attempt() -> None:
-    assert wait_until_safe(answers(NO), 0.0, print) == NO
+def test_wait_returns_reasons_or_raises_error_of_last_attempt() -> None:
+    assert wait_until_safe(ask_results(NO), 0.0, print) == NO
     with pytest.raises(BrokerUnreachable):
-        wait_until_safe(answers(BrokerUnreachable("no broker at …")), 0.0, print)
+        wait_until_safe(ask_results(BrokerUnreachable("no broker at …")), 0.0, print)
 
 
 @pytest.mark.parametrize("error", [LoginRefused("…"), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)], ids=str)
-def test_wait_ends_immediately_at_an_error_that_does_not_pass(error: Exception) -> None:
+def test_wait_raises_fatal_error_immediately(error: Exception) -> None:
     with pytest.raises(type(error)):
-        wait_until_safe(answers(error), WAIT_S, print)
+        wait_until_safe(ask_results(error), WAIT_S, print)
 
 
 @contextmanager
-def topics_coming_and_going(bootstrap: str) -> Iterator[None]:
-    """Creates and deletes topics all the time, in the background."""
+def topics_created_and_deleted(bootstrap: str) -> Iterator[None]:
+    """Create and delete topics continuously in a background thread."""
     stopping = threading.Event()
     rounds: list[list[str]] = []
 
@@ -87,8 +87,8 @@ def topics_coming_and_going(bootstrap: str) -> Iterator[None]:
         assert rounds
 
 
-def test_topics_that_are_deleted_meanwhile_are_left_out(chronik_broker: Broker) -> None:
-    with chronik_broker.cluster() as cluster, topics_coming_and_going(chronik_broker.bootstrap):
+def test_topics_deleted_concurrently_are_skipped(chronik_broker: Broker) -> None:
+    with chronik_broker.cluster() as cluster, topics_created_and_deleted(chronik_broker.bootstrap):
         for _ in range(100):
             topics, configs = list_topics_with_configs(cluster, ["min.insync.replicas"])
             assert {topic.name for topic in topics} == configs.keys()
@@ -96,15 +96,15 @@ def test_topics_that_are_deleted_meanwhile_are_left_out(chronik_broker: Broker) 
 
 
 @pytest.mark.slow
-def test_ok_to_stop_answers_no_while_topics_are_deleted(chronik_broker: Broker) -> None:
-    with topics_coming_and_going(chronik_broker.bootstrap):
+def test_ok_to_stop_reports_no_while_topics_are_deleted(chronik_broker: Broker) -> None:
+    with topics_created_and_deleted(chronik_broker.bootstrap):
         done = chronik("cluster", "ok-to-stop", "1", "--wait", "2", bootstrap=chronik_broker.bootstrap)
     assert (done.code, done.err) == (EXIT_NOT_SAFE, "")
     assert done.out.startswith("no: ")
 
 
 @pytest.mark.slow
-def test_ok_to_stop_exits_with_2_when_there_is_no_answer() -> None:
+def test_ok_to_stop_exits_with_2_without_reachable_broker() -> None:
     reserved = ReservedPorts(1)
     done = chronik("cluster", "ok-to-stop", "1", bootstrap=f"127.0.0.1:{reserved.ports[0]}")
     reserved.release()

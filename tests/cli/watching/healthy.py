@@ -1,4 +1,4 @@
-"""A cluster with which nothing is wrong, to be made ill by tests."""
+"""Facts of a healthy cluster, which tests modify."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def node(node_id: int, **facts: Any) -> NodeFacts:
 
 
 def partition(topic: str, index: int, first: int, **facts: Any) -> PartitionFacts:
-    """Its first replica leads, unless that is said to be otherwise."""
+    """Return the facts of a partition; by default its first replica leads and all replicas are in sync."""
     replicas = (first, *(each for each in (1, 2, 3) if each != first))
     known: dict[str, Any] = {"leader": first, "replicas": replicas, "isr": replicas, "end": 10, "bytes": 1000}
     return PartitionFacts(topic, index, **(known | facts))

@@ -1,4 +1,4 @@
-"""A node of this process, with its pages: quick to start, and real."""
+"""A node that runs in a thread of the test process, with Kafka and HTTP ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Running(NamedTuple):
 
 
 def free_port() -> int:
-    """One that nobody has just now; a node does not tell which its pages got."""
+    """Return a free port; a node does not report the HTTP port that it has chosen."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,1 +1,1 @@
-"""`chronik apply` and `chronik export`: a file that describes a cluster, what is to be done for it, and back."""
+"""`chronik apply` and `chronik export`: declarative cluster configuration in a TOML file."""

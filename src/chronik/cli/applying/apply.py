@@ -1,4 +1,4 @@
-"""`chronik apply`: makes a cluster what a file says: shows what is missing, asks, and does it."""
+"""`chronik apply`: change a cluster to match a TOML file, after showing the plan and asking for confirmation."""
 
 from __future__ import annotations
 
@@ -17,90 +17,93 @@ from chronik.pipeline.journal.bars import Bar
 from chronik.planning.views import enumerated
 from chronik.wording import counted
 
-EXIT_OK, EXIT_SOMETHING_TO_DO = 0, 2
-SHOWN_AFTER_SECONDS = 1.0
+EXIT_OK, EXIT_HAS_STEPS = 0, 2
+PROGRESS_DELAY_SECONDS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="what is to be there, in TOML; chronik export prints it"
+        "file", type=Path, metavar="FILE", help="TOML file with the desired state, as chronik export prints it"
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask whether to go on")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="show the plan and change nothing; the exit code is 2 when something is to do, and 0 when nothing is",
+        help="show the plan without applying it; the exit code is 2 if the plan has steps, otherwise 0",
     )
     parser.add_argument(
         "--prune",
         action="store_true",
-        help="delete what is not in the file, of the parts that it has: topics with their records, users, …",
+        help="delete topics (with their records), users, ACLs and quotas that the file does not list; "
+        "sections that the file lacks are left unchanged",
     )
-    add_json_argument(parser, "print the plan as JSON; needs --yes or --dry-run")
+    add_json_argument(parser, "print the plan as JSON; requires --yes or --dry-run")
     add_client_arguments(parser, run_apply)
 
 
 def run_apply(arguments: argparse.Namespace) -> int:
     if arguments.json and not (arguments.yes or arguments.dry_run):
-        raise WrongInput("--json asks no questions: give --yes or --dry-run with it")
+        raise WrongInput("--json cannot ask for confirmation: use --yes or --dry-run")
     wanted = read_file(arguments.file)
     with cluster_of(arguments) as cluster:
         security = cluster.security
-        asking_user = security.username if security.has_login else ""
-        plan = make_plan(wanted, state_for(cluster, wanted), asking_user)
-        _show(plan, arguments)
-        to_do = plan.to_do(prune=arguments.prune)
+        current_user = security.username if security.has_login else ""
+        plan = make_plan(wanted, state_for(cluster, wanted), current_user)
+        _print_plan(plan, arguments)
+        pending = plan.to_do(prune=arguments.prune)
         if arguments.dry_run:
-            return EXIT_SOMETHING_TO_DO if to_do else EXIT_OK
-        steps = to_do if arguments.yes else _agreed(plan, prune=arguments.prune)
+            return EXIT_HAS_STEPS if pending else EXIT_OK
+        steps = pending if arguments.yes else _confirm_steps(plan, prune=arguments.prune)
         if steps:
             passwords = passwords_for(steps, arguments.file.parent)
             check(cluster, steps)
-            with Bar("apply", len(steps), unit="steps", hidden_for_s=SHOWN_AFTER_SECONDS) as bar:
+            with Bar("apply", len(steps), unit="steps", hidden_for_s=PROGRESS_DELAY_SECONDS) as bar:
                 carry_out(cluster, steps, passwords, bar.reach)
                 bar.reach(len(steps))
-    if not arguments.json and to_do:
-        print(f"{counted(len(steps), 'step')} done" if steps else "Nothing was changed.")
+    if not arguments.json and pending:
+        print(f"{counted(len(steps), 'step')} applied" if steps else "No changes were made.")
     return EXIT_OK
 
 
-def _agreed(plan: Plan, *, prune: bool) -> tuple[Step, ...]:
-    """Asks for what is made, and again for what is deleted; before either is done."""
+def _confirm_steps(plan: Plan, *, prune: bool) -> tuple[Step, ...]:
+    """Ask for confirmation of the changes, then of the deletions, and return the confirmed steps."""
     steps: tuple[Step, ...] = ()
     if plan.steps:
-        if not _says_yes("Go on?"):
+        if not _confirm("Apply these changes?"):
             return ()
         steps = plan.steps
     deletions = plan.deletions if prune else ()
-    if deletions and _says_yes(f"Delete what is not in the file ({counted(len(deletions), 'step')})?"):
+    if deletions and _confirm(f"Delete what the file does not list ({counted(len(deletions), 'step')})?"):
         steps += deletions
     return steps
 
 
-def _says_yes(question: str) -> bool:
-    """Raises WrongInput where nobody can answer."""
+def _confirm(question: str) -> bool:
+    """Ask a yes-or-no question; raise InvalidInput if stdin is closed."""
     print(f"{question} [y/N] ", end="", flush=True)
     try:
         return input().strip().lower() in ("y", "yes")
     except EOFError:
         print()
-        raise WrongInput("nobody is there to say yes: --yes says it, and --dry-run only shows the plan") from None
+        raise WrongInput(
+            "no confirmation: stdin is closed; use --yes to apply the plan, or --dry-run to show it"
+        ) from None
 
 
-def _show(plan: Plan, arguments: argparse.Namespace) -> None:
+def _print_plan(plan: Plan, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(as_json(plan, prune=arguments.prune))
         return
-    told = [each for step in plan.to_do(prune=arguments.prune) for each in sentences(step)]
-    for number, sentence in enumerate(told, 1):
+    sentences_to_print = [each for step in plan.to_do(prune=arguments.prune) for each in sentences(step)]
+    for number, sentence in enumerate(sentences_to_print, 1):
         print(f"  {number}. {sentence}")
     for note in plan.notes:
         print(f"  {note}")
     if plan.deletions and not arguments.prune:
-        print("not in the file, and only with --prune:")
+        print("not in the file (use --prune to delete):")
         for sentence in (each for step in plan.deletions for each in sentences(step)):
             print(f"  {sentence}")
     if plan.left:
-        print(f"as the file says: {enumerated(counted(count, kind) for kind, count in plan.left.items())}")
-    if not told:
-        print("nothing to do")
+        print(f"unchanged: {enumerated(counted(count, kind) for kind, count in plan.left.items())}")
+    if not sentences_to_print:
+        print("no changes needed")

@@ -1,4 +1,4 @@
-"""Takes the steps of a plan, one after the other. Each is agreed on by the cluster, or not taken at all."""
+"""Execution of a plan's steps, one after the other. The cluster applies each step completely or not at all."""
 
 from __future__ import annotations
 
@@ -37,17 +37,22 @@ from chronik.wording import counted
 ACLS_PER_REQUEST: Final = 1000
 
 Passwords = Mapping[str, str]
-"""By user."""
+"""Passwords by user name."""
 
 T = TypeVar("T")
 
 
-class NotAllDone(ChronikError):
-    """A step failed; those before it are done, and are not in the plan of the next run."""
+class PlanStepError(ChronikError):
+    """A failed step of a plan. Earlier steps stay applied and are not part of the next plan."""
 
 
 def passwords_for(steps: Sequence[Step], beside: Path) -> dict[str, str]:
-    """Reads those that the steps need. Raises ConfigError, OSError."""
+    """Read the passwords that the steps need; raise ConfigError if one is missing.
+
+    Args:
+        steps: The steps of the plan.
+        directory: The directory that paths of password files are relative to.
+    """
     return {each.user: _password(each.source, beside) for each in steps if isinstance(each, SetPassword)}
 
 
@@ -58,59 +63,62 @@ def _password(source: PasswordSource, beside: Path) -> str:
 
 
 def check(cluster: Cluster, steps: Sequence[Step]) -> None:
-    """Has the cluster say what it would refuse, before anything is changed. Raises ClientError, KafkaError."""
+    """Validate topic creations and config changes on the cluster before anything is changed."""
     for step in steps:
         if isinstance(step, CreateTopic):
-            create_topics(cluster, [_new(step)], validate_only=True)
+            create_topics(cluster, [_new_topic(step)], validate_only=True)
     changes: dict[Resource, dict[str, str | None]] = {}
     for step in steps:
         if isinstance(step, AlterConfigs):
-            changes.setdefault(_resource(step), {}).update(_after(step))
+            changes.setdefault(_resource(step), {}).update(_new_values(step))
     alter_configs(cluster, changes, validate_only=True)
 
 
 def carry_out(
     cluster: Cluster, steps: Sequence[Step], passwords: Passwords, tell: Callable[[int], None] = lambda _: None
 ) -> None:
-    """`tell` hears how many are done. Raises NotAllDone."""
+    """Execute all steps, and report completed steps to `on_progress`; raise PlanStepError if one fails."""
     for number, step in enumerate(steps):
         tell(number)
         try:
             take(cluster, step, passwords)
         except (ClientError, KafkaError) as error:
             what = next(sentences(step))
-            told = f"{number} of {counted(len(steps), 'step')} done, and this one is not: {what}: {error}; run it again"
-            raise NotAllDone(told) from error
+            message = (
+                f"step failed after {number} of {counted(len(steps), 'step')}: {what}: {error}; "
+                "run the command again to apply the rest"
+            )
+            raise PlanStepError(message) from error
 
 
 def take(cluster: Cluster, step: Step, passwords: Passwords) -> None:
-    """Raises ClientError, KafkaError."""
+    """Execute one step on the cluster."""
     match step:
         case CreateTopic():
-            create_topics(cluster, [_new(step)])
+            create_topics(cluster, [_new_topic(step)])
         case AddPartitions(topic, _, after):
             create_partitions(cluster, topic, after)
         case AlterConfigs():
-            alter_configs(cluster, {_resource(step): _after(step)})
+            alter_configs(cluster, {_resource(step): _new_values(step)})
         case SetPassword(user, mechanisms):
             for iterations in dict.fromkeys(mechanisms.values()):
-                some = [each for each, count in mechanisms.items() if count == iterations]
-                set_password(cluster, user, passwords[user], some, iterations or ITERATIONS_MIN)
-        case DeletePasswords(user, gone):
-            delete_passwords(cluster, user, gone)
+                names = [each for each, count in mechanisms.items() if count == iterations]
+                set_password(cluster, user, passwords[user], names, iterations or ITERATIONS_MIN)
+        case DeletePasswords(user, removed):
+            delete_passwords(cluster, user, removed)
         case AddAcls(acls):
-            for portion in _portions(acls):
-                add_acls(cluster, portion)
+            for chunk in _chunks(acls):
+                add_acls(cluster, chunk)
         case RemoveAcls(acls):
-            for portion in _portions(acls):
-                remove_acls(cluster, [AclFilter(*acl) for acl in portion])
+            for chunk in _chunks(acls):
+                remove_acls(cluster, [AclFilter(*acl) for acl in chunk])
         case AlterQuotas(entity, quotas):
-            alter_quotas(cluster, dict(entity), {key: _number(change) for key, change in quotas.items()})
+            alter_quotas(cluster, dict(entity), {key: _new_quota(change) for key, change in quotas.items()})
         case DeleteTopic(name):
             delete_topics(cluster, [name])
 
 
-def _new(step: CreateTopic) -> NewTopic:
+def _new_topic(step: CreateTopic) -> NewTopic:
     topic = step.topic
     factor = topic.replication_factor or BROKER_DEFAULT
     return NewTopic(step.name, topic.partitions or BROKER_DEFAULT, factor, topic.configs)
@@ -120,14 +128,14 @@ def _resource(step: AlterConfigs) -> Resource:
     return Resource(BROKER_RESOURCE, "") if step.topic is None else Resource(TOPIC_RESOURCE, step.topic)
 
 
-def _after(step: AlterConfigs) -> dict[str, str | None]:
+def _new_values(step: AlterConfigs) -> dict[str, str | None]:
     return {key: None if each.after is None else str(each.after) for key, each in step.changes.items()}
 
 
-def _number(change: Change) -> float | None:
+def _new_quota(change: Change) -> float | None:
     return None if change.after is None else float(change.after)
 
 
-def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), ACLS_PER_REQUEST):
         yield items[start : start + ACLS_PER_REQUEST]

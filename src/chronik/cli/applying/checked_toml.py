@@ -1,4 +1,4 @@
-"""Values of a TOML file, each of which is what it should be, or a mistake of one line with its place."""
+"""Validation of TOML values: each error names the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chronik.wording import suggestion
 
 
 class CheckedToml:
-    """Everything here raises ConfigError."""
+    """A validator for the values of a TOML document; its methods raise ConfigError."""
 
     def __init__(self, text: str, name: str) -> None:
         self._text = text
@@ -23,12 +23,12 @@ class CheckedToml:
     def parsed(self) -> dict[str, Any]:
         try:
             found = tomllib.loads(self._text)
-            repr(found)  # raises ValueError where it could not be shown
+            repr(found)  # raises ValueError for integers that are too long to print
             return found
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{self._name}: not valid TOML: {error}") from None
         except ValueError:
-            raise ConfigError(f"{self._name}: not valid TOML: a number has thousands of digits") from None
+            raise ConfigError(f"{self._name}: not valid TOML: an integer has thousands of digits") from None
 
     def table(self, place: Place, value: Any, known: Collection[str] | None = None) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -40,9 +40,9 @@ class CheckedToml:
     def refuse_others(self, place: Place, table: Mapping[str, Any], known: Collection[str]) -> None:
         for key, value in table.items():
             if key not in known:
-                quotes = "; a name with dots needs quotes" if isinstance(value, dict) and place else ""
-                meant = suggestion(key, known) or f"; expected one of {', '.join(known)}"
-                raise self.wrong((*place, key), f"unknown key{meant}{quotes}")
+                quotes = "; names with dots must be quoted" if isinstance(value, dict) and place else ""
+                hint = suggestion(key, known) or f"; expected one of {', '.join(known)}"
+                raise self.wrong((*place, key), f"unknown key{hint}{quotes}")
 
     def array(self, place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
         if not isinstance(value, list):
@@ -51,12 +51,12 @@ class CheckedToml:
 
     def text(self, place: Place, value: Any) -> str:
         if not isinstance(value, str) or not value:
-            raise self.unexpected(place, value, "a text")
+            raise self.unexpected(place, value, "a string")
         return value
 
     def whole(self, place: Place, value: Any, low: int, high: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.unexpected(place, value, f"a whole number from {low} to {high}")
+            raise self.unexpected(place, value, f"an integer from {low} to {high}")
         return value
 
     def choice(self, place: Place, value: Any, choices: Collection[str]) -> str:
@@ -69,16 +69,16 @@ class CheckedToml:
             raise self.unexpected(place, value, f"an array of {', '.join(choices)}")
         return [self.choice(place, each, choices) for each in value]
 
-    # Mistakes
+    # Errors
 
-    def wrong(self, place: Place, told: str) -> ConfigError:
-        return ConfigError(f"{self._where(place)}: {told}")
+    def wrong(self, place: Place, message: str) -> ConfigError:
+        return ConfigError(f"{self._location(place)}: {message}")
 
     def unexpected(self, place: Place, value: Any, expected: str) -> ConfigError:
-        """Does not show the value of a user: it may be a password that was written where it does not belong."""
+        """Return an error for an unexpected value. Values in `users` are omitted, because they may be passwords."""
         given = "" if "users" in place[:1] else f" = {shortened(repr(value), VALUE_CHARACTERS_MAX)}"
-        return ConfigError(f"{self._where(place)}{given}: expected {expected}")
+        return ConfigError(f"{self._location(place)}{given}: expected {expected}")
 
-    def _where(self, place: Place) -> str:
+    def _location(self, place: Place) -> str:
         line = line_of(self._text, place)
         return f"{self._name}{'' if line is None else f':{line}'}: {shown(place)}"

@@ -1,4 +1,4 @@
-"""Where in a file something stands: what parses TOML tells that of mistakes in the TOML itself, and of nothing else."""
+"""Paths to values in a TOML document, and their line numbers, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, Final
 
 Place = tuple[str | int, ...]
-"""Keys, and numbers of what stands in arrays."""
+"""Keys, and indexes of array elements."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -19,17 +19,17 @@ def toml_key(key: str) -> str:
 
 def toml_text(text: str) -> str:
     """Returns a string of TOML, in which nothing is left that is not shown as it is."""
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape_character, text)) + '"'
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in '"\\':
         return f"\\{character}"
     return character if character.isprintable() else f"\\U{ord(character):08x}"
 
 
 def shown(place: Place) -> str:
-    """Returns it as one says it: `topics.orders.partitions`, `acls no. 3: principal`."""
+    """Format a path for an error message: `topics.orders.partitions`, `acls no. 3: principal`."""
     text, glue = "", ""
     for part in place:
         text += f" no. {part + 1}" if isinstance(part, int) else glue + toml_key(part)
@@ -38,14 +38,16 @@ def shown(place: Place) -> str:
 
 
 def line_of(text: str, place: Place) -> int | None:
-    """Returns the line in which the place begins, or what it is in. Looks at each line alone: a line of a long string
-    that looks like a table misleads it."""
-    wanted = _parts(place)
+    """Return the line number of a path, or of its innermost parent that is found.
+
+    Each line is parsed on its own, so a line of a multi-line string that looks like a table header misleads it.
+    """
+    wanted = _split_keys(place)
     best, found = 0, None
     table: Place = ()
     seen: Counter[Place] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
-        keys, is_table, is_array = _keys_of(line)
+        keys, is_table, is_array = _parse_line_keys(line)
         if not keys:
             continue
         here = (*(() if is_table else table), *keys)
@@ -60,13 +62,13 @@ def line_of(text: str, place: Place) -> int | None:
     return found
 
 
-def _parts(place: Place) -> Place:
-    """Keys with dots in them and keys with dots between them are the same here."""
+def _split_keys(place: Place) -> Place:
+    """Split keys at dots, so that dotted and quoted keys compare equal."""
     return tuple(part for each in place for part in (each.split(".") if isinstance(each, str) else [each]))
 
 
-def _keys_of(line: str) -> tuple[Place, bool, bool]:
-    """Returns the keys that a line begins with, whether they are a table's, and whether that is one of an array."""
+def _parse_line_keys(line: str) -> tuple[Place, bool, bool]:
+    """Return the keys at the start of a line, and whether they name a table and an array of tables."""
     line = line.strip()
     is_table = line.startswith("[")
     try:
@@ -77,4 +79,4 @@ def _keys_of(line: str) -> tuple[Place, bool, bool]:
     while isinstance(value, dict) and value:
         ((key, value),) = value.items()
         keys.append(key)
-    return _parts(tuple(keys)), is_table, isinstance(value, list)
+    return _split_keys(tuple(keys)), is_table, isinstance(value, list)

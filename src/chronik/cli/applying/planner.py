@@ -1,7 +1,7 @@
-"""What has to be done so that a cluster is as a file says. Pure: two states go in, a plan comes out, or a refusal.
+"""Planning of the steps that change a cluster's current state to the desired state of a file. Free of I/O.
 
-A plan that was carried out leaves nothing to do: planning again, with the state that it led to, gives an empty plan. So
-a command that was stopped is run again, and the plan that it makes then is the rest.
+A plan is idempotent: planning again after all steps have been executed gives an empty plan. After an interruption,
+planning again gives the remaining steps.
 """
 
 from __future__ import annotations
@@ -31,26 +31,29 @@ from chronik.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps, in the order in which they are taken; deletions come after all others, and only when they are wanted."""
+    """The steps that change a cluster to match a file, in execution order. Deletions are last and optional."""
 
     steps: tuple[Step, ...] = ()
     deletions: tuple[Step, ...] = ()
-    """What the cluster has and the file does not name."""
+    """Steps that delete what the cluster has and the file does not list."""
     notes: tuple[str, ...] = ()
-    """What differs and stays as it is."""
+    """Differences that no step changes."""
     left: Mapping[str, int] = field(default_factory=dict)
-    """How many things of the file are as it says, by kind."""
+    """Number of objects that already match the file, by kind."""
 
     def to_do(self, *, prune: bool) -> tuple[Step, ...]:
         return self.steps + self.deletions if prune else self.steps
 
 
 def make_plan(wanted: State, present: State, asking_user: str = "") -> Plan:
-    """`asking_user` is never deleted. Raises Refused with all reasons that there are.
+    """Plan the changes from the current state to the desired state; the user `current_user` is never deleted.
 
-    Rights come last: those that are taken away may be what the steps before them need.
+    ACLs are changed last, because earlier steps may need permissions that are removed.
+
+    Raises:
+        Refused: The desired state cannot be reached; the message has all reasons.
     """
-    draft = _Draft()
+    draft = _PlanDraft()
     if wanted.broker is not None:
         _plan_broker(draft, wanted.broker, present.broker or {})
     if wanted.topics is not None:
@@ -61,25 +64,25 @@ def make_plan(wanted: State, present: State, asking_user: str = "") -> Plan:
         _plan_quotas(draft, wanted.quotas, present.quotas or {})
     if wanted.acls is not None:
         _plan_acls(draft, wanted.acls, present.acls or frozenset())
-    if draft.refusals:
-        raise Refused("; ".join(draft.refusals))
+    if draft.errors:
+        raise Refused("; ".join(draft.errors))
     return Plan(tuple(draft.steps), tuple(draft.deletions), tuple(draft.notes), draft.left)
 
 
-class _Draft:
+class _PlanDraft:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.deletions: list[Step] = []
         self.notes: list[str] = []
-        self.refusals: list[str] = []
+        self.errors: list[str] = []
         self.left: dict[str, int] = {}
 
     def add(self, kind: str, steps: list[Step]) -> None:
-        """Adds what has to be done for one thing of the file."""
+        """Add the steps for one object of the file; without steps, count the object as unchanged."""
         self.steps += steps
-        self.leave(kind, not steps)
+        self.count_unchanged(kind, not steps)
 
-    def leave(self, kind: str, count: int) -> None:
+    def count_unchanged(self, kind: str, count: int) -> None:
         if count:
             self.left[kind] = self.left.get(kind, 0) + count
 
@@ -87,98 +90,103 @@ class _Draft:
 # Topics and configs
 
 
-def _plan_broker(draft: _Draft, wanted: Configs, present: Configs) -> None:
-    if changes := _changes(wanted, present):
+def _plan_broker(draft: _PlanDraft, wanted: Configs, present: Configs) -> None:
+    if changes := _diff(wanted, present):
         draft.steps.append(AlterConfigs(None, changes))
-    draft.leave("broker config", len(wanted) - len(changes))
-    if gone := _removals(wanted, present):
-        draft.deletions.append(AlterConfigs(None, gone))
+    draft.count_unchanged("broker config", len(wanted) - len(changes))
+    if removed := _removals(wanted, present):
+        draft.deletions.append(AlterConfigs(None, removed))
 
 
-def _plan_topics(draft: _Draft, wanted: Mapping[str, Topic], present: Mapping[str, Topic]) -> None:
+def _plan_topics(draft: _PlanDraft, wanted: Mapping[str, Topic], present: Mapping[str, Topic]) -> None:
     draft.deletions += [DeleteTopic(name) for name in sorted(present.keys() - wanted.keys())]
     for name, topic in wanted.items():
-        there = present.get(name)
-        if there is None:
+        current = present.get(name)
+        if current is None:
             draft.add("topic", [CreateTopic(name, topic)])
             continue
-        _compare_layout(draft, name, topic, there)
-        draft.add("topic", list(_alterations(name, topic, there)))
-        if gone := _removals(topic.configs, there.configs):
-            draft.deletions.append(AlterConfigs(name, gone))
+        _compare_layout(draft, name, topic, current)
+        draft.add("topic", list(_alterations(name, topic, current)))
+        if removed := _removals(topic.configs, current.configs):
+            draft.deletions.append(AlterConfigs(name, removed))
 
 
-def _compare_layout(draft: _Draft, name: str, wanted: Topic, there: Topic) -> None:
-    if wanted.partitions is not None and wanted.partitions < (there.partitions or 0):
-        draft.refusals.append(
-            f"topic {name} has {counted(there.partitions or 0, 'partition')}, and the file says {wanted.partitions}:"
-            " partitions cannot be taken away"
+def _compare_layout(draft: _PlanDraft, name: str, wanted: Topic, current: Topic) -> None:
+    if wanted.partitions is not None and wanted.partitions < (current.partitions or 0):
+        draft.errors.append(
+            f"topic {name} has {counted(current.partitions or 0, 'partition')}, but the file has {wanted.partitions}:"
+            " the number of partitions cannot be reduced"
         )
-    if wanted.replication_factor not in (None, there.replication_factor):
+    if wanted.replication_factor not in (None, current.replication_factor):
         draft.notes.append(
-            f"topic {name} has replication factor {there.replication_factor}, and the file says"
-            f" {wanted.replication_factor}: it stays, for replicas are moved by chronik topics reassign"
+            f"topic {name} has replication factor {current.replication_factor}, but the file has"
+            f" {wanted.replication_factor}: it is not changed; use chronik topics reassign to move replicas"
         )
 
 
-def _alterations(name: str, wanted: Topic, there: Topic) -> Iterator[Step]:
-    before = there.partitions or 0
+def _alterations(name: str, wanted: Topic, current: Topic) -> Iterator[Step]:
+    before = current.partitions or 0
     if wanted.partitions is not None and wanted.partitions > before:
         yield AddPartitions(name, before, wanted.partitions)
-    if changes := _changes(wanted.configs, there.configs):
+    if changes := _diff(wanted.configs, current.configs):
         yield AlterConfigs(name, changes)
 
 
-# Users, rights and quotas
+# Users, ACLs and quotas
 
 
-def _plan_users(draft: _Draft, wanted: Mapping[str, User], present: Mapping[str, User], asking_user: str) -> None:
+def _plan_users(draft: _PlanDraft, wanted: Mapping[str, User], present: Mapping[str, User], asking_user: str) -> None:
     for name in sorted(present.keys() - wanted.keys()):
         if name == asking_user:
-            draft.notes.append(f"user {name} is not in the file, and stays: it is who asks")
+            draft.notes.append(f"user {name} is not in the file, but is kept: it is the user of this command")
         else:
             draft.deletions.append(DeletePasswords(name, tuple(present[name].mechanisms), is_all=True))
     for name, user in wanted.items():
-        there = present[name].mechanisms if name in present else {}
-        lacking = {each: count for each, count in user.mechanisms.items() if _is_lacking(each, count, there)}
-        if lacking and user.password is None:
-            draft.refusals.append(
-                f"user {name} needs a password for {', '.join(lacking)}: name a password_file or a password_env"
+        current = present[name].mechanisms if name in present else {}
+        missing = {each: count for each, count in user.mechanisms.items() if _needs_password(each, count, current)}
+        if missing and user.password is None:
+            draft.errors.append(
+                f"user {name} needs a password for {', '.join(missing)}: add a password_file or a password_env"
             )
         source = user.password
-        draft.add("user", [SetPassword(name, lacking, source, is_new=not there)] if lacking and source else [])
-        gone = tuple(each for each in there if each not in user.mechanisms)
-        if gone and name == asking_user:
-            draft.notes.append(f"user {name} keeps {', '.join(gone)}, of which the file says nothing: it is who asks")
-        elif gone:
-            draft.deletions.append(DeletePasswords(name, gone, is_all=False))
+        draft.add(
+            "user",
+            [SetPassword(name, missing, source, is_new=not current)] if missing and source else [],
+        )
+        removed = tuple(each for each in current if each not in user.mechanisms)
+        if removed and name == asking_user:
+            draft.notes.append(
+                f"user {name} keeps {', '.join(removed)}, which the file does not list: it is the user of this command"
+            )
+        elif removed:
+            draft.deletions.append(DeletePasswords(name, removed, is_all=False))
 
 
-def _is_lacking(mechanism: str, iterations: int | None, there: Mapping[str, int | None]) -> bool:
-    return mechanism not in there or iterations not in (None, there[mechanism])
+def _needs_password(mechanism: str, iterations: int | None, current: Mapping[str, int | None]) -> bool:
+    return mechanism not in current or iterations not in (None, current[mechanism])
 
 
-def _plan_acls(draft: _Draft, wanted: frozenset[AclBinding], present: frozenset[AclBinding]) -> None:
+def _plan_acls(draft: _PlanDraft, wanted: frozenset[AclBinding], present: frozenset[AclBinding]) -> None:
     if missing := wanted - present:
         draft.steps.append(AddAcls(tuple(sorted(missing))))
-    draft.leave("ACL", len(wanted & present))
-    if gone := present - wanted:
-        draft.deletions.append(RemoveAcls(tuple(sorted(gone))))
+    draft.count_unchanged("ACL", len(wanted & present))
+    if removed := present - wanted:
+        draft.deletions.append(RemoveAcls(tuple(sorted(removed))))
 
 
 def _plan_quotas(
-    draft: _Draft, wanted: Mapping[Entity, Mapping[str, float]], present: Mapping[Entity, Mapping[str, float]]
+    draft: _PlanDraft, wanted: Mapping[Entity, Mapping[str, float]], present: Mapping[Entity, Mapping[str, float]]
 ) -> None:
     for entity, quotas in wanted.items():
-        if changes := _changes(quotas, present.get(entity, {})):
+        if changes := _diff(quotas, present.get(entity, {})):
             draft.steps.append(AlterQuotas(entity, changes))
-        draft.leave("quota", len(quotas) - len(changes))
-    for entity, there in present.items():
-        if gone := _removals(wanted.get(entity, {}), there):
-            draft.deletions.append(AlterQuotas(entity, gone))
+        draft.count_unchanged("quota", len(quotas) - len(changes))
+    for entity, current in present.items():
+        if removed := _removals(wanted.get(entity, {}), current):
+            draft.deletions.append(AlterQuotas(entity, removed))
 
 
-def _changes(wanted: Mapping[str, str] | Mapping[str, float], present: Mapping[str, Any]) -> dict[str, Change]:
+def _diff(wanted: Mapping[str, str] | Mapping[str, float], present: Mapping[str, Any]) -> dict[str, Change]:
     return {
         key: Change(present.get(key), value)
         for key, value in wanted.items()

@@ -1,4 +1,4 @@
-"""What a cluster has, in the words of a file: asked of it for the parts that a file speaks of, or for all of them."""
+"""The current state of a cluster, as far as a file describes it or completely."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 
 def state_for(cluster: Cluster, wanted: State) -> State:
-    """Asks for nothing that a file does not speak of: its user need not be allowed more.
+    """Request the parts of the state that a file describes, so that its user needs no other permissions.
 
-    Raises ClientError, KafkaError, WrongInput."""
+    Raises:
+        InvalidInput: The file has ACLs, but the cluster has no authorizer.
+    """
     return State(
         topics=None if wanted.topics is None else _topics(cluster, wanted.topics),
         broker=None if wanted.broker is None else _broker(cluster),
@@ -40,12 +42,12 @@ def state_for(cluster: Cluster, wanted: State) -> State:
 
 
 def whole_state(cluster: Cluster) -> State:
-    """Without an authorizer there are no ACLs to speak of. Raises ClientError, KafkaError."""
+    """Request the complete state of a cluster; ACLs are None without an authorizer."""
     return State(_topics(cluster, None), _broker(cluster), _users(cluster), _acls(cluster), _quotas(cluster))
 
 
 def _topics(cluster: Cluster, wanted: Mapping[str, Topic] | None) -> dict[str, Topic]:
-    """Asks for the configs of those that are wanted, or with None of all."""
+    """Return the topics of the cluster, with configs of the topics in `wanted` (None: of all topics)."""
     topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
     resources = [Resource(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
     configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
@@ -56,7 +58,7 @@ def _topics(cluster: Cluster, wanted: Mapping[str, Topic] | None) -> dict[str, T
         name: Topic(
             len(topic.partitions),
             factors[name],
-            _set(configs.get(Resource(TOPIC_RESOURCE, name), ()), DYNAMIC_TOPIC_CONFIG),
+            _configs_from(configs.get(Resource(TOPIC_RESOURCE, name), ()), DYNAMIC_TOPIC_CONFIG),
         )
         for name, topic in topics.items()
     }
@@ -69,32 +71,34 @@ def _is_internal(topic: MetadataResponseTopic) -> bool:
 def _replication_factors(
     cluster: Cluster, topics: Mapping[str, MetadataResponseTopic], wanted: Mapping[str, Topic] | None
 ) -> dict[str, int]:
-    """While a partition moves, it has replicas that it will not have. Which these are takes a right of its own, and is
-    asked only where it may matter."""
-    found = {name: _largest(topic, {}) for name, topic in topics.items()}
+    """Return the topics' replication factors, without the replicas that ongoing reassignments remove.
+
+    Listing reassignments needs a permission of its own, so they are requested only if a replication factor differs.
+    """
+    found = {name: _replication_factor(topic, {}) for name, topic in topics.items()}
     if wanted is not None and all(
         topic.replication_factor in (None, found.get(name, topic.replication_factor)) for name, topic in wanted.items()
     ):
         return found
     leaving = {move.partition: move.removing for move in list_reassignments(cluster)}
-    return {name: _largest(topic, leaving) for name, topic in topics.items()}
+    return {name: _replication_factor(topic, leaving) for name, topic in topics.items()}
 
 
-def _largest(topic: MetadataResponseTopic, leaving: Mapping[TopicPartition, Sequence[int]]) -> int:
+def _replication_factor(topic: MetadataResponseTopic, leaving: Mapping[TopicPartition, Sequence[int]]) -> int:
     counts = [0]
     for each in topic.partitions:
-        gone = leaving.get(TopicPartition(topic.name or "", each.partition_index), ())
-        counts.append(sum(replica not in gone for replica in each.replica_nodes))
+        removed = leaving.get(TopicPartition(topic.name or "", each.partition_index), ())
+        counts.append(sum(replica not in removed for replica in each.replica_nodes))
     return max(counts)
 
 
 def _broker(cluster: Cluster) -> Configs:
     resource = Resource(BROKER_RESOURCE, "")
-    return _set(describe_configs(cluster, [resource])[resource], DYNAMIC_DEFAULT_BROKER_CONFIG)
+    return _configs_from(describe_configs(cluster, [resource])[resource], DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
-def _set(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
-    """Leaves out what is hidden: nobody could write it into a file, or miss it there."""
+def _configs_from(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
+    """Return the configs that are set at a source. Sensitive values are omitted, because brokers do not return them."""
     return {
         config.name: config.value
         for config in configs
@@ -118,7 +122,7 @@ def _acls(cluster: Cluster) -> frozenset[AclBinding] | None:
 def _acls_for(cluster: Cluster, wanted: frozenset[AclBinding]) -> frozenset[AclBinding]:
     found = _acls(cluster)
     if found is None and wanted:
-        raise WrongInput("the file has ACLs, and the cluster has no authorizer: authorizer.class.name in its configs")
+        raise WrongInput("the file has ACLs, but the cluster has no authorizer: set authorizer.class.name first")
     return found or frozenset()
 
 

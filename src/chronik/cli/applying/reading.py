@@ -1,4 +1,4 @@
-"""A file that describes a cluster: read and checked as a whole, before anything is asked of the cluster."""
+"""Parsing of the file that describes a cluster. The whole file is validated before the cluster is contacted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MAX, ITERATIONS
 from chronik.wording import suggestion
 
 REPLICATION_FACTOR_MAX: Final = 2**15 - 1
-"""What the protocol has room for."""
+"""Maximum value of an int16, the field's type in the protocol."""
 
 PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
 PERMISSIONS: Final = {"allow": Permission.ALLOW, "deny": Permission.DENY}
@@ -37,7 +37,7 @@ _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_file(path: Path) -> State:
-    """Raises ConfigError."""
+    """Parse a file; raise ConfigError if it cannot be read or is invalid."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -48,12 +48,12 @@ def read_file(path: Path) -> State:
 
 
 def parse_state(text: str, name: str) -> State:
-    """Raises ConfigError with the place of the first mistake."""
-    reader = _Reader(text, name)
-    return reader.state(reader.parsed())
+    """Parse the text of a file; raise ConfigError with the line of the first error."""
+    parser = _StateParser(text, name)
+    return parser.state(parser.parsed())
 
 
-class _Reader(CheckedToml):
+class _StateParser(CheckedToml):
     def state(self, found: Mapping[str, Any]) -> State:
         parts: dict[str, Callable[[Place, Any], Any]] = {
             "topics": self._topics,
@@ -69,39 +69,39 @@ class _Reader(CheckedToml):
 
     def _topics(self, place: Place, value: Any) -> dict[str, Topic]:
         topics: dict[str, Topic] = {}
-        alike: dict[str, str] = {}
+        names_by_metric_name: dict[str, str] = {}
         for name, each in self.table(place, value).items():
             here = (*place, name)
-            if fault := name_fault(name):
-                raise self.wrong(here, fault)
+            if problem := name_fault(name):
+                raise self.wrong(here, problem)
             if name.startswith(INTERNAL_PREFIX):
-                raise self.wrong(here, f"topics whose names begin with {INTERNAL_PREFIX} are internal")
-            if (other := alike.setdefault(metric_name(name), name)) != name:
-                raise self.wrong(here, f"differs from topic {other} in '.' and '_' only, which Kafka does not allow")
+                raise self.wrong(here, f"topics whose names start with {INTERNAL_PREFIX} are internal")
+            if (other := names_by_metric_name.setdefault(metric_name(name), name)) != name:
+                raise self.wrong(here, f"differs from topic {other} only in '.' and '_', which Kafka does not allow")
             topics[name] = self._topic(here, each)
         return topics
 
     def _topic(self, place: Place, value: Any) -> Topic:
         table = self.table(place, value, ("partitions", "replication_factor", "configs"))
         return Topic(
-            self._optional(place, table, "partitions", TOPIC_PARTITIONS_MAX),
-            self._optional(place, table, "replication_factor", REPLICATION_FACTOR_MAX),
+            self._optional_int(place, table, "partitions", TOPIC_PARTITIONS_MAX),
+            self._optional_int(place, table, "replication_factor", REPLICATION_FACTOR_MAX),
             self._configs((*place, "configs"), table.get("configs", {}), self._topic_key),
         )
 
-    def _optional(self, place: Place, table: Mapping[str, Any], key: str, high: int) -> int | None:
+    def _optional_int(self, place: Place, table: Mapping[str, Any], key: str, high: int) -> int | None:
         return self.whole((*place, key), table[key], 1, high) if key in table else None
 
     def _broker(self, place: Place, value: Any) -> dict[str, str]:
         return self._configs(place, value, self._broker_key)
 
-    def _configs(self, place: Place, value: Any, key_of: Callable[[Place, str], ConfigKey]) -> dict[str, str]:
+    def _configs(self, place: Place, value: Any, find_key: Callable[[Place, str], ConfigKey]) -> dict[str, str]:
         configs: dict[str, str] = {}
-        for name, given in _flat(self.table(place, value)):
+        for name, given in _flatten(self.table(place, value)):
             here = (*place, name)
-            key = key_of(here, name)
+            key = find_key(here, name)
             if name in PASSING:
-                raise self.wrong(here, "is set by moves of partitions while they last, and not by a file")
+                raise self.wrong(here, "is set by partition reassignments and cannot be set in a file")
             configs[name] = self._config_text(here, given)
             if expected := key.check(configs[name]):
                 raise self.unexpected(here, given, expected)
@@ -115,12 +115,12 @@ class _Reader(CheckedToml):
     def _broker_key(self, place: Place, name: str) -> ConfigKey:
         key = broker_key(name)
         if key is None:
-            meant = suggestion(name, (each.name for each in all_broker_keys()))
-            raise self.wrong(place, f"unknown broker config{meant}")
+            hint = suggestion(name, (each.name for each in all_broker_keys()))
+            raise self.wrong(place, f"unknown broker config{hint}")
         if key.sensitive:
-            raise self.wrong(place, "is a secret, which does not belong into this file")
+            raise self.wrong(place, "is sensitive and cannot be set in this file")
         if key.scope is not Scope.CLUSTER_WIDE or key.per_listener:
-            raise self.wrong(place, "cannot be changed for all brokers while they run")
+            raise self.wrong(place, "cannot be changed dynamically for all brokers")
         return key
 
     def _config_text(self, place: Place, value: Any) -> str:
@@ -130,7 +130,7 @@ class _Reader(CheckedToml):
             return ",".join(value)
         if isinstance(value, str | int | float):
             return str(value)
-        raise self.unexpected(place, value, "a text, a number, true or false, or an array of texts")
+        raise self.unexpected(place, value, "a string, a number, a boolean, or an array of strings")
 
     # Users
 
@@ -139,11 +139,11 @@ class _Reader(CheckedToml):
         for name, each in self.table(place, value).items():
             here = (*place, name)
             if not 0 < len(name) <= USER_NAME_CHARACTERS_MAX:
-                raise self.wrong(here, f"a user's name has 1 to {USER_NAME_CHARACTERS_MAX} characters")
+                raise self.wrong(here, f"user names must have 1 to {USER_NAME_CHARACTERS_MAX} characters")
             if isinstance(each, dict) and "password" in each:
                 raise self.wrong(
                     (*here, "password"),
-                    "a password does not belong into this file: password_file names a file, password_env a variable",
+                    "passwords are not allowed in this file: use password_file or password_env",
                 )
             table = self.table(here, each, ("mechanisms", "password_file", "password_env"))
             users[name] = User(self._mechanisms(here, table), self._password(here, table))
@@ -165,18 +165,18 @@ class _Reader(CheckedToml):
 
     def _password(self, place: Place, table: Mapping[str, Any]) -> PasswordSource | None:
         if "password_file" in table and "password_env" in table:
-            raise self.wrong((*place, "password_env"), "expected no password_file beside it")
+            raise self.wrong((*place, "password_env"), "cannot be combined with password_file")
         if "password_file" in table:
             return PasswordSource(file=self.text((*place, "password_file"), table["password_file"]))
         if "password_env" not in table:
             return None
-        # Not shown where it is wrong: it may be the password.
+        # An invalid value is not shown, because it may be the password itself.
         name = table["password_env"]
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise self.wrong((*place, "password_env"), "expected the name of a variable of the environment")
+            raise self.wrong((*place, "password_env"), "expected the name of an environment variable")
         return PasswordSource(variable=name)
 
-    # Rights
+    # ACLs
 
     def _acls(self, place: Place, value: Any) -> frozenset[AclBinding]:
         return frozenset(acl for here, each in self.array(place, value) for acl in self._bindings(here, each))
@@ -186,7 +186,7 @@ class _Reader(CheckedToml):
         table = self.table(place, value, known)
         for key in ("principal", "operations"):
             if key not in table:
-                raise self.wrong(place, f"expected {key}")
+                raise self.wrong(place, f"{key} is missing")
         kind, name = self._resource(place, table)
         pattern = PATTERNS[self.choice((*place, "pattern"), table.get("pattern", "literal"), PATTERNS)]
         permission = PERMISSIONS[self.choice((*place, "permission"), table.get("permission", "allow"), PERMISSIONS)]
@@ -194,8 +194,8 @@ class _Reader(CheckedToml):
         principal = self.text((*place, "principal"), table["principal"])
         for operation in self._operations((*place, "operations"), table["operations"]):
             acl = AclBinding(kind, name, pattern, principal, host, operation, permission)
-            if fault := fault_of(Acl(*acl)):
-                raise self.wrong(place, fault)
+            if problem := fault_of(Acl(*acl)):
+                raise self.wrong(place, problem)
             yield acl
 
     def _resource(self, place: Place, table: Mapping[str, Any]) -> tuple[int, str]:
@@ -208,7 +208,7 @@ class _Reader(CheckedToml):
         if table["cluster"] is not True:
             raise self.unexpected(here, table["cluster"], "true")
         if "pattern" in table:
-            raise self.wrong((*place, "pattern"), "expected none beside cluster")
+            raise self.wrong((*place, "pattern"), "cannot be combined with cluster")
         return ResourceType.CLUSTER, CLUSTER_NAME
 
     def _operations(self, place: Place, value: Any) -> list[int]:
@@ -228,8 +228,8 @@ class _Reader(CheckedToml):
             table = self.table(here, each, (*names, *(f"default_{name}" for name in names), *KEYS))
             entity = tuple(sorted(self._entity(here, table, names).items()))
             if entity in found:
-                raise self.wrong(here, "the same user, client id or address has quotas further up")
-            found[entity] = self._rates(here, table, entity)
+                raise self.wrong(here, "duplicate entry for the same user, client id or IP address")
+            found[entity] = self._quota_values(here, table, entity)
         return found
 
     def _entity(self, place: Place, table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str | None]:
@@ -237,28 +237,28 @@ class _Reader(CheckedToml):
         for name, kind in names.items():
             default = f"default_{name}"
             if name in table and default in table:
-                raise self.wrong((*place, default), f"expected no {name} beside it")
+                raise self.wrong((*place, default), f"cannot be combined with {name}")
             if default in table and table[default] is not True:
                 raise self.unexpected((*place, default), table[default], "true")
             if name in table or default in table:
                 entity[kind] = self.text((*place, name), table[name]) if name in table else None
         if not entity:
-            raise self.wrong(place, f"expected one of {', '.join(names)}, or of default_user and its like")
+            raise self.wrong(place, f"expected one of {', '.join(names)}, or a default such as default_user")
         try:
             checked_entity(list(entity.items()))
         except KafkaError as error:
             raise self.wrong(place, error.message) from None
         return entity
 
-    def _rates(self, place: Place, table: Mapping[str, Any], entity: Entity) -> dict[str, float]:
-        rates = {key: self._rate((*place, key), table[key], entity, key) for key in KEYS if key in table}
+    def _quota_values(self, place: Place, table: Mapping[str, Any], entity: Entity) -> dict[str, float]:
+        rates = {key: self._quota_value((*place, key), table[key], entity, key) for key in KEYS if key in table}
         if not rates:
             raise self.wrong(place, f"expected at least one of {', '.join(KEYS)}")
         return rates
 
-    def _rate(self, place: Place, value: Any, entity: Entity, key: str) -> float:
+    def _quota_value(self, place: Place, value: Any, entity: Entity, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.unexpected(place, value, "a number above 0")
+            raise self.unexpected(place, value, "a number greater than 0")
         try:
             checked_changes(checked_entity(entity), [Change(key, float(value))])
         except KafkaError as error:
@@ -268,10 +268,10 @@ class _Reader(CheckedToml):
         return float(value)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """`retention.ms = 1` without quotes is a table in a table to TOML, and the config all the same."""
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and values of nested tables: TOML parses an unquoted `retention.ms = 1` as nested tables."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value

@@ -1,5 +1,4 @@
-"""What a file can say of a cluster, and what a cluster says of itself: the same words for both, so that they can be
-compared."""
+"""The part of a cluster's state that a file can describe. Desired and current state have the same type."""
 
 from __future__ import annotations
 
@@ -12,20 +11,19 @@ from chronik.client.throttle import RATES, REPLICAS
 
 Configs = Mapping[str, str]
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom quotas are for: pairs of a kind and a name, by kind. None is the default."""
+"""A quota entity: pairs of entity type and name, sorted by type. The name None is the default entity."""
 
 INTERNAL_PREFIX: Final = "__"
-"""What topics are called that belong to the cluster, or to a pipeline: no file describes them, and nothing here touches
-them."""
+"""Prefix of topics that belong to the cluster or to a pipeline. `apply` and `export` ignore them."""
 
 PASSING: Final = frozenset((*REPLICAS, *RATES))
-"""Configs that moves of partitions set while they last: they are none of a file's business."""
+"""Configs that exist only while partitions are reassigned; files must not set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     partitions: int | None = None
-    """None, here and below: as brokers have it by default, and whatever there is."""
+    """Number of partitions. None in a file means the broker's default, or the topic's current value."""
     replication_factor: int | None = None
     configs: Configs = field(default_factory=dict)
 
@@ -33,24 +31,24 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class PasswordSource:
     file: str | None = None
-    """Beside the file that names it."""
+    """Path of the password file, relative to the file that names it."""
     variable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class User:
     mechanisms: Mapping[str, int | None]
-    """Iterations by mechanism. None: the usual number, or however many there are."""
+    """SCRAM iterations by mechanism. None means the default, or the current number."""
     password: PasswordSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A part that is None is not spoken of: nothing in it is created, altered or deleted."""
+    """Topics, configs, users, ACLs and quotas. A part that is None is not compared and not changed."""
 
     topics: Mapping[str, Topic] | None = None
     broker: Configs | None = None
-    """Of all brokers at once."""
+    """Dynamic default configs of all brokers."""
     users: Mapping[str, User] | None = None
     acls: frozenset[AclBinding] | None = None
     quotas: Mapping[Entity, Mapping[str, float]] | None = None

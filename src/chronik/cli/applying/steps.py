@@ -1,4 +1,4 @@
-"""Steps of a plan. Each can be taken alone, and what is done already is in no plan."""
+"""The steps of a plan. Each step is independent of the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronik.client.security.acls import AclBinding
 
 
 class Change(NamedTuple):
-    """Of a config or a quota. None: it is not set."""
+    """A change of a config or a quota; None means that it is not set."""
 
     before: str | float | None
     after: str | float | None
@@ -33,7 +33,7 @@ class AddPartitions:
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
     topic: str | None
-    """None: of all brokers."""
+    """Name of the topic, or None for the default configs of all brokers."""
     changes: Mapping[str, Change]
 
 
@@ -66,7 +66,7 @@ class DeletePasswords:
     user: str
     mechanisms: tuple[str, ...]
     is_all: bool
-    """Whether the user is gone then."""
+    """Whether these are all mechanisms of the user, so that the user is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

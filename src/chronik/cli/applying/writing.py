@@ -1,4 +1,4 @@
-"""A state as the file that describes it: whoever applies it to the cluster that it was asked of has nothing to do."""
+"""The state of a cluster as a TOML file. Applying the file to the same cluster changes nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from chronik.protocol.permissions import Operation, ResourceType
 from chronik.security.acls import PatternType, Permission
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 
-_WITHOUT_QUOTES: Final = re.compile("true|false|0|-?[1-9][0-9]{0,17}")
-"""Values of configs that TOML writes as Kafka does."""
+_UNQUOTED_VALUE: Final = re.compile("true|false|0|-?[1-9][0-9]{0,17}")
+"""Config values that have the same text in TOML and in Kafka."""
 
-_OPTIONS: Final = {kind: name for name, kind in RESOURCES.items()}
+_KEYS_BY_RESOURCE_TYPE: Final = {kind: name for name, kind in RESOURCES.items()}
 
 
 def as_toml(state: State) -> str:
@@ -26,53 +26,53 @@ def as_toml(state: State) -> str:
 
 
 def _lines(state: State) -> Iterator[str]:
-    # Where there are none, no table says so; and TOML wants this before all tables.
+    # Empty arrays of tables need an explicit key, and TOML requires it before the first table.
     if state.acls is not None and not state.acls:
         yield "acls = []"
     if state.quotas is not None and not state.quotas:
         yield "quotas = []"
     if state.broker is not None:
-        yield from ("", "[broker]", *_configs(state.broker))
+        yield from ("", "[broker]", *_config_lines(state.broker))
     if state.topics is not None:
         yield from ("", "[topics]")
         for name, topic in sorted(state.topics.items()):
-            yield from _topic(name, topic)
+            yield from _topic_lines(name, topic)
     if state.users is not None:
         yield from ("", "[users]")
         for name, user in sorted(state.users.items()):
-            yield from _user(name, user)
-    for group in _grouped(state.acls or ()):
-        yield from _acl(group)
+            yield from _user_lines(name, user)
+    for group in _group_by_operation(state.acls or ()):
+        yield from _acl_lines(group)
     for entity, quotas in (state.quotas or {}).items():
-        yield from _quotas(entity, quotas)
+        yield from _quota_lines(entity, quotas)
 
 
-def _configs(configs: Configs) -> Iterator[str]:
+def _config_lines(configs: Configs) -> Iterator[str]:
     for key, value in sorted(configs.items()):
-        yield f"{toml_key(key)} = {value if _WITHOUT_QUOTES.fullmatch(value) else toml_text(value)}"
+        yield f"{toml_key(key)} = {value if _UNQUOTED_VALUE.fullmatch(value) else toml_text(value)}"
 
 
-def _topic(name: str, topic: Topic) -> Iterator[str]:
+def _topic_lines(name: str, topic: Topic) -> Iterator[str]:
     yield from ("", f"[topics.{toml_key(name)}]")
     if topic.partitions is not None:
         yield f"partitions = {topic.partitions}"
     if topic.replication_factor is not None:
         yield f"replication_factor = {topic.replication_factor}"
     if topic.configs:
-        yield f"configs = {{ {', '.join(_configs(topic.configs))} }}"
+        yield f"configs = {{ {', '.join(_config_lines(topic.configs))} }}"
 
 
-def _user(name: str, user: User) -> Iterator[str]:
+def _user_lines(name: str, user: User) -> Iterator[str]:
     yield from ("", f"[users.{toml_key(name)}]")
     if all(count in (None, ITERATIONS_MIN) for count in user.mechanisms.values()):
-        yield f"mechanisms = {_texts(user.mechanisms)}"
+        yield f"mechanisms = {_string_array(user.mechanisms)}"
     else:
         pairs = (f"{each} = {count or ITERATIONS_MIN}" for each, count in user.mechanisms.items())
         yield f"mechanisms = {{ {', '.join(pairs)} }}"
 
 
-def _grouped(acls: Iterable[AclBinding]) -> Iterator[list[AclBinding]]:
-    """Joins those that differ in their operation only."""
+def _group_by_operation(acls: Iterable[AclBinding]) -> Iterator[list[AclBinding]]:
+    """Group ACLs that differ only in their operation."""
 
     def without_operation(acl: AclBinding) -> AclBinding:
         return acl._replace(operation=0)
@@ -81,23 +81,23 @@ def _grouped(acls: Iterable[AclBinding]) -> Iterator[list[AclBinding]]:
         yield list(some)
 
 
-def _acl(group: list[AclBinding]) -> Iterator[str]:
+def _acl_lines(group: list[AclBinding]) -> Iterator[str]:
     acl = group[0]
     yield from ("", "[[acls]]", f"principal = {toml_text(acl.principal)}")
     if acl.resource_type == ResourceType.CLUSTER:
         yield "cluster = true"
     else:
-        yield f"{_OPTIONS[ResourceType(acl.resource_type)]} = {toml_text(acl.name)}"
+        yield f"{_KEYS_BY_RESOURCE_TYPE[ResourceType(acl.resource_type)]} = {toml_text(acl.name)}"
     if acl.pattern_type == PatternType.PREFIXED:
         yield 'pattern = "prefixed"'
-    yield f"operations = {_texts(word(Operation, each.operation) for each in group)}"
+    yield f"operations = {_string_array(word(Operation, each.operation) for each in group)}"
     if acl.host != EVERY_HOST:
         yield f"host = {toml_text(acl.host)}"
     if acl.permission == Permission.DENY:
         yield 'permission = "deny"'
 
 
-def _quotas(entity: Entity, quotas: Mapping[str, float]) -> Iterator[str]:
+def _quota_lines(entity: Entity, quotas: Mapping[str, float]) -> Iterator[str]:
     yield from ("", "[[quotas]]")
     for kind, name in entity:
         key = kind.replace("-", "_")
@@ -106,5 +106,5 @@ def _quotas(entity: Entity, quotas: Mapping[str, float]) -> Iterator[str]:
         yield f"{key} = {int(value) if value.is_integer() else repr(value)}"
 
 
-def _texts(texts: Iterable[str]) -> str:
+def _string_array(texts: Iterable[str]) -> str:
     return f"[{', '.join(map(toml_text, texts))}]"

@@ -1,1 +1,1 @@
-"""`chronik cluster`: clusters on this machine, and what operators do with any cluster."""
+"""`chronik cluster`: local clusters, and administration of any cluster."""

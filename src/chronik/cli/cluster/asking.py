@@ -1,4 +1,4 @@
-"""Nodes on this machine, asked over HTTP: the token and the certificate are in their own files."""
+"""HTTP requests to local nodes, with the token and the certificate from their config files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from chronik.console.trusting import context_of_own
 
 
 def http_way(node: LocalNode, security: ClientSecurity) -> tuple[Address, str | None, ssl.SSLContext | None] | None:
-    """Returns where its HTTP port is, and how one gets in; None for a node without one. Raises ConfigError,
-    ClientError."""
+    """Return the address, token and TLS context of the node's HTTP port, or None if it has no HTTP port."""
     config = node.config
     return None if config.http is None else (config.http, config.http_token, _tls(node, security))
 
 
 def status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
-    """Returns None for a node without an HTTP port. Raises NodeSilent, ConfigError, ClientError."""
+    """Return the node's `/status` as a dict, or None if it has no HTTP port; raise NodeSilent if it does not answer."""
     config, tls = node.config, _tls(node, security)
     if config.http is None:
         return None
@@ -30,8 +29,12 @@ def status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> di
 
 
 def why_not_ready(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
-    """Return None when the node is ready or has no HTTP port. Raises NodeSilent, ConfigError, ClientError; and
-    NotAuthorized when the node asks for a login that neither its file nor the client's settings have."""
+    """Return why the node is not ready, or None if it is ready or has no HTTP port.
+
+    Raises:
+        NodeSilent: The node does not answer.
+        NotAuthorized: The node requires a login that neither its config file nor the client settings have.
+    """
     config, tls = node.config, _tls(node, security)
     if config.http is None:
         return None
@@ -39,14 +42,14 @@ def why_not_ready(node: LocalNode, timeout_s: float, security: ClientSecurity) -
 
 
 def _login(address: Address, tls: ssl.SSLContext | None, security: ClientSecurity) -> Login | None:
-    """Return the client's name and password, if they may be sent to that address: not in plain text over a network."""
+    """Return the client's name and password, unless they would be sent in plain text over a network."""
     if not security.username or (tls is None and not names_this_machine(str(address))):
         return None
     return security.username, security.password
 
 
 def _tls(node: LocalNode, security: ClientSecurity) -> ssl.SSLContext | None:
-    """What a client's settings trust and show, if they say so; else the node is known by its own file."""
+    """Return the TLS context of the client settings, or one that trusts the certificate in the node's config file."""
     config = node.config
     if config.http_keystore is None:
         return None

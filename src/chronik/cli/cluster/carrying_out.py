@@ -1,7 +1,7 @@
-"""Carries plans out: shows, asks, does one step after the other, and waits until each is true.
+"""Execution of a membership or reassignment plan: show it, ask for confirmation, execute the steps and wait for each.
 
-A step is agreed on by the cluster before it is waited for, and goes on without the one who waits. So a command that is
-stopped leaves nothing half done, and run again it does the rest.
+The cluster commits a step before the command waits for it, and completes the step even if the command is stopped. An
+interrupted command can be run again to execute the remaining steps.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from chronik.protocol.messages.describe_nodes import DescribedNode
 from chronik.wording import counted
 
 POLL_SECONDS: Final = 0.2
-MOVES_PER_REQUEST_MAX: Final = 1000
-"""Each is some bytes of one command, which the cluster has to agree on as a whole."""
+REASSIGNMENTS_PER_REQUEST_MAX: Final = 1000
+"""Maximum number of reassignments in one request, which the cluster commits as one command."""
 
-NOT_NEEDED: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
-GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-"""The topic was deleted meanwhile."""
+ELECTION_NOT_NEEDED_ERRORS: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""Error codes for a topic that was deleted concurrently."""
 
 
-class NotDoneYet(ChronikError):
-    """The time that the user gives is up; what was begun goes on."""
+class OperationTimeout(ChronikError):
+    """The wait timeout has expired; the cluster continues with the steps that were started."""
 
 
 def show(plan: Plan, arguments: argparse.Namespace, *, first: Iterable[str] = (), at_last: Iterable[str] = ()) -> None:
-    """Prints the plan, and what is done on this machine before and after."""
+    """Print the plan, with local steps before and after those of the cluster."""
     if arguments.json:
         print_json(as_json(plan))
         return
@@ -55,40 +55,42 @@ def show(plan: Plan, arguments: argparse.Namespace, *, first: Iterable[str] = ()
 
 
 def is_agreed(arguments: argparse.Namespace) -> bool:
-    """Asks whether to go on, unless `--yes` or `--dry-run` say it. Raises WrongInput where nobody can answer."""
+    """Ask for confirmation, unless `--yes` or `--dry-run` is used; raise InvalidInput if stdin is closed."""
     if arguments.dry_run:
         if not arguments.json:
-            print("Nothing was changed.")
+            print("Dry run: no changes were made.")
         return False
     if arguments.yes:
         return True
-    print("Go on? [y/N] ", end="", flush=True)
+    print("Continue? [y/N] ", end="", flush=True)
     try:
         answer = input()
     except EOFError:
         print()
-        raise WrongInput("nobody is there to say yes: --yes says it, and --dry-run only shows the plan") from None
+        raise WrongInput(
+            "no confirmation: stdin is closed; use --yes to execute the plan, or --dry-run to show it"
+        ) from None
     if answer.strip().lower() in ("y", "yes"):
         return True
-    print("Nothing was changed.")
+    print("No changes were made.")
     return False
 
 
 class Operation:
-    """Takes steps and waits for them, `wait_s` seconds in all at most."""
+    """Executes plan steps on a cluster and waits for them, at most `wait_s` seconds in total."""
 
     def __init__(self, cluster: Cluster, wait_s: float | None, if_stopped: str) -> None:
-        """`if_stopped` says what it means to stop the command while it waits."""
+        """`interrupt_hint` is shown to the user: the effect of stopping the command while it waits."""
         self.cluster = cluster
         self._deadline = None if wait_s is None else time.monotonic() + wait_s
         self.if_stopped = if_stopped
-        self._is_told = False
+        self._hint_printed = False
 
     def view(self) -> ClusterView:
         return view_cluster(self.cluster)
 
     def avoid(self, node_id: int) -> None:
-        """Asks other brokers from now on: one that has left the cluster knows nothing of it any more."""
+        """Send further requests to other brokers, because a removed broker no longer knows the cluster's state."""
         brokers = self.cluster.retrying(lambda: self.cluster.metadata([])).brokers
         others = [f"{broker.host}:{broker.port}" for broker in brokers if broker.node_id != node_id]
         if others:
@@ -101,37 +103,37 @@ class Operation:
 
     def add(self, node_id: int, host: str, port: int) -> None:
         alter_nodes(self.cluster, [NodeChange(Action.ADD, node_id, host, port)])
-        print(f"node {node_id} is added; it is let in when it runs", flush=True)
+        print(f"node {node_id}: added; it joins when it is started", flush=True)
 
     def wait_until_in(self, node_id: int, check: Callable[[], None] = lambda: None) -> None:
-        """`check` raises when there is no more reason to wait for it."""
+        """Wait until the node has joined the cluster; `check` raises an exception if waiting is pointless."""
 
-        def is_so(node: DescribedNode) -> bool:
+        def is_done(node: DescribedNode) -> bool:
             is_in = node.is_member and node.status in PRESENT
             if not is_in:
                 check()
             return is_in
 
-        self.wait_for_node(node_id, "is in: it follows the others, and can hold replicas", is_so)
+        self.wait_for_node(node_id, "joined: it follows the metadata log and can host replicas", is_done)
 
     def drain(self, node_id: int) -> None:
         alter_nodes(self.cluster, [NodeChange(Action.DRAIN, node_id)])
-        print(f"node {node_id} is drained", flush=True)
+        print(f"node {node_id}: drained", flush=True)
 
     def undrain(self, node_id: int) -> None:
         alter_nodes(self.cluster, [NodeChange(Action.UNDRAIN, node_id)])
-        print(f"node {node_id} is not drained any more", flush=True)
+        print(f"node {node_id}: no longer drained", flush=True)
 
     def promote(self, node_id: int) -> None:
         alter_nodes(self.cluster, [NodeChange(Action.PROMOTE, node_id)])
-        self.wait_for_node(node_id, "votes", lambda node: node.is_voter)
+        self.wait_for_node(node_id, "promoted to voter", lambda node: node.is_voter)
 
     def demote(self, node_id: int) -> None:
         alter_nodes(self.cluster, [NodeChange(Action.DEMOTE, node_id)])
-        self.wait_for_node(node_id, "does not vote any more", lambda node: not node.is_voter)
+        self.wait_for_node(node_id, "demoted to observer", lambda node: not node.is_voter)
 
     def remove(self, node_id: int) -> None:
-        """One that is on its way out already is waited for."""
+        """Remove the node from the cluster and wait until it is removed; a removal in progress is only awaited."""
         if any(node.node_id == node_id and node.host for node in describe_nodes(self.cluster).nodes):
             alter_nodes(self.cluster, [NodeChange(Action.REMOVE, node_id)])
 
@@ -140,10 +142,10 @@ class Operation:
             return f"node {node_id} is still a member" if left else None
 
         self.wait_until(missing)
-        print(f"node {node_id} is out of the cluster", flush=True)
+        print(f"node {node_id}: removed from the cluster", flush=True)
 
     def throttle(self, moves: Iterable[Move], bytes_per_s: int | None) -> None:
-        """Sets how fast these may be copied, and what is on its way already. None ends what was set before."""
+        """Limit the replication rate of these and all ongoing reassignments; None removes the limit."""
         if bytes_per_s is None:
             self.clear_throttle()
             return
@@ -152,72 +154,82 @@ class Operation:
         set_throttle(self.cluster, topics, bytes_per_s)
 
     def move(self, moves: Sequence[Move]) -> None:
-        """Returns when all partitions are where they are to be, and led by whom they prefer."""
+        """Reassign partitions, wait until all have moved, and elect their preferred leaders."""
         if not moves:
             return
-        for start in range(0, len(moves), MOVES_PER_REQUEST_MAX):
-            some = moves[start : start + MOVES_PER_REQUEST_MAX]
-            _raise_for(reassign_partitions(self.cluster, {_key(move): move.replicas for move in some}), GONE)
-        keys = {_key(move) for move in moves}
+        for start in range(0, len(moves), REASSIGNMENTS_PER_REQUEST_MAX):
+            chunk = moves[start : start + REASSIGNMENTS_PER_REQUEST_MAX]
+            _raise_first_error(
+                reassign_partitions(self.cluster, {_topic_partition(move): move.replicas for move in chunk}),
+                TOPIC_DELETED_ERRORS,
+            )
+        keys = {_topic_partition(move) for move in moves}
         self.wait_for_moves(lambda move: move.partition in keys)
         led = [key for key in sorted(keys) if key.topic != META_TOPIC]
         errors = {key: error for key, error in elect_leaders(self.cluster, led).items() if error is not None}
-        _raise_for(errors, (*GONE, *NOT_NEEDED))
+        _raise_first_error(errors, (*TOPIC_DELETED_ERRORS, *ELECTION_NOT_NEEDED_ERRORS))
 
-    def wait_for_moves(self, is_meant: Callable[[MoveUnderWay], bool]) -> None:
-        """Tells how many partitions are on their way whenever that changes."""
-        told = 0
+    def wait_for_moves(self, matches: Callable[[MoveUnderWay], bool]) -> None:
+        """Wait for matching reassignments, and print the number of remaining ones when it changes."""
+        last_count = 0
 
         def missing() -> str | None:
-            nonlocal told
-            left = sum(map(is_meant, list_reassignments(self.cluster)))
-            way = f"{counted(left, 'partition')} on the way"
-            if left not in (0, told):
-                print(way, flush=True)
-            told = left
-            return way if left else None
+            nonlocal last_count
+            left = sum(map(matches, list_reassignments(self.cluster)))
+            progress = f"{counted(left, 'partition')} being reassigned"
+            if left not in (0, last_count):
+                print(progress, flush=True)
+            last_count = left
+            return progress if left else None
 
         self.wait_until(missing)
 
     def clear_throttle(self) -> None:
         if clear_throttle(self.cluster):
-            print("moves are not throttled any more", flush=True)
+            print("replication throttle removed", flush=True)
 
     # Waiting
 
-    def wait_for_node(self, node_id: int, what: str, is_so: Callable[[DescribedNode], bool]) -> None:
-        """Raises NotDoneYet."""
+    def wait_for_node(self, node_id: int, what: str, is_done: Callable[[DescribedNode], bool]) -> None:
+        """Wait until the node's description satisfies a condition; raise OperationTimeout if the deadline expires."""
 
         def missing() -> str | None:
             for node in describe_nodes(self.cluster).nodes:
                 if node.node_id == node_id:
-                    state = f"it is {node.status}" if node.is_member else "it was not let in yet"
-                    return None if is_so(node) else f"node {node_id}: {state}"
+                    state = f"status {node.status}" if node.is_member else "not admitted yet"
+                    return None if is_done(node) else f"node {node_id}: {state}"
             return f"node {node_id} is not in the cluster"
 
         self.wait_until(missing)
-        print(f"node {node_id} {what}", flush=True)
+        print(f"node {node_id}: {what}", flush=True)
 
     def wait_until(self, missing: Callable[[], str | None]) -> None:
-        """Asks until nothing is missing; that nobody answers is one more reason to wait. Raises NotDoneYet."""
-        why: str | None = "it has just begun"
+        """Poll until nothing is missing. Connection errors and retriable Kafka errors count as missing.
+
+        Args:
+            missing: Returns what is still missing, or None.
+
+        Raises:
+            OperationTimeout: The wait timeout has expired.
+        """
+        why: str | None = "started just now"
         try:
-            while (why := _asked(missing)) is not None:
-                self._tell_once()
+            while (why := _poll(missing)) is not None:
+                self._print_hint_once()
                 if self._deadline is not None and time.monotonic() > self._deadline:
-                    raise NotDoneYet(f"not done yet: {why}. {self.if_stopped}")
+                    raise OperationTimeout(f"timed out: {why}. {self.if_stopped}")
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            print(f"\nNot done yet: {why}. {self.if_stopped}", file=sys.stderr)
+            print(f"\nInterrupted: {why}. {self.if_stopped}", file=sys.stderr)
             raise
 
-    def _tell_once(self) -> None:
-        if not self._is_told:
+    def _print_hint_once(self) -> None:
+        if not self._hint_printed:
             print(f"(waiting. {self.if_stopped})", flush=True)
-        self._is_told = True
+        self._hint_printed = True
 
 
-def _asked(missing: Callable[[], str | None]) -> str | None:
+def _poll(missing: Callable[[], str | None]) -> str | None:
     try:
         return missing()
     except ClientError as error:
@@ -228,14 +240,16 @@ def _asked(missing: Callable[[], str | None]) -> str | None:
         return error.message
 
 
-def _key(move: Move) -> TopicPartition:
+def _topic_partition(move: Move) -> TopicPartition:
     return TopicPartition(move.partition.topic, move.partition.index)
 
 
-def _raise_for(refused: Mapping[TopicPartition, KafkaError], harmless: Collection[ErrorCode]) -> None:
-    """Raises the first of them, which tells of the others."""
-    harmful = {key: error for key, error in refused.items() if error.code not in harmless}
-    if harmful:
-        first, error = next(iter(harmful.items()))
-        more = f" (and {len(harmful) - 1} more)" if len(harmful) > 1 else ""
+def _raise_first_error(
+    errors_by_partition: Mapping[TopicPartition, KafkaError], harmless: Collection[ErrorCode]
+) -> None:
+    """Raise the first error whose code is not harmless, with the number of further errors."""
+    serious = {key: error for key, error in errors_by_partition.items() if error.code not in harmless}
+    if serious:
+        first, error = next(iter(serious.items()))
+        more = f" (and {len(serious) - 1} more)" if len(serious) > 1 else ""
         raise KafkaError(error.code, f"{first}: {error.message}{more}")

@@ -1,4 +1,4 @@
-"""`chronik cluster drain`, `undrain`, `promote`, `demote` and `rebalance`: what nodes do, who votes, who holds what."""
+"""`chronik cluster drain`, `undrain`, `promote`, `demote` and `rebalance`: node roles and partition balance."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ from chronik.planning.changes import (
 from chronik.planning.views import NodeView, named
 from chronik.wording import counted
 
-PLANS: Final = {"drain": plan_drain, "undrain": plan_undrain, "promote": plan_promotion, "demote": plan_demotion}
-DONE: Final = {
-    "drain": "node {} is drained already",
+PLANNERS: Final = {"drain": plan_drain, "undrain": plan_undrain, "promote": plan_promotion, "demote": plan_demotion}
+NOTHING_TO_DO: Final = {
+    "drain": "node {} is already drained",
     "undrain": "node {} is not drained",
-    "promote": "node {} is meant to vote already",
-    "demote": "node {} is not meant to vote anyway",
+    "promote": "node {} is already a voter, or is being promoted",
+    "demote": "node {} is not a voter",
 }
-IF_STOPPED: Final = {
-    "drain": "The node stays drained whoever waits; chronik cluster undrain takes it back.",
-    "undrain": "It is done whoever waits; chronik cluster drain takes it back.",
-    "promote": "The node gets its vote when it has caught up, whoever waits; chronik cluster demote takes it back.",
-    "demote": "The vote is taken whoever waits; chronik cluster promote gives it back.",
+INTERRUPT_HINTS: Final = {
+    "drain": "The node stays drained if this command is stopped; chronik cluster undrain reverts it.",
+    "undrain": "The node stays undrained if this command is stopped; chronik cluster drain reverts it.",
+    "promote": "If this command is stopped, the node still becomes a voter when it has caught up; chronik cluster"
+    " demote reverts it.",
+    "demote": "The node is demoted even if this command is stopped; chronik cluster promote reverts it.",
 }
-IF_REBALANCING_STOPPED: Final = (
-    "If this is stopped, partitions go on moving, throttled as they are. Run it again to wait for the rest and to end"
-    " the throttling, or with --cancel to leave partitions that are on their way where they were."
+REBALANCE_INTERRUPT_HINT: Final = (
+    "If this command is stopped, the reassignments continue with the current throttle. Run it again to wait for them"
+    " and to remove the throttle, or with --cancel to cancel them."
 )
 
 
 def add_arguments(actions: Actions) -> None:
     helps = {
-        "drain": "let a node lead nothing and get no new replicas, until it is undrained",
-        "undrain": "let a drained node lead again",
-        "promote": "let a node vote",
-        "demote": "let a node follow without a vote",
+        "drain": "move the leaderships of a node away, and assign no new replicas to it until it is undrained",
+        "undrain": "allow a drained node to lead partitions again",
+        "promote": "make a node a voter of the metadata quorum",
+        "demote": "make a voter an observer, which follows without a vote",
     }
     for name, about in helps.items():
         parser = actions.add_parser(name, help=about)
@@ -54,30 +55,30 @@ def add_arguments(actions: Actions) -> None:
         parser.set_defaults(action=name)
         add_operator_arguments(parser, run_change)
 
-    rebalance = actions.add_parser("rebalance", help="spread replicas and leaders evenly over nodes and racks")
-    rebalance.add_argument("--cancel", action="store_true", help="give up all moves that are under way")
+    rebalance = actions.add_parser("rebalance", help="balance replicas and leaders across nodes and racks")
+    rebalance.add_argument("--cancel", action="store_true", help="cancel all ongoing reassignments")
     add_operator_arguments(rebalance, run_rebalance, moves=True)
 
 
 def run_change(arguments: argparse.Namespace) -> int:
     checked(arguments)
-    with operating(arguments, IF_STOPPED[arguments.action], arguments.wait) as operation:
-        plan = PLANS[arguments.action](grown(operation.view()).nodes, arguments.node)
+    with operating(arguments, INTERRUPT_HINTS[arguments.action], arguments.wait) as operation:
+        plan = PLANNERS[arguments.action](grown(operation.view()).nodes, arguments.node)
         if plan.is_empty and not arguments.json:
-            print(DONE[arguments.action].format(arguments.node))
+            print(NOTHING_TO_DO[arguments.action].format(arguments.node))
         else:
             show(plan, arguments)
         if not plan.is_empty and not is_agreed(arguments):
             return 0
         if not arguments.dry_run:
-            _carry_out(operation, plan)
+            _execute(operation, plan)
     return 0
 
 
-def _carry_out(operation: Operation, plan: Plan) -> None:
+def _execute(operation: Operation, plan: Plan) -> None:
     if plan.drains is not None:
         operation.drain(plan.drains)
-        _wait_until_led_by_others(operation, plan.drains)
+        _wait_until_drained(operation, plan.drains)
     if plan.undrains is not None:
         operation.undrain(plan.undrains)
     for each in plan.promotes:
@@ -86,17 +87,19 @@ def _carry_out(operation: Operation, plan: Plan) -> None:
         operation.demote(each)
 
 
-def _wait_until_led_by_others(operation: Operation, drained: int) -> None:
-    """Tells what nobody else could lead."""
+def _wait_until_drained(operation: Operation, drained: int) -> None:
+    """Wait until other nodes lead the drained node's partitions, and report those that no other node can lead."""
 
     def missing() -> str | None:
         view = operation.view()
-        able = {node.id for node in view.nodes if node.takes_replicas}
+        eligible = {node.id for node in view.nodes if node.takes_replicas}
         led = [each for each in view.partitions if each.leader == drained]
-        if waiting := [each for each in led if able & set(each.in_sync)]:
+        if waiting := [each for each in led if eligible & set(each.in_sync)]:
             return f"node {drained} leads {named(waiting)}"
         if led:
-            print(f"node {drained} still leads {counted(len(led), 'partition')} that no other could: {named(led)}")
+            print(
+                f"node {drained} still leads {counted(len(led), 'partition')} that no other node can lead: {named(led)}"
+            )
         return None
 
     operation.wait_until(missing)
@@ -104,16 +107,16 @@ def _wait_until_led_by_others(operation: Operation, drained: int) -> None:
 
 def run_rebalance(arguments: argparse.Namespace) -> int:
     checked(arguments)
-    with operating(arguments, IF_REBALANCING_STOPPED, arguments.wait) as operation:
+    with operating(arguments, REBALANCE_INTERRUPT_HINT, arguments.wait) as operation:
         if arguments.cancel:
-            return _cancel(operation, arguments)
+            return _cancel_reassignments(operation, arguments)
         view = grown(operation.view())
         plan = plan_rebalancing(view.nodes, view.partitions)
         under_way = sum(bool(each.leaving) for each in view.partitions)
         if not arguments.json:
-            _tell_who_is_left_alone(view.nodes)
+            _print_skipped_nodes(view.nodes)
         if plan.is_empty and not arguments.json:
-            print("nodes are even: nothing has to move")
+            print("the cluster is balanced: no partitions need to move")
         else:
             show(plan, arguments)
         if not plan.is_empty and not is_agreed(arguments):
@@ -121,34 +124,35 @@ def run_rebalance(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             return 0
         if under_way and plan.is_empty:
-            print(f"{counted(under_way, 'partition')} on the way from before")
+            print(f"{counted(under_way, 'partition')} of an earlier command still being reassigned")
         operation.throttle(plan.moves, arguments.throttle)
         operation.move(plan.moves)
         operation.wait_for_moves(lambda _: True)
         operation.clear_throttle()
         if not plan.is_empty:
-            print("nodes are even")
+            print("the cluster is balanced")
     return 0
 
 
-def _tell_who_is_left_alone(nodes: Sequence[NodeView]) -> None:
+def _print_skipped_nodes(nodes: Sequence[NodeView]) -> None:
     for node in nodes:
         if not node.takes_replicas:
             print(
-                f"node {node.id} is {'drained' if node.is_online else 'away'}: it keeps what it has, and gets nothing"
+                f"node {node.id} is {'drained' if node.is_online else 'offline'}: it keeps its replicas, but gets"
+                " no new ones"
             )
 
 
-def _cancel(operation: Operation, arguments: argparse.Namespace) -> int:
+def _cancel_reassignments(operation: Operation, arguments: argparse.Namespace) -> int:
     moves = list_reassignments(operation.cluster)
     if arguments.json:
         print_json([{"topic": move.partition.topic, "partition": move.partition.partition} for move in moves])
     else:
-        print(f"  1. leave {counted(len(moves), 'partition')} on the way where they were")
+        print(f"  1. cancel the reassignment of {counted(len(moves), 'partition')}")
     if not is_agreed(arguments):
         return 0
-    # What is refused has just arrived.
-    refused = reassign_partitions(operation.cluster, {move.partition: None for move in moves})
-    print(f"{counted(len(moves) - len(refused), 'move')} given up")
+    # A reassignment that cannot be cancelled has just completed.
+    errors = reassign_partitions(operation.cluster, {move.partition: None for move in moves})
+    print(f"{counted(len(moves) - len(errors), 'reassignment')} cancelled")
     operation.clear_throttle()
     return 0

@@ -1,4 +1,4 @@
-"""`chronik cluster`: its actions, each in a file of its own."""
+"""`chronik cluster`: the parser of its subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`chronik cluster add-node`, `remove-node` and `replace-node`: nodes come and leave while everything goes on."""
+"""`chronik cluster add-node`, `remove-node` and `replace-node`: membership changes of a running cluster."""
 
 from __future__ import annotations
 
@@ -20,41 +20,45 @@ from chronik.planning.changes import Plan, plan_addition, plan_removal, plan_rep
 from chronik.planning.moving import leave, take_over
 from chronik.planning.views import Move, NodeView, PartitionView
 
-MakeMoves = Callable[[Sequence[NodeView], Sequence[PartitionView]], tuple[Move, ...]]
+ReassignmentPlanner = Callable[[Sequence[NodeView], Sequence[PartitionView]], tuple[Move, ...]]
 
-IF_ADDING_STOPPED: Final = (
-    "If this is stopped, the node is let in all the same when it runs; run it again to wait for it."
-    " chronik cluster remove-node gives it up."
+ADD_INTERRUPT_HINT: Final = (
+    "If this command is stopped, the node still joins when it is started; run it again to wait for the node."
+    " chronik cluster remove-node reverts it."
 )
-IF_REMOVING_STOPPED: Final = (
-    "If this is stopped, partitions go on moving, and the node stays drained; run it again to do the rest."
-    " To give up: chronik cluster rebalance --cancel, and chronik cluster undrain."
+REMOVE_INTERRUPT_HINT: Final = (
+    "If this command is stopped, the reassignments continue and the node stays drained; run it again to finish."
+    " To abort: chronik cluster rebalance --cancel, and chronik cluster undrain."
 )
 
 
 def add_arguments(actions: Actions) -> None:
-    add = actions.add_parser("add-node", help="let a new node in, which holds data and has no vote")
-    add.add_argument("node", type=node_id, nargs="?", metavar="NODE", help="its id (with --dir: the next one)")
+    add = actions.add_parser("add-node", help="add a node that hosts replicas but has no vote")
+    add.add_argument(
+        "node", type=node_id, nargs="?", metavar="NODE", help="id of the new node (with --dir: the next free id)"
+    )
     _add_new_node_arguments(add)
     add_operator_arguments(add, run_add_node)
 
-    remove = actions.add_parser("remove-node", help="move everything off a node, and let it go")
+    remove = actions.add_parser("remove-node", help="move all replicas off a node, and remove it from the cluster")
     remove.add_argument("node", type=node_id, metavar="NODE")
     add_operator_arguments(remove, run_remove_node, moves=True)
 
-    replacement = actions.add_parser("replace-node", help="let a node take the place of another, its vote too")
+    replacement = actions.add_parser("replace-node", help="replace a node by a new one, with its replicas and its vote")
     replacement.add_argument("node", type=node_id, metavar="OLD")
-    replacement.add_argument("new", type=node_id, nargs="?", metavar="NEW", help="its id (with --dir: the next one)")
+    replacement.add_argument(
+        "new", type=node_id, nargs="?", metavar="NEW", help="id of the new node (with --dir: the next free id)"
+    )
     _add_new_node_arguments(replacement)
     add_operator_arguments(replacement, run_replace_node, moves=True)
 
 
 def _add_new_node_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--raft", type=_address, metavar="HOST:PORT", help="where its peers find it (without --dir)")
-    parser.add_argument("--rack", metavar="NAME", help="the rack that it will be in")
+    parser.add_argument("--raft", type=_parse_address, metavar="HOST:PORT", help="address for peers (without --dir)")
+    parser.add_argument("--rack", metavar="NAME", help="rack of the new node")
 
 
-def _address(text: str) -> Address:
+def _parse_address(text: str) -> Address:
     try:
         return Address.parse(text)
     except ValueError as error:
@@ -66,36 +70,36 @@ def _address(text: str) -> Address:
 
 def run_add_node(arguments: argparse.Namespace) -> int:
     checked(arguments)
-    with operating(arguments, IF_ADDING_STOPPED, arguments.wait) as operation:
+    with operating(arguments, ADD_INTERRUPT_HINT, arguments.wait) as operation:
         view = grown(operation.view())
-        new = _Newcomer(arguments, arguments.node, view)
+        new = _NewNode(arguments, arguments.node, view)
         plan = plan_addition(view.nodes, new.id)
         if new.has_moved:
             plan = replace(plan, adds=new.id)
         if plan.is_empty and not arguments.json:
-            print(f"node {new.id} belongs to the cluster already")
+            print(f"node {new.id} is already a member of the cluster")
         else:
             show(plan, arguments, first=new.steps())
         if not plan.is_empty and not is_agreed(arguments):
             return 0
         if not arguments.dry_run:
-            _let_in(operation, new, plan)
+            _admit(operation, new, plan)
     return 0
 
 
-class _Newcomer:
-    """A node that is to be added, here or elsewhere. Raises WrongInput when it is not said where."""
+class _NewNode:
+    """A node to be added, local or remote; raise InvalidInput if its id or address is missing."""
 
     def __init__(self, arguments: argparse.Namespace, wanted: int | None, view: ClusterView) -> None:
         self.local: LocalNode | None = None
         if wanted is None and arguments.dir is None:
-            raise WrongInput("which node? Without --dir its id is needed")
+            raise WrongInput("no node given: NODE is required without --dir")
         known = [node.node_id for node in view.described.nodes]
         self.id: int = next_node_id(arguments.dir, known) if wanted is None else wanted
         self._rack: str | None = arguments.rack
         self._known = described(view, self.id)
         if self._known is not None and not self._known.host:
-            raise WrongInput(f"node {self.id} is on its way out of the cluster: wait until it is out")
+            raise WrongInput(f"node {self.id} is being removed from the cluster: wait until it is removed")
         if arguments.dir is not None:
             votes = {node.id: node.meant_to_vote for node in view.nodes}
             found = local_node(arguments.dir, self.id)
@@ -106,7 +110,7 @@ class _Newcomer:
         elif self._known is not None:
             self.raft = Address(self._known.host, self._known.port)
         else:
-            raise WrongInput(f"where do its peers find node {self.id}? Give --raft HOST:PORT, or --dir DIR")
+            raise WrongInput(f"the peer address of node {self.id} is unknown: use --raft HOST:PORT or --dir DIR")
 
     @property
     def has_moved(self) -> bool:
@@ -121,24 +125,24 @@ class _Newcomer:
             yield f"start node {self.id}"
 
 
-def _let_in(operation: Operation, new: _Newcomer, plan: Plan) -> None:
+def _admit(operation: Operation, new: _NewNode, plan: Plan) -> None:
     process = start(new.local) if new.local is not None else None
     if plan.adds is not None:
         operation.add(new.id, *new.raft)
         if new.local is None:
-            print(_how_to_start(operation.view(), new.id), flush=True)
+            print(_format_start_instructions(operation.view(), new.id), flush=True)
     check = partial(check_running, new.local, process) if new.local is not None else lambda: None
     operation.wait_until_in(new.id, check)
     for each in plan.promotes:
         operation.promote(each)
 
 
-def _how_to_start(view: ClusterView, new: int) -> str:
+def _format_start_instructions(view: ClusterView, new: int) -> str:
     peers = [node for node in view.described.nodes if node.host and node.node_id != new]
     known = ", ".join(f"{node.node_id} at {node.host}:{node.port}" for node in peers)
     return (
-        f"start it with node_id = {new}, an empty data_dir, the cluster_secret of the others,"
-        f" and [[peers]] that name it (voter = false) and some of the others: {known}"
+        f"start it with node_id = {new}, an empty data_dir, the cluster's cluster_secret,"
+        f" and [[peers]] that list it (voter = false) and some existing nodes: {known}"
     )
 
 
@@ -147,17 +151,17 @@ def _how_to_start(view: ClusterView, new: int) -> str:
 
 def run_remove_node(arguments: argparse.Namespace) -> int:
     checked(arguments)
-    with operating(arguments, IF_REMOVING_STOPPED, arguments.wait) as operation:
+    with operating(arguments, REMOVE_INTERRUPT_HINT, arguments.wait) as operation:
         view = grown(operation.view())
         local = local_node(arguments.dir, arguments.node) if arguments.dir is not None else None
         node = described(view, arguments.node)
         if node is None and local is None:
             known = numbers(each.id for each in view.nodes)
-            raise WrongInput(f"there is no node {arguments.node} in this cluster; its nodes are {known}")
+            raise WrongInput(f"node {arguments.node} is not in this cluster; its nodes are {known}")
         plan = Plan()
         if node is not None:
             plan = plan_removal(view.nodes, view.partitions, node.node_id) if node.host else Plan(removes=node.node_id)
-        show(plan, arguments, at_last=_steps_at_last(local))
+        show(plan, arguments, at_last=_stop_step(local))
         if not is_agreed(arguments):
             return 0
         _remove(operation, plan, partial(leave, leaving=arguments.node), arguments)
@@ -168,21 +172,21 @@ def run_remove_node(arguments: argparse.Namespace) -> int:
 
 def run_replace_node(arguments: argparse.Namespace) -> int:
     checked(arguments)
-    with operating(arguments, IF_REMOVING_STOPPED, arguments.wait) as operation:
+    with operating(arguments, REMOVE_INTERRUPT_HINT, arguments.wait) as operation:
         view = grown(operation.view())
         local = local_node(arguments.dir, arguments.node) if arguments.dir is not None else None
         old = described(view, arguments.node)
         if old is None or not old.host:
-            return run_remove_node(arguments)  # it is out already, or on its way, and perhaps still to be stopped
-        new = _Newcomer(arguments, arguments.new, view)
-        again = f"chronik cluster replace-node {arguments.node} {new.id}"
-        operation.if_stopped = IF_REMOVING_STOPPED.replace("run it again", f"run {again}")
+            return run_remove_node(arguments)  # already removed or being removed; its process may still run
+        new = _NewNode(arguments, arguments.new, view)
+        command = f"chronik cluster replace-node {arguments.node} {new.id}"
+        operation.if_stopped = REMOVE_INTERRUPT_HINT.replace("run it again", f"run {command}")
         plan = plan_replacement(view.nodes, view.partitions, arguments.node, new.view)
-        show(plan, arguments, first=new.steps(), at_last=_steps_at_last(local))
+        show(plan, arguments, first=new.steps(), at_last=_stop_step(local))
         if not is_agreed(arguments):
             return 0
-        _let_in(operation, new, replace(plan, promotes=()))
-        # Only now it is known in which rack the new node is.
+        _admit(operation, new, replace(plan, promotes=()))
+        # The rack of the new node is known only after it has joined.
         moves = partial(take_over, leaving=arguments.node, heir=new.id)
         view = operation.view()
         _remove(operation, replace(plan, moves=moves(view.nodes, view.partitions)), moves, arguments)
@@ -191,11 +195,11 @@ def run_replace_node(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _steps_at_last(local: LocalNode | None) -> Sequence[str]:
+def _stop_step(local: LocalNode | None) -> Sequence[str]:
     return [f"stop node {local.id}"] if local is not None and local.pid() is not None else []
 
 
-def _remove(operation: Operation, plan: Plan, more: MakeMoves, arguments: argparse.Namespace) -> None:
+def _remove(operation: Operation, plan: Plan, plan_more: ReassignmentPlanner, arguments: argparse.Namespace) -> None:
     if plan.removes is None:
         return
     operation.avoid(plan.removes)
@@ -208,7 +212,7 @@ def _remove(operation: Operation, plan: Plan, more: MakeMoves, arguments: argpar
     while moves:
         operation.move(moves)
         view = operation.view()
-        moves = more(view.nodes, view.partitions)  # a topic may have come before the node was drained
+        moves = plan_more(view.nodes, view.partitions)  # a topic may have been created before the node was drained
     operation.wait_for_moves(lambda move: plan.removes in move.removing)
     operation.clear_throttle()
     for each in plan.demotes:

@@ -1,7 +1,7 @@
-"""Nodes that come to a cluster on this machine, or leave it: their files and processes.
+"""Local nodes that are added to a cluster or removed from it: their files and processes.
 
-DIR/node4.toml           written when node 4 comes; it names all nodes of the cluster as its peers
-DIR/node4.toml.removed   what becomes of it when the node is out: `cluster up` does not start it any more
+DIR/node4.toml           created when node 4 is added; lists all nodes of the cluster as its peers
+DIR/node4.toml.removed   the config file of a removed node; `cluster up` does not start it
 """
 
 from __future__ import annotations
@@ -37,26 +37,38 @@ def local_node(folder: Path, node_id: int) -> LocalNode | None:
 
 
 def next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
-    """Returns that of a node which has a file and is not in the cluster, because its addition was stopped; otherwise
-    one that no node here has ever had."""
+    """Return the id for the next node.
+
+    A node that has a config file but is not a member comes first: its addition was interrupted. Otherwise the id is one
+    that no local node has ever had.
+    """
     own = [node.id for node in existing_nodes(folder)]
-    waiting = [each for each in own if each not in in_cluster]
-    return min(waiting) if waiting else max({*own, *in_cluster, *retired_ids(folder)}) + 1
+    unadmitted = [each for each in own if each not in in_cluster]
+    return min(unadmitted) if unadmitted else max({*own, *in_cluster, *retired_ids(folder)}) + 1
 
 
 def planned_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[int, bool]) -> LocalNode:
-    """Plans a node like the others, on the next ports that are free; nothing is written yet. `votes` says who is meant
-    to vote now. Raises WrongInput when its folder is there already."""
+    """Plan a node with the settings of the existing ones, on the next free ports, without writing files.
+
+    Args:
+        folder: The directory of the local cluster.
+        node_id: The id of the new node.
+        rack: The rack of the new node.
+        votes: Whether each existing node is a voter.
+
+    Raises:
+        InvalidInput: The node's data directory exists.
+    """
     nodes = existing_nodes(folder)
-    like = nodes[0]
-    data_dir = like.folder / f"node{node_id}"
+    template = nodes[0]
+    data_dir = template.folder / f"node{node_id}"
     if data_dir.exists():
-        raise WrongInput(f"{data_dir} is there already, from a node that was removed: move it away first")
+        raise WrongInput(f"{data_dir} already exists, from a node that was removed: move it away first")
     addresses = {kind: _free_address(nodes, kind) for kind in ("kafka", "http", "raft")}
     peers = [Peer(node.id, node.config.kafka, node.addresses()["raft"], votes.get(node.id, False)) for node in nodes]
     peers.append(Peer(node_id, addresses["kafka"], addresses["raft"], voter=False))
     config = replace(
-        like.config,
+        template.config,
         node_id=node_id,
         data_dir=data_dir,
         kafka=addresses["kafka"],
@@ -64,7 +76,7 @@ def planned_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[in
         rack=rack,
         peers=tuple(peers),
     )
-    return LocalNode(like.folder, config)
+    return LocalNode(template.folder, config)
 
 
 def _free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
@@ -74,39 +86,39 @@ def _free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
         address = Address(last.host, port)
         if not is_taken(address):
             return address
-    raise WrongInput(f"no {kind} port is free from {last.port + 1} on")
+    raise WrongInput(f"no free {kind} port from {last.port + 1} on")
 
 
 def start(node: LocalNode) -> subprocess.Popen[bytes] | None:
-    """Starts it, unless it runs."""
+    """Start the node if it is not running; return its process, or None if it was running."""
     if node.pid() is not None:
         return None
     if not node.config_file.exists():
         check_ports([node])
         write_configs([node])
     process = node.start()
-    print(f"node {node.id} started: pid {process.pid}, kafka {node.config.kafka}, log {node.log_file}", flush=True)
+    print(f"node {node.id}: started pid={process.pid} kafka={node.config.kafka} log={node.log_file}", flush=True)
     return process
 
 
 def check_running(node: LocalNode, process: subprocess.Popen[bytes] | None) -> None:
-    """Raises ClusterNotUp when it has ended."""
+    """Raise ClusterStartError if the node's process has exited."""
     if process is not None and (code := process.poll()) is not None:
         node.forget_process()
-        raise ClusterNotUp(f"node {node.id} ended with exit code {code}: {node.last_words()}")
+        raise ClusterNotUp(f"node {node.id} exited with code {code}: {node.last_words()}")
 
 
 def retire(node: LocalNode) -> None:
-    """Stops a node that is out of the cluster, and sees to it that it is not started again. Raises ClusterNotDown."""
+    """Stop a node that was removed from the cluster, and rename its config file so that it is not started again."""
     pid = node.pid()
     if pid is not None:
         node.ask_to_stop(pid)
     deadline = time.monotonic() + STOP_SECONDS
     while node.pid() is not None:
         if time.monotonic() > deadline:
-            raise ClusterNotDown(f"node {node.id} (pid {pid}) has not stopped; see {node.log_file}")
+            raise ClusterNotDown(f"node {node.id} (pid {pid}) did not stop in time; see {node.log_file}")
         time.sleep(POLL_SECONDS)
     node.forget_process()
     node.config_file.rename(node.retired_file)
-    done = "stopped" if pid is not None else "was not running"
-    print(f"node {node.id} {done}; its data is still in {node.config.data_dir}")
+    outcome = "stopped" if pid is not None else "was not running"
+    print(f"node {node.id}: {outcome}; its data is kept in {node.config.data_dir}")

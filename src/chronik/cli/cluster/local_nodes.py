@@ -1,10 +1,10 @@
-"""The nodes of a cluster on this machine: a folder with a config, a log and a pid file for each, and their processes.
+"""The nodes of a local cluster: their files in the cluster's directory, and their processes.
 
-DIR/node1.toml   what the node is started with; holds the cluster's secret, so only its owner may read it
-DIR/node1/       its data
-DIR/node1.log    what it says
-DIR/node1.pid    its process
-DIR/node1.toml.removed   was node1.toml before the node was removed from the cluster: others may still name it
+DIR/node1.toml   config file; contains the cluster secret, so only its owner may read it
+DIR/node1/       data directory
+DIR/node1.log    log file
+DIR/node1.pid    process id
+DIR/node1.toml.removed   config file of a node that was removed from the cluster; other nodes may still list it
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from chronik.errors import ChronikError
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
 REPLICAS = 3
-"""Replicas of every partition, if there are that many nodes: one may be lost, and writes go on."""
+"""Replication factor of new topics, if there are enough nodes: writes continue when one replica is lost."""
 
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 _RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
 
 
 class ClusterNotUp(ChronikError):
-    """A node of the cluster did not start, or does not list every broker."""
+    """A node of a local cluster failed to start, or does not list every broker."""
 
 
 class ClusterNotDown(ChronikError):
-    """A node did not stop."""
+    """A node of a local cluster did not stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstPorts:
-    """The ports of node 1; each further node takes the next ones."""
+    """The ports of node 1; each further node uses the next ones."""
 
     kafka: int
     http: int
@@ -85,7 +85,7 @@ class LocalNode:
         return {kind: address for kind, address in found.items() if address is not None}
 
     def pid(self) -> int | None:
-        """The pid of its process; None when it is down, even if the system has given its pid to another program."""
+        """Return the pid of the node's process, or None if it is not running or the pid belongs to another program."""
         try:
             pid = int(self._pid_file.read_text())
         except (OSError, ValueError):
@@ -93,7 +93,7 @@ class LocalNode:
         return pid if str(self.config_file) in _command_line(pid) else None
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Starts it detached: it outlives the command that started it."""
+        """Start the node as a detached process that outlives this command."""
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "chronik", "start", "--config", str(self.config_file)],
@@ -101,14 +101,14 @@ class LocalNode:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=_environment(os.environ),
+                env=_node_environment(os.environ),
                 start_new_session=True,
             )
         self._pid_file.write_text(f"{process.pid}\n")
         return process
 
     def ask_to_stop(self, pid: int) -> None:
-        with suppress(ProcessLookupError):  # it may have just ended by itself
+        with suppress(ProcessLookupError):  # the process may have just exited
             os.kill(pid, signal.SIGTERM)
 
     def forget_process(self) -> None:
@@ -116,13 +116,15 @@ class LocalNode:
 
     def last_words(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
-        return lines[-1].removeprefix("chronik: ") if lines else "it said nothing"
+        return lines[-1].removeprefix("chronik: ") if lines else "no log output"
 
 
 def found_nodes(folder: Path) -> list[LocalNode]:
-    """Returns them in the order of their ids; none when there is no cluster in the folder.
+    """Return the nodes of a directory by id; an empty list if the directory has no cluster.
 
-    Raises ConfigError when a file is wrong, WrongInput when one is missing.
+    Raises:
+        ConfigError: A config file is invalid.
+        InvalidInput: A config file is missing.
     """
     folder = folder.resolve()
     found = [path for path in folder.iterdir() if _CONFIG_FILE.fullmatch(path.name)] if folder.is_dir() else []
@@ -131,26 +133,26 @@ def found_nodes(folder: Path) -> list[LocalNode]:
     missing = sorted(expected - {node.id for node in nodes})
     if missing:
         names = ", ".join(f"node{node_id}.toml" for node_id in missing)
-        raise WrongInput(f"{folder}: {names} missing; the other nodes need them")
+        raise WrongInput(f"{folder}: {names} missing; other nodes list these nodes as peers")
     return nodes
 
 
 def retired_ids(folder: Path) -> set[int]:
-    """Returns nodes that were part of the cluster once."""
+    """Return the ids of removed nodes."""
     names = (_RETIRED_FILE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]) for match in names if match is not None}
 
 
 def existing_nodes(folder: Path) -> list[LocalNode]:
-    """Returns the nodes in the folder. Raises WrongInput when there are none."""
+    """Return the nodes of a directory; raise InvalidInput if it has no cluster."""
     nodes = found_nodes(folder)
     if not nodes:
-        raise WrongInput(f"there is no cluster in {folder}; chronik cluster up makes one")
+        raise WrongInput(f"no cluster in {folder}; use chronik cluster up to create one")
     return nodes
 
 
 def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
-    """Plans a new cluster, of which nothing exists yet."""
+    """Plan the nodes of a new cluster without writing files."""
     folder = folder.resolve()
     peers = tuple(
         Peer(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
@@ -181,54 +183,54 @@ def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode
 def write_configs(nodes: list[LocalNode]) -> None:
     for node in nodes:
         node.folder.mkdir(parents=True, exist_ok=True)
-        _write_private(node.config_file, "\n".join(config_lines(node.config)) + "\n")
+        _write_private(node.config_file, "\n".join(_config_lines(node.config)) + "\n")
 
 
 def check_ports(nodes: list[LocalNode]) -> None:
-    """Raises WrongInput when a port of theirs is taken."""
+    """Raise InvalidInput if a port is used by two nodes or by another program."""
     seen: dict[Address, str] = {}
     for node in nodes:
         for kind, address in node.addresses().items():
             what = f"the {kind} port of node {node.id}"
             if address in seen:
-                raise WrongInput(f"port {address.port} would be {seen[address]} and {what}")
+                raise WrongInput(f"port {address.port} would be both {seen[address]} and {what}")
             seen[address] = what
             if is_taken(address):
-                raise WrongInput(f"{what}, {address}, is taken by another program: choose another with --{kind}-port")
+                raise WrongInput(f"{what}, {address}, is in use by another program: choose another with --{kind}-port")
 
 
-def config_lines(config: NodeConfig) -> Iterator[str]:
+def _config_lines(config: NodeConfig) -> Iterator[str]:
     yield f"node_id = {config.node_id}"
-    yield f"data_dir = {_quoted(config.data_dir)}"
-    yield f"kafka = {_quoted(config.kafka)}"
-    yield f"http = {_quoted(config.http)}"
+    yield f"data_dir = {_quote_toml(config.data_dir)}"
+    yield f"kafka = {_quote_toml(config.kafka)}"
+    yield f"http = {_quote_toml(config.http)}"
     if config.rack is not None:
-        yield f"rack = {_quoted(config.rack)}"
+        yield f"rack = {_quote_toml(config.rack)}"
     yield f"replication_factor = {config.replication_factor}"
     yield f"min_insync_replicas = {config.min_insync_replicas}"
-    yield f"cluster_secret = {_quoted(config.cluster_secret)}"
+    yield f"cluster_secret = {_quote_toml(config.cluster_secret)}"
     for peer in config.peers:
         yield "\n[[peers]]"
         yield f"id = {peer.id}"
-        yield f"kafka = {_quoted(peer.kafka)}"
-        yield f"raft = {_quoted(peer.raft)}"
+        yield f"kafka = {_quote_toml(peer.kafka)}"
+        yield f"raft = {_quote_toml(peer.raft)}"
         if peer.voter is not None:
             yield f"voter = {'true' if peer.voter else 'false'}"
 
 
-def _quoted(value: object) -> str:
-    """TOML's basic strings are written like JSON's."""
+def _quote_toml(value: object) -> str:
+    """Quote a TOML string; the escapes of JSON are valid in TOML."""
     return json.dumps(str(value), ensure_ascii=False)
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Writes a file that others can never read, not even for the moment before its permissions are set."""
+    """Create a file that only its owner can read, from the moment it exists."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 
 
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Leaves out CHRONIK_…: what is meant for one node, such as its id, would be taken by all of them."""
+def _node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without CHRONIK_… variables, because settings of one node would apply to all nodes."""
     return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
 
 
@@ -244,7 +246,7 @@ def is_taken(address: Address) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """Returns it empty when there is no such process (any more)."""
+    """Return the command line of a process, or an empty string if it does not exist."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except FileNotFoundError:

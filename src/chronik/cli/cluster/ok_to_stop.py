@@ -1,4 +1,4 @@
-"""`chronik cluster ok-to-stop`: says whether nodes can be stopped now, and if not, why."""
+"""`chronik cluster ok-to-stop`: check whether nodes can be stopped without losing availability."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ from chronik.planning.views import NodeView, enumerated
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 EXIT_SAFE, EXIT_NOT_SAFE, EXIT_UNKNOWN = 0, 1, 2
-"""The last one means that no answer could be found: loops over nodes must not take an error for a no."""
+"""Exit codes. Scripts can tell from the last one that the check itself failed."""
 
-IF_STOPPED: Final = "Nothing is changed by asking."
+INTERRUPT_HINT: Final = "This command changes nothing."
 
 
 def add_arguments(actions: Actions) -> None:
     parser = actions.add_parser(
-        "ok-to-stop", help="say whether nodes can be stopped now; exit code 1 if not, 2 if there is no answer"
+        "ok-to-stop", help="check whether nodes can be stopped; exit code 1: no, 2: the check failed"
     )
-    parser.add_argument("nodes", type=node_id, nargs="+", metavar="NODE", help="several: all at the same time")
-    parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="wait so long until they can be")
+    parser.add_argument(
+        "nodes", type=node_id, nargs="+", metavar="NODE", help="node to stop; several: at the same time"
+    )
+    parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="wait until the nodes can be stopped")
     add_place_arguments(parser)
     add_json_argument(parser)
     add_client_arguments(parser, run)
@@ -42,7 +44,7 @@ def add_arguments(actions: Actions) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        return _answer(arguments)
+        return _check(arguments)
     except (ChronikError, OSError) as error:
         if arguments.debug:
             raise
@@ -50,31 +52,34 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_UNKNOWN
 
 
-def _answer(arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> int:
     progress = Progress()
     try:
-        with operating(arguments, IF_STOPPED) as operation:
+        with operating(arguments, INTERRUPT_HINT) as operation:
             reasons = wait_until_safe(
-                lambda: _reasons(operation.cluster, arguments.nodes), arguments.wait or 0.0, progress.tell
+                lambda: _find_reasons(operation.cluster, arguments.nodes), arguments.wait or 0.0, progress.tell
             )
     finally:
         progress.end()
     if arguments.json:
-        print_json({"nodes": arguments.nodes, "ok": not reasons, "reasons": [_as_json(reason) for reason in reasons]})
+        print_json(
+            {"nodes": arguments.nodes, "ok": not reasons, "reasons": [_reason_to_json(reason) for reason in reasons]}
+        )
     elif reasons:
         print(f"no: {'; '.join(reason.sentence for reason in reasons)}")
     else:
         which = f"node {arguments.nodes[0]}" if len(arguments.nodes) == 1 else f"nodes {enumerated(arguments.nodes)}"
-        print(f"{which} can be stopped: everything goes on without")
+        print(f"{which} can be stopped: all partitions and the metadata quorum stay available")
     return EXIT_NOT_SAFE if reasons else EXIT_SAFE
 
 
 def wait_until_safe(
     ask: Callable[[], tuple[Reason, ...]], seconds: float, tell: Callable[[str], None]
 ) -> tuple[Reason, ...]:
-    """Ask until there is no reason left, or the time is up, and return the last reasons.
+    """Poll until there is no reason against stopping, or the time is up; return the last reasons.
 
-    An error that may pass counts as not yet. Raises the last error if the time is up, and any other one immediately."""
+    Retriable errors count as a reason. If the last poll failed with one, raise it; other errors are raised immediately.
+    """
     deadline = time.monotonic() + seconds
     while True:
         failure = None
@@ -82,7 +87,7 @@ def wait_until_safe(
             reasons = ask()
             obstacle = reasons[0].sentence if reasons else ""
         except (ClientError, KafkaError) as error:
-            if not _may_pass(error):
+            if not _is_retriable(error):
                 raise
             failure, obstacle = error, str(error)
         left = deadline - time.monotonic()
@@ -94,25 +99,27 @@ def wait_until_safe(
         time.sleep(min(left, POLL_SECONDS))
 
 
-def _may_pass(error: ClientError | KafkaError) -> bool:
+def _is_retriable(error: ClientError | KafkaError) -> bool:
     if isinstance(error, KafkaError):
         return error.code.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return isinstance(error, BrokerUnreachable | ConnectionLost)
 
 
-def _reasons(cluster: Cluster, nodes: list[int]) -> tuple[Reason, ...]:
-    return why_not_stop(everyone(cluster), view_partitions(cluster), set(nodes))
+def _find_reasons(cluster: Cluster, nodes: list[int]) -> tuple[Reason, ...]:
+    return why_not_stop(list_all_nodes(cluster), view_partitions(cluster), set(nodes))
 
 
-def everyone(cluster: Cluster) -> list[NodeView]:
-    """Returns all that take part, also one that is on its way out of the cluster: it may still vote. While a cluster is
-    upgraded, some of its nodes cannot tell that in our own words, and are asked in Kafka's."""
+def list_all_nodes(cluster: Cluster) -> list[NodeView]:
+    """Return all nodes of the cluster, including one that is being removed, because it may still be a voter.
+
+    During an upgrade some nodes do not support DescribeNodes; then Kafka's DescribeQuorum is used.
+    """
     try:
         return [view_of(node) for node in describe_nodes(cluster).nodes]
     except ApiNotSupported:
         return nodes_by_quorum(cluster)
 
 
-def _as_json(reason: Reason) -> dict[str, object]:
+def _reason_to_json(reason: Reason) -> dict[str, object]:
     partitions = [{"topic": each.topic, "partition": each.index} for each in reason.partitions]
     return {"kind": reason.kind, "sentence": reason.sentence, "partitions": partitions}

@@ -1,4 +1,4 @@
-"""What commands of operators share: their arguments, and the way to the cluster that they are about."""
+"""Arguments and connections that the cluster administration commands share."""
 
 from __future__ import annotations
 
@@ -28,28 +28,31 @@ UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 def add_operator_arguments(parser: argparse.ArgumentParser, run: Run, *, moves: bool = False) -> None:
     add_place_arguments(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask whether to go on")
-    parser.add_argument("--dry-run", action="store_true", help="show the plan, and change nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan without executing it")
     parser.add_argument(
-        "--wait", type=positive_seconds, metavar="SECONDS", help="how long to wait (default: until it is done)"
+        "--wait", type=positive_seconds, metavar="SECONDS", help="maximum time to wait (default: until it is done)"
     )
     if moves:
         parser.add_argument(
-            "--throttle", type=_rate, metavar="BYTES/S", help="how fast a broker may copy what moves, such as 50M"
+            "--throttle",
+            type=_parse_rate,
+            metavar="BYTES/S",
+            help="maximum replication rate of reassignments per broker, such as 50M",
         )
-    add_json_argument(parser, "print the plan as JSON; needs --yes or --dry-run")
+    add_json_argument(parser, "print the plan as JSON; requires --yes or --dry-run")
     add_client_arguments(parser, run)
 
 
 def add_place_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="directory of a cluster on this machine")
 
 
 @contextmanager
 def operating(arguments: argparse.Namespace, if_stopped: str, wait_s: float | None = None) -> Iterator[Operation]:
     if arguments.dir is not None:
         nodes = existing_nodes(arguments.dir)
-        nodes.sort(key=lambda node: (node.pid() is None, node.id))  # those that run are asked first
+        nodes.sort(key=lambda node: (node.pid() is None, node.id))  # running nodes first
         arguments.bootstrap_server = ",".join(str(node.config.kafka) for node in nodes)
     operation = Operation(cluster_of(arguments), wait_s, if_stopped)
     try:
@@ -59,37 +62,37 @@ def operating(arguments: argparse.Namespace, if_stopped: str, wait_s: float | No
 
 
 def checked(arguments: argparse.Namespace) -> None:
-    """Raises WrongInput for options that contradict each other."""
+    """Raise InvalidInput for options that contradict each other."""
     if arguments.json and not (arguments.yes or arguments.dry_run):
-        raise WrongInput("--json asks no questions: give --yes or --dry-run with it")
+        raise WrongInput("--json cannot ask for confirmation: use --yes or --dry-run")
 
 
 def grown(view: ClusterView) -> ClusterView:
-    """Returns the view of a cluster whose nodes can be changed. Raises WrongInput."""
+    """Return the view of a cluster; raise InvalidInput if its membership cannot be changed."""
     level = view.described.level
     if level < GROWTH:
         raise WrongInput(
-            f"the cluster is at {FEATURE} {level}, and its nodes can be changed from {GROWTH} on:"
-            " chronik cluster upgrade raises it, once all nodes support it"
+            f"the cluster is at {FEATURE} {level}; membership changes require level {GROWTH}:"
+            " use chronik cluster upgrade when all nodes support it"
         )
     if not view.nodes:
-        raise WrongInput("this node stands alone: it has no [[peers]]")
+        raise WrongInput("this node runs in standalone mode: it has no [[peers]]")
     return view
 
 
 def described(view: ClusterView, node_id: int) -> DescribedNode | None:
-    """Returns a node that belongs to the cluster, or is still on its way out."""
+    """Return the node's description, also while it is being removed; None if it is not a member."""
     return next((node for node in view.described.nodes if node.node_id == node_id), None)
 
 
 def node_id(text: str) -> int:
     if not re.fullmatch("[0-9]{1,10}", text) or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the id of a node")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a node id")
     return int(text)
 
 
-def _rate(text: str) -> int:
+def _parse_rate(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,12})([kMG]?)", text)
     if match is None or int(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected bytes a second, such as 1000000, 500k or 50M")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected bytes per second, such as 1000000, 500k or 50M")
     return int(match[1]) * UNITS[match[2]]

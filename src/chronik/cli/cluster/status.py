@@ -1,4 +1,4 @@
-"""`chronik cluster status`: who is a member, who leads, how far each node is, and whether they agree."""
+"""`chronik cluster status`: members, leader, progress and state hashes of a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from chronik.wording import counted
 
 EXIT_OK, EXIT_DIVERGED = 0, 1
 
-_TOLD: Final = (
+_STATUS_FIELDS: Final = (
     "pid",
     "role",
     "term",
@@ -41,39 +41,41 @@ _TOLD: Final = (
     "version",
     "levels",
 )
-"""What each node says about itself."""
+"""Fields of a node's `/status` that are included in the report."""
 
 HASH_CHARACTERS_SHOWN: Final = 12
-"""Enough to see by eye whether two are the same; --json has them whole."""
+"""Length of a state hash in the table; `--json` prints it completely."""
 
 
 def add_arguments(actions: Actions) -> None:
-    status = actions.add_parser("status", help="show members, leader, and the state of each node")
-    status.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine: all its nodes are asked")
+    status = actions.add_parser("status", help="show the members, the leader and the state of each node")
+    status.add_argument(
+        "--dir", type=Path, metavar="DIR", help="directory of a cluster on this machine; queries all nodes"
+    )
     add_json_argument(status)
     add_client_arguments(status, run_status)
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    report = _told_by_nodes(arguments) if arguments.dir is not None else _told_by_broker(arguments)
+    report = _report_from_nodes(arguments) if arguments.dir is not None else _report_from_broker(arguments)
     if arguments.json:
         print_json(report)
     else:
-        print(_described(report))
+        print(_format_report(report))
     return EXIT_DIVERGED if report["same_state"] is False else EXIT_OK
 
 
-# A cluster on this machine: every node is asked over HTTP
+# Local cluster: every node is queried over HTTP
 
 
-def _told_by_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
+def _report_from_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
     nodes, security = existing_nodes(arguments.dir), security_of(arguments)
     with ThreadPoolExecutor(len(nodes)) as threads:
-        statuses = list(threads.map(lambda node: _status_of(node, arguments.timeout, security), nodes))
+        statuses = list(threads.map(lambda node: _fetch_status(node, arguments.timeout, security), nodes))
     answers = [status for status in statuses if status is not None]
     agreement = compare_states(answers)
-    leader = _leader(answers)
-    drained = _drained_by_account_of(leader, nodes, arguments.timeout, security)
+    leader = _find_leader(answers)
+    drained = _drained_according_to(leader, nodes, arguments.timeout, security)
     return {
         "cluster_id": next((status["cluster_id"] for status in answers if status["cluster_id"]), None),
         "members": sorted({member["id"] for status in answers for member in status.get("members", ())}),
@@ -87,20 +89,20 @@ def _told_by_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
+def _fetch_status(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
     try:
         return status_of(node, timeout_s, security)
     except NodeSilent:
         return None
 
 
-def _leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """A leader that was deposed and has not noticed may still call itself one: the highest term counts."""
+def _find_leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the status of the leader with the highest term: a deposed leader may still report the leader role."""
     leaders = [status for status in statuses if status["role"] == "leader"]
     return max(leaders, key=lambda status: int(status["term"]), default=None)
 
 
-def _drained_by_account_of(
+def _drained_according_to(
     leader: Mapping[str, Any] | None, nodes: Sequence[LocalNode], timeout_s: float, security: ClientSecurity
 ) -> Collection[int]:
     for node in nodes:
@@ -108,7 +110,7 @@ def _drained_by_account_of(
             try:
                 address = node.config.kafka
                 with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as connection:
-                    return _drained(connection)
+                    return _drained_nodes(connection)
             except ClientError:
                 return ()
     return ()
@@ -121,25 +123,25 @@ def _node_report(
     if status is None:
         pid = node.pid()
         return report | {"status": "down" if pid is None else "silent", "pid": pid}
-    shown = {name: status.get(name) for name in _TOLD}
+    shown = {name: status.get(name) for name in _STATUS_FIELDS}
     voters = [member["id"] for member in leader.get("members", ()) if member["voter"]] if leader is not None else None
     if voters is not None and shown["role"] == "follower" and node.id not in voters:
         shown["role"] = "observer"
-    standing = "drained" if node.id in drained else "online"
-    return report | {"status": "fenced" if status.get("fenced") else standing} | shown
+    mode = "drained" if node.id in drained else "online"
+    return report | {"status": "fenced" if status.get("fenced") else mode} | shown
 
 
-# Any cluster: what a broker of it says through Kafka's API
+# Any cluster: one broker and the leader are queried over Kafka's protocol
 
 
-def _told_by_broker(arguments: argparse.Namespace) -> dict[str, Any]:
+def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
     security = security_of(arguments)
     with Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security) as connection:
         response = cluster_told_by(connection)
         levels = levels_told_by(connection)
     brokers = response.brokers
-    quorum, drained = _told_by_leader(response, arguments.timeout, security)
+    quorum, drained = _query_leader(response, arguments.timeout, security)
     log_ends = {state.replica_id: state.log_end_offset for state in _replicas(quorum)}
     voters = {state.replica_id for state in quorum.current_voters} if quorum is not None else set()
     return {
@@ -166,7 +168,7 @@ def _told_by_broker(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse, drained: Collection[int]) -> str:
-    """A broker that adds a message to its answer is cut off: it has not heard from the others for a while."""
+    """Return a broker's status; a message in the response means that the broker is isolated and its view stale."""
     if broker.is_fenced:
         return "fenced"
     if response.error_message:
@@ -174,23 +176,23 @@ def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse, dr
     return "drained" if broker.broker_id in drained else "online"
 
 
-def _told_by_leader(
+def _query_leader(
     cluster: DescribeClusterResponse, timeout_s: float, security: ClientSecurity
 ) -> tuple[QuorumPartitionData | None, Collection[int]]:
-    """Returns what the leader says about its followers, and who is drained; nothing when nobody leads."""
+    """Return the leader's quorum description and the drained nodes; empty if there is no reachable leader."""
     for broker in cluster.brokers:
         if broker.broker_id == cluster.controller_id:
             try:
                 address = Address(broker.host, broker.port)
                 with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as leader:
-                    return quorum_told_by(leader), _drained(leader)
+                    return quorum_told_by(leader), _drained_nodes(leader)
             except (ClientError, KafkaError):
                 return None, ()
     return None, ()
 
 
-def _drained(leader: Connection) -> Collection[int]:
-    """Returns nobody where a broker does not know the word, or cannot tell now."""
+def _drained_nodes(leader: Connection) -> Collection[int]:
+    """Return the ids of drained nodes; empty if the broker does not support DescribeNodes."""
     try:
         nodes = leader.request(DescribeNodesRequest(), DescribeNodesResponse).nodes
     except ApiNotSupported:
@@ -210,7 +212,7 @@ def _role(node_id: int, leader: int, voters: Collection[int], members: Collectio
     return "follower" if node_id in voters else "observer"
 
 
-# For people
+# Text output
 
 _COLUMNS = {
     "NODE": "node_id",
@@ -227,36 +229,36 @@ _COLUMNS = {
 }
 
 
-def _described(report: Mapping[str, Any]) -> str:
+def _format_report(report: Mapping[str, Any]) -> str:
     leader, term = report["leader"], report["term"]
-    leads = "nobody at the moment" if leader is None else f"node {leader}"
+    leader_text = "none" if leader is None else f"node {leader}"
     nodes = report["nodes"]
     columns = {heading: name for heading, name in _COLUMNS.items() if any(node.get(name) is not None for node in nodes)}
-    rows = [[_cell(node, name) for name in columns.values()] for node in nodes]
+    rows = [[_format_cell(node, name) for name in columns.values()] for node in nodes]
     return "\n".join(
         [
             *([report["note"]] if report.get("note") else []),
             f"Members: {numbers(report['members']) or 'not known'}",
-            f"Leader: {leads}{f', term {term}' if term is not None else ''}",
-            *_level(report),
-            *_agreement(report),
+            f"Leader: {leader_text}{f', term {term}' if term is not None else ''}",
+            *_format_level(report),
+            *_format_state_comparison(report),
             "",
             table(list(columns), rows),
         ]
     )
 
 
-def _level(report: Mapping[str, Any]) -> list[str]:
+def _format_level(report: Mapping[str, Any]) -> list[str]:
     level, supported = report["level"], report["supported"]
     if level is None:
         return []
     if supported <= level:
         return [f"Level: {level}"]
-    raised = "chronik cluster upgrade raises it once all brokers support it"
-    return [f"Level: {level}, and {supported} is supported by those that were asked: {raised}"]
+    hint = "use chronik cluster upgrade when all brokers support it"
+    return [f"Level: {level}; the queried nodes support {supported}: {hint}"]
 
 
-def _agreement(report: Mapping[str, Any]) -> list[str]:
+def _format_state_comparison(report: Mapping[str, Any]) -> list[str]:
     if report["same_state"] is None:
         return []
     asked = sum("state_hash" in node for node in report["nodes"])
@@ -264,6 +266,6 @@ def _agreement(report: Mapping[str, Any]) -> list[str]:
     return [f"State: {verdict} on {counted(asked, 'node')}, at index {report['compared_index']}"]
 
 
-def _cell(node: Mapping[str, Any], name: str) -> Any:
+def _format_cell(node: Mapping[str, Any], name: str) -> Any:
     value = node.get(name)
     return value[:HASH_CHARACTERS_SHOWN] if name == "state_hash" and value is not None else value

@@ -1,4 +1,4 @@
-"""`chronik cluster upgrade`: raises the level, so that what newer nodes can do is used; there is no way back."""
+"""`chronik cluster upgrade`: raise the cluster's feature level, which cannot be lowered again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from chronik.client.features import FEATURE, levels_told_by, raise_level
 
 
 def add_arguments(actions: Actions) -> None:
-    parser = actions.add_parser("upgrade", help="raise the level of the cluster, once all its nodes support it")
+    parser = actions.add_parser("upgrade", help="raise the feature level of the cluster; all nodes must support it")
     parser.add_argument(
-        "--level", type=positive, metavar="N", help="the new level (default: the highest that the node asked supports)"
+        "--level", type=positive, metavar="N", help="new feature level (default: the highest that the broker supports)"
     )
     add_client_arguments(parser, run_upgrade)
 
@@ -20,11 +20,11 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
         levels = cluster.retrying(lambda: levels_told_by(cluster.any_broker()))
         if levels is None:
-            raise WrongInput(f"{arguments.bootstrap_server} knows nothing of {FEATURE}: it has nothing to upgrade")
+            raise WrongInput(f"{arguments.bootstrap_server} does not support {FEATURE}: there is nothing to upgrade")
         wanted = arguments.level or levels.highest
         if wanted == levels.level:
-            print(f"{FEATURE} is {levels.level} already; this node supports {levels.lowest} to {levels.highest}")
+            print(f"{FEATURE} is already {levels.level}; this node supports {levels.lowest} to {levels.highest}")
             return 0
         raise_level(cluster, wanted)
-    print(f"{FEATURE} is {wanted}; it was {levels.level}")
+    print(f"{FEATURE} raised from {levels.level} to {wanted}")
     return 0

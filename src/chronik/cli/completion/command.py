@@ -1,4 +1,4 @@
-"""`chronik completion`: a script for a shell, and the names of topics, for which such a script asks."""
+"""`chronik completion`: print a shell's completion script, or the topic names that the script requests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
 from chronik.metadata.names import name_fault
 
-ASK_SECONDS = 1.0
-"""Somebody has pressed a key, and waits."""
+REQUEST_TIMEOUT_SECONDS = 1.0
+"""Request timeout; the user waits for the completion."""
 
 TOPICS = "topics"
-EXIT_OK, EXIT_SILENT = 0, 1
+EXIT_OK, EXIT_FAILED = 0, 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shell",
         choices=("bash", "zsh", "fish", TOPICS),
-        help="the shell to print a script for; with `topics`, names of topics, or nothing, within a second or so",
+        help="shell to print a script for; topics: print topic names, or nothing if no broker answers within a second",
     )
     add_bootstrap_argument(parser)
     add_debug_argument(parser)
@@ -29,13 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.shell == TOPICS:
-        return _run_topics(arguments)
+        return _print_topics(arguments)
     print(script(arguments.shell), end="")
     return EXIT_OK
 
 
 def script(shell: str) -> str:
-    # Scripts are made of all commands, which names of topics do not need.
+    # Imported here, because topic names do not need all commands.
     from chronik.cli.completion.bash import FOR_ZSH, bash_script
     from chronik.cli.completion.fish import fish_script
     from chronik.cli.completion.tree import places
@@ -45,21 +45,21 @@ def script(shell: str) -> str:
     return (FOR_ZSH if shell == "zsh" else "") + bash_script(places())
 
 
-def _run_topics(arguments: argparse.Namespace) -> int:
-    """Says nothing when it fails: what would be said would stand in the middle of a line that somebody is typing."""
+def _print_topics(arguments: argparse.Namespace) -> int:
+    """Print topic names. Errors are silent, because a message would appear in the line that the user is typing."""
     try:
-        print("".join(f"{name}\n" for name in _topics(arguments)), end="")
+        print("".join(f"{name}\n" for name in _list_topics(arguments)), end="")
     except (ChronikError, OSError):
         if arguments.debug:
             raise
-        return EXIT_SILENT
+        return EXIT_FAILED
     return EXIT_OK
 
 
-def _topics(arguments: argparse.Namespace) -> list[str]:
-    """Names that a topic cannot have are left out: no shell is given what a broker has made up."""
+def _list_topics(arguments: argparse.Namespace) -> list[str]:
+    """Return the names of topics without internal ones. Invalid names are dropped, because the shell reads them."""
     servers = arguments.bootstrap_server.count(",") + 1
-    with Cluster(bootstrap_of(arguments), client_id=CLIENT_ID, timeout_s=ASK_SECONDS / servers) as cluster:
+    with Cluster(bootstrap_of(arguments), client_id=CLIENT_ID, timeout_s=REQUEST_TIMEOUT_SECONDS / servers) as cluster:
         topics = cluster.metadata(None).topics
     names = [topic.name for topic in topics if topic.name and not topic.is_internal]
     return sorted(name for name in names if not name.startswith("__") and not name_fault(name))

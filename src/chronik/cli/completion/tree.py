@@ -1,6 +1,6 @@
-"""All commands with their actions, options and values, as their own parsers have them: what can be completed, and how.
+"""The tree of all commands with their subcommands, options and values, read from their argument parsers.
 
-What a word stands for is told by its metavar (TOPIC, FILE, DIR), so that a new option needs nothing here.
+The metavar of an argument (TOPIC, FILE, DIR) determines how it is completed, so a new option needs no change here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chronik.cli.main import COMMANDS, parser_of
 
 
 class Kind(Enum):
-    """What a word is, if it is none of some choices."""
+    """How a value is completed if it has no choices."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -26,14 +26,14 @@ class Kind(Enum):
     ANYTHING = "anything"
 
 
-KINDS: Final = {"FILE": Kind.FILE, "DIR": Kind.FOLDER, "FOLDER": Kind.FOLDER, "TOPIC": Kind.TOPIC}
+KINDS_BY_METAVAR: Final = {"FILE": Kind.FILE, "DIR": Kind.FOLDER, "FOLDER": Kind.FOLDER, "TOPIC": Kind.TOPIC}
 _DEFAULT: Final = re.compile(r"\s*\([^()]*%\([^()]*\)[^()]*\)")
-"""What is said of a default, which is that of the moment when a script is made."""
+"""A default in a help text, which is left out of the script."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A word that a command or an option takes."""
+    """A value of a positional argument or an option."""
 
     choices: tuple[str, ...]
     kind: Kind
@@ -45,56 +45,56 @@ class Option:
     names: tuple[str, ...]
     about: str
     value: Value | None
-    """None: it is there or not."""
+    """The option's value, or None for a flag."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """After these words: which may follow, or which options and values."""
+    """A command or subcommand: what can follow its words."""
 
     words: tuple[str, ...]
     actions: tuple[tuple[str, str], ...]
-    """Each with what it is about."""
+    """Subcommands and their help texts."""
     options: tuple[Option, ...]
     values: tuple[Value, ...]
 
 
 def places() -> list[Place]:
-    """Returns all of them, the first being the command `chronik` itself."""
-    options = (Option(("-h", "--help"), "say what there is", None), Option(("-V", "--version"), "which it is", None))
+    """Return the nodes of the command tree; the first is `chronik` itself."""
+    options = (Option(("-h", "--help"), "show help", None), Option(("-V", "--version"), "show the version", None))
     found = [Place((), tuple(COMMANDS.items()), options, ())]
     for word in COMMANDS:
-        found += _benches() if word == "bench" else _walk(parser_of(word), (word,))
+        found += _bench_nodes() if word == "bench" else _walk_parsers(parser_of(word), (word,))
     return found
 
 
-def _benches() -> Iterator[Place]:
-    """The measurements are found by their names, as the commands are."""
+def _bench_nodes() -> Iterator[Place]:
+    """Yield the nodes of `chronik bench`, whose measurements have parsers of their own."""
     yield Place(("bench",), tuple(MEASUREMENTS.items()), (), ())
     for word in MEASUREMENTS:
-        yield from _walk(bench_parser_of(word), ("bench", word))
+        yield from _walk_parsers(bench_parser_of(word), ("bench", word))
 
 
-def _walk(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[Place]:
-    # argparse has no other way to look at a parser, and has had these names since there is argparse.
+def _walk_parsers(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[Place]:
+    # argparse has no public way to inspect a parser; these attributes have been stable since its first release.
     known = [action for action in parser._actions if action.help != argparse.SUPPRESS]
-    options = [_option(action) for action in known if action.option_strings]
-    rooms = [action for action in known if isinstance(action, argparse._SubParsersAction)]
-    others = [action for action in known if not action.option_strings and action not in rooms]
-    about = {each.dest: each.help or "" for room in rooms for each in room._choices_actions}
-    parsers: dict[str, Any] = {name: each for room in rooms for name, each in room.choices.items()}
-    actions = tuple((name, about.get(name, "")) for name in parsers)
-    yield Place(words, actions, tuple(options), tuple(map(_value, others)))
+    options = [_parse_option(action) for action in known if action.option_strings]
+    subparsers = [action for action in known if isinstance(action, argparse._SubParsersAction)]
+    others = [action for action in known if not action.option_strings and action not in subparsers]
+    summaries = {each.dest: each.help or "" for subparser in subparsers for each in subparser._choices_actions}
+    parsers: dict[str, Any] = {name: each for subparser in subparsers for name, each in subparser.choices.items()}
+    actions = tuple((name, summaries.get(name, "")) for name in parsers)
+    yield Place(words, actions, tuple(options), tuple(map(_parse_value, others)))
     for name, each in parsers.items():
-        yield from _walk(each, (*words, name))
+        yield from _walk_parsers(each, (*words, name))
 
 
-def _option(action: argparse.Action) -> Option:
+def _parse_option(action: argparse.Action) -> Option:
     about = _DEFAULT.sub("", action.help or "").replace("%%", "%")
-    return Option(tuple(action.option_strings), about, None if action.nargs == 0 else _value(action))
+    return Option(tuple(action.option_strings), about, None if action.nargs == 0 else _parse_value(action))
 
 
-def _value(action: argparse.Action) -> Value:
+def _parse_value(action: argparse.Action) -> Value:
     name = re.match(r"[A-Z]*", str(action.metavar or ""))
-    kind = KINDS.get(name[0] if name else "", Kind.ANYTHING)
+    kind = KINDS_BY_METAVAR.get(name[0] if name else "", Kind.ANYTHING)
     return Value(tuple(map(str, action.choices or ())), kind, action.nargs in ("*", "+"))

@@ -1,1 +1,1 @@
-"""The command `chronik demo`."""
+"""`chronik demo`: a guided tour of a cluster and a pipeline."""

@@ -1,4 +1,4 @@
-"""`chronik demo`: three nodes, a stream of events, a crash; then the topic as a table, SQL, and an audit."""
+"""`chronik demo`: run three nodes, produce through a crash, land the topic in a table, query and audit it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from chronik.testing.cluster import Cluster
 NODES = 3
 PARTITIONS = 3
 RECORDS = 20_000
-PORTIONS = 20
-"""The orders are written in so many portions: the crash comes between the first and the last."""
+CHUNKS = 20
+"""Number of chunks in which the orders are produced; the crash happens between the first and the last."""
 
-WHERE_NEXT = """\
-Where to look next:
+NEXT_STEPS = """\
+Next steps:
   chronik start                                 a broker on 127.0.0.1:9092, data in ./data
   chronik cluster up --dir cluster              three nodes on this machine, as here
-  echo hello | chronik produce greetings        any Kafka client will do as well
+  echo hello | chronik produce greetings        any other Kafka client works as well
   chronik pipeline run --topics greetings --table-root tables
   chronik pipeline sql 'SELECT * FROM greetings' --table-root tables
-  docs/pipeline.md                              topics as tables, and Spark's own session
-  docs/testing.md                               this broker in your own tests, with faults on demand"""
+  docs/pipeline.md                              topics as tables, and the Spark session API
+  docs/testing.md                               brokers in your own tests, with fault injection"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,36 +46,36 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             _show_cluster(nodes)
             _show_pipeline(nodes, Path(folder) / "tables")
-            with step("stopping the nodes and removing everything"):
+            with step("stopping the nodes and removing all data"):
                 nodes.close()
         finally:
             nodes.close()
-    print(f"\n{WHERE_NEXT}")
+    print(f"\n{NEXT_STEPS}")
     return 0
 
 
 def _show_cluster(nodes: Cluster) -> None:
-    with step(f"starting {NODES} nodes in a temporary folder"):
+    with step(f"starting {NODES} nodes in a temporary directory"):
         nodes.start()
         nodes.wait_until_ready()
-    note(f"Kafka clients are answered on {nodes.bootstrap}; node {nodes.leader().node_id} leads the metadata log")
-    creating = f"creating the topic {TOPIC}: {PARTITIONS} partitions, a replica of each on every node"
-    with step(creating), nodes.live[0].cluster() as cluster:
+    note(f"Kafka clients can connect to {nodes.bootstrap}; node {nodes.leader().node_id} is the Raft leader")
+    description = f"creating topic {TOPIC} with {PARTITIONS} partitions and a replica of each on every node"
+    with step(description), nodes.live[0].cluster() as cluster:
         create_topics(cluster, [NewTopic(TOPIC, PARTITIONS, NODES, {"columnar.enabled": "true"})])
-    with step(f"writing {RECORDS:,} orders, safe on every node when acknowledged, and killing a leader meanwhile"):
-        victim = _write_through_a_crash(nodes)
-    note(f"node {victim}, which led a partition, was killed (SIGKILL): another one leads it now")
-    with step("starting it again; it fetches what it has missed"):
+    with step(f"producing {RECORDS:,} orders with acks=all, and killing a partition leader concurrently"):
+        victim = _produce_through_crash(nodes)
+    note(f"node {victim}, which led a partition, was killed (SIGKILL); another node leads the partition now")
+    with step("restarting the node; it replicates the records that it has missed"):
         nodes[victim].start()
         nodes.wait_until_ready()
-    with step("reading everything back"), nodes.live[0].cluster() as cluster:
+    with step("consuming all records"), nodes.live[0].cluster() as cluster:
         records = read_all(cluster, TOPIC)
-    invariant(by_customer(records) == by_customer(orders(RECORDS)), "what was acknowledged did not come back as it was")
-    note(f"{len(records):,} of {RECORDS:,} orders are there, once, and those of each customer in their order")
+    invariant(by_customer(records) == by_customer(orders(RECORDS)), "consumed records differ from acknowledged records")
+    note(f"{len(records):,} of {RECORDS:,} orders were consumed exactly once, in order per customer")
 
 
-def _write_through_a_crash(nodes: Cluster) -> int:
-    """Returns the node that was killed."""
+def _produce_through_crash(nodes: Cluster) -> int:
+    """Produce the orders while a partition leader is killed, and return its node id."""
     with nodes.live[0].cluster() as cluster:
         victim = nodes[cluster.retrying(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
     rest, some_written = list(orders(RECORDS)), threading.Event()
@@ -89,7 +89,7 @@ def _write_through_a_crash(nodes: Cluster) -> int:
     survivor = next(node for node in nodes.live if node is not victim)
     with survivor.cluster() as cluster:
         producer = Producer(cluster, codec=Codec.ZSTD)
-        size = RECORDS // PORTIONS
+        size = RECORDS // CHUNKS
         for first in range(0, RECORDS, size):
             producer.send(TOPIC, rest[first : first + size])
             some_written.set()
@@ -103,7 +103,7 @@ def _show_pipeline(nodes: Cluster, tables: Path) -> None:
     try:
         require("pyspark", "pyarrow", "deltalake")
     except ChronikError as error:
-        note(f"the rest of the demo is left out: {error}")
+        note(f"skipping the rest of the demo: {error}")
         return
     from chronik.cli.demo.pipeline import show
 

@@ -1,4 +1,4 @@
-"""The events of the demo: orders as JSON, as a shop might send them, and a few that are not what they should be."""
+"""The demo's records: orders of a shop as JSON, some of them invalid."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ TOPIC = "orders"
 SEED = 1
 CUSTOMERS = ("ada", "alan", "barbara", "edsger", "grace", "ken")
 COUNTRIES = ("DE", "FR", "IT", "NL")
-BROKEN_EVERY = 5000
-"""One event in so many is no JSON: it must not stop the pipeline, and must not get lost."""
+INVALID_EVERY = 5000
+"""One record in this many is invalid JSON; it must become a dead-letter record without stopping the pipeline."""
 
 
 def orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
-    """Makes the same orders each time. In the second half they have one more field, as when programs change."""
-    chance = random.Random(SEED + first)
+    """Generate orders deterministically. The second half has one more field, as after a schema change."""
+    rng = random.Random(SEED + first)
     for number in range(first, first + count):
-        customer = chance.choice(CUSTOMERS)
-        order = {"number": number, "customer": customer, "euros": chance.randint(1, 99)}
+        customer = rng.choice(CUSTOMERS)
+        order = {"number": number, "customer": customer, "euros": rng.randint(1, 99)}
         if number >= first + count // 2:
-            order["country"] = chance.choice(COUNTRIES)
+            order["country"] = rng.choice(COUNTRIES)
         value = json.dumps(order).encode()
-        yield OutgoingRecord(value[:-1] if number % BROKEN_EVERY == BROKEN_EVERY - 1 else value, customer.encode())
+        yield OutgoingRecord(value[:-1] if number % INVALID_EVERY == INVALID_EVERY - 1 else value, customer.encode())
 
 
 def by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
-    """Groups their values by customer, in their order."""
+    """Group the values of records by customer, in order."""
     found: dict[bytes | None, list[bytes | None]] = {}
     for record in records:
         found.setdefault(record.key, []).append(record.value)

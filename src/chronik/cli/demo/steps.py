@@ -1,4 +1,4 @@
-"""How the demo says what it does, and how long each step took."""
+"""Progress output of the demo, with the duration of each step."""
 
 from __future__ import annotations
 

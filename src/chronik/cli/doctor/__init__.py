@@ -1,1 +1,1 @@
-"""`chronik doctor`: what is wrong with a node, a folder or a cluster, and what to do."""
+"""`chronik doctor`: diagnose a node, a data directory or a cluster, and suggest fixes."""

@@ -1,4 +1,4 @@
-"""`chronik doctor`: looks at a config file, a folder or a cluster, and says what is wrong and what to do."""
+"""`chronik doctor`: check a config file, a data directory or a cluster, and print problems with their fixes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from chronik.client.errors import ClientError
 from chronik.protocol.errors import KafkaError
 from chronik.wording import counted
 
-REBALANCING_LOOKS_S: Final = 5.0
-"""How long a group that rebalances is looked at again: one that is at it for good is still at it then."""
+REBALANCE_OBSERVATION_S: Final = 5.0
+"""Seconds for which facts are collected again while a group rebalances; after that it counts as stuck."""
 
 TIMEOUT_S: Final = 5.0
 WIDTH_MAX: Final = 110
@@ -39,13 +39,13 @@ WIDTH_MAX: Final = 110
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.epilog = "Exit code 0: nothing is wrong; 1: warnings; 2: errors. It only looks, and changes nothing."
-    parser.add_argument("config", nargs="?", type=Path, metavar="FILE", help="a node's config file: look at that node")
+    parser.epilog = "Exit code 0: no problems; 1: warnings; 2: errors. The command is read-only."
+    parser.add_argument("config", nargs="?", type=Path, metavar="FILE", help="config file of the node to check")
     parser.add_argument(
         "--dir",
         type=Path,
         metavar="DIR",
-        help="a node's data folder; or the folder of a cluster on this machine (chronik cluster up): all of its nodes",
+        help="data directory of a node, or directory of a cluster on this machine (chronik cluster up)",
     )
     add_watching_arguments(parser)
     parser.add_argument(
@@ -53,67 +53,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive_seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help="when to give up on a node (default: %(default)g)",
+        help="request timeout per node (default: %(default)g)",
     )
-    parser.add_argument("--deep", action="store_true", help="also verify the checksums of all records in the folder")
+    parser.add_argument("--deep", action="store_true", help="verify the checksums of all records in data directories")
     parser.add_argument(
-        "--bundle", type=Path, metavar="FILE", help="also write all that was seen, without secrets, to FILE.tar.gz"
+        "--bundle", type=Path, metavar="FILE", help="write a support bundle without secrets to FILE (.tar.gz)"
     )
-    parser.add_argument("--log", type=Path, action="append", default=[], metavar="FILE", help="a log for --bundle")
+    parser.add_argument(
+        "--log", type=Path, action="append", default=[], metavar="FILE", help="log file to include in the bundle"
+    )
     add_json_argument(parser)
     add_debug_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.deep and arguments.config is None and arguments.dir is None:
-        raise WrongInput("--deep reads a folder: name it by --dir, or by a config file")
-    patient = patient_of(arguments, _bar("logs"))
-    cluster, pages, why_not = _looked_at_cluster(arguments, patient)
-    findings = examined(patient.local, cluster, time.time())
-    if why_not is not None:
-        findings.append(why_not)
+        raise WrongInput("--deep requires a data directory: use --dir or a config file")
+    target = patient_of(arguments, _progress_bar("logs"))
+    cluster, pages, unreachable = _collect_cluster_facts(arguments, target)
+    findings = examined(target.local, cluster, time.time())
+    if unreachable is not None:
+        findings.append(unreachable)
     if arguments.json:
         counts = {"exit_code": exit_code(findings), "verdict": verdict(findings)}
         print_json(counts | {"findings": to_json(findings)})
     else:
         print(paragraphs(findings, min(WIDTH_MAX, get_terminal_size().columns - 1)))
     if arguments.bundle is not None:
-        logs = (*patient.logs, *arguments.log)
-        seen = Seen(findings, patient.local, cluster, pages, patient.config_files, logs, security_of(arguments))
+        logs = (*target.logs, *arguments.log)
+        seen = Seen(findings, target.local, cluster, pages, target.config_files, logs, security_of(arguments))
         names = write_bundle(arguments.bundle, seen, os.environ.items())
         print(
-            f"{arguments.bundle}: {counted(len(names), 'file')}, without secrets; look through it before you send it",
+            f"{arguments.bundle}: {counted(len(names), 'file')}, secrets redacted; review it before you send it",
             file=sys.stderr,
         )
     return exit_code(findings)
 
 
-def _looked_at_cluster(
-    arguments: argparse.Namespace, patient: Patient
+def _collect_cluster_facts(
+    arguments: argparse.Namespace, target: Patient
 ) -> tuple[ClusterFacts | None, list[Page], Finding | None]:
-    """Returns what was seen of it, the nodes' pages, and what is wrong if nobody answers at all."""
-    if patient.access is None:
+    """Return the facts and status pages of the cluster, and a finding if neither a broker nor a node answers."""
+    if target.access is None:
         return None, [], None
     try:
-        with Watcher(patient.access, patient.ports, timeout_s=arguments.timeout, is_thorough=True) as watcher:
-            facts = _patiently(watcher)
-            return replace(facts, certificates=_shown_by(patient.access, facts)), watcher.pages, None
+        with Watcher(target.access, target.ports, timeout_s=arguments.timeout, is_thorough=True) as watcher:
+            facts = _collect_until_balanced(watcher)
+            return replace(facts, certificates=_fetch_certificates(target.access, facts)), watcher.pages, None
     except (ClientError, KafkaError) as problem:
-        do = "start it, or say where it is: -b HOST:PORT; where TLS or a login is wanted: --client-config"
-        return None, [], error("no-answer", str(problem), "Without an answer nothing is known of the cluster", do)
+        do = "start the cluster, or give an address with -b HOST:PORT; for TLS or a login, use --client-config"
+        return None, [], error("no-answer", str(problem), "The cluster could not be checked", do)
 
 
-def _patiently(watcher: Watcher) -> ClusterFacts:
+def _collect_until_balanced(watcher: Watcher) -> ClusterFacts:
     began = time.monotonic()
     facts = watcher.look()
-    while any(group.state in REBALANCING for group in facts.groups) and time.monotonic() - began < REBALANCING_LOOKS_S:
+    while (
+        any(group.state in REBALANCING for group in facts.groups) and time.monotonic() - began < REBALANCE_OBSERVATION_S
+    ):
         time.sleep(0.5)
         facts = watcher.look()
     return facts
 
 
-def _shown_by(access: Access, facts: ClusterFacts) -> tuple[CertificateFacts, ...]:
-    """Returns the certificates that brokers show, whether or not somebody trusts them."""
+def _fetch_certificates(access: Access, facts: ClusterFacts) -> tuple[CertificateFacts, ...]:
+    """Return the certificates that brokers present, without verifying them."""
     if not access.security.is_encrypted:
         return ()
     found: list[CertificateFacts] = []
@@ -123,12 +127,12 @@ def _shown_by(access: Access, facts: ClusterFacts) -> tuple[CertificateFacts, ..
             pem = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
             found += certificates_in(pem, f"what node {node.id} shows")
         except (OSError, ValueError, NotACertificate):
-            continue  # that it cannot be reached is told by others
+            continue  # other checks report unreachable nodes
     return tuple(found)
 
 
-def _bar(what: str) -> Callable[[int, int], None]:
-    """A bar on a terminal, for what takes longer than a second."""
+def _progress_bar(what: str) -> Callable[[int, int], None]:
+    """Return a progress callback that shows a bar after one second, if stderr is a terminal."""
     from chronik.pipeline.journal.bars import Bar
 
     bar = Bar(what, unit="partitions", hidden_for_s=1.0)

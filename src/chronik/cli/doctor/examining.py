@@ -1,4 +1,4 @@
-"""All checks over all facts. Pure."""
+"""Execution of all checks on the collected facts. Free of I/O."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from chronik.cli.watching.facts import ClusterFacts
 
 
 def of_cluster(facts: ClusterFacts) -> Iterator[Finding]:
-    """What is wrong with it; what could not be seen is left to `unseen`."""
+    """Run the checks of a cluster, except for the report of facts that could not be collected."""
     for check in (*NODE_CHECKS, *TRAFFIC_CHECKS):
         yield from check(facts)
 
 
 def examined(local: LocalFacts, cluster: ClusterFacts | None, now_s: float) -> list[Finding]:
-    return [*_examined(local, cluster, now_s)]
+    return [*_iterate_findings(local, cluster, now_s)]
 
 
-def _examined(local: LocalFacts, cluster: ClusterFacts | None, now_s: float) -> Iterator[Finding]:
+def _iterate_findings(local: LocalFacts, cluster: ClusterFacts | None, now_s: float) -> Iterator[Finding]:
     for config in local.configs:
         for config_check in CONFIG_CHECKS:
             yield from config_check(config)
     seen = {node.id for node in cluster.nodes if node.http is not None} if cluster is not None else set()
     for folder in local.folders:
         if folder.in_use and folder.node_id in seen:
-            folder = replace(folder, logs_unseen=None)  # its node has told of its logs
+            folder = replace(folder, logs_unseen=None)  # the running node reports the state of its logs
         for folder_check in FOLDER_CHECKS:
             yield from folder_check(folder)
     for disk in local.disks:

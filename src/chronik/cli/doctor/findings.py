@@ -1,4 +1,4 @@
-"""What is wrong, why it matters, and what mends it. One finding is one paragraph."""
+"""Findings of `chronik doctor`: the problem, its effect and the fix. Each is printed as one paragraph."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import msgspec
 from chronik.wording import counted
 
 NAMES_SHOWN: Final = 5
-"""Of things that are wrong in the same way; --json has them all where they are few hundred."""
+"""Maximum number of names in a finding about several objects."""
 
 
 UNSEEN: Final = "not-seen"
-"""The check of what could not be looked at."""
+"""Name of the check that reports facts which could not be collected."""
 
 
 class Severity(IntEnum):
     NOTE = 0
-    """Good to know; nothing to do, or only perhaps."""
+    """Information that requires no action."""
     WARNING = 1
-    """It works, and will not for ever, or not after the next fault."""
+    """A problem that reduces safety or will become an error."""
     ERROR = 2
-    """Something does not work, or is in danger now."""
+    """A failure, or an immediate risk of data loss."""
 
 
 class Finding(msgspec.Struct, frozen=True):
     check: str
-    """The name of what was looked at, for programs."""
+    """Machine-readable name of the check."""
     severity: Severity
     what: str
     why: str = ""
@@ -50,7 +50,7 @@ def note(check: str, what: str, why: str = "", do: str = "") -> Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0: fine, 1: there are warnings, 2: there are errors."""
+    """Return the exit code: 0 without problems, 1 with warnings, 2 with errors."""
     return max((int(finding.severity) for finding in findings), default=0)
 
 
@@ -59,23 +59,23 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def paragraphs(findings: Sequence[Finding], width: int) -> str:
-    """Makes text for people: a paragraph for each, and the verdict at the end."""
-    return "\n\n".join([*(_paragraph(each, width) for each in worst_first(findings)), verdict(findings)])
+    """Format findings as paragraphs, the most severe first, followed by the summary."""
+    return "\n\n".join([*(_format_finding(each, width) for each in worst_first(findings)), verdict(findings)])
 
 
-def _paragraph(finding: Finding, width: int) -> str:
+def _format_finding(finding: Finding, width: int) -> str:
     why = finding.why[:1].upper() + finding.why[1:]
-    told = " ".join(_ended(part) for part in (finding.what, why) if part)
+    counts_text = " ".join(_with_period(part) for part in (finding.what, why) if part)
     label = f"{finding.severity.name:<8} "
     lines = textwrap.wrap(
-        told, max(width, 40), initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False
+        counts_text, max(width, 40), initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False
     )
-    if finding.do:  # on a line of its own, so that it can be copied
+    if finding.do:  # on its own line, so that it can be copied
         lines.append(f"{' ' * len(label)}-> {finding.do}")
     return "\n".join(lines)
 
 
-def _ended(text: str) -> str:
+def _with_period(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -86,13 +86,13 @@ def verdict(findings: Iterable[Finding]) -> str:
         counts[finding.severity] += 1
         unseen = unseen or finding.check == UNSEEN
     if not counts[Severity.ERROR] and not counts[Severity.WARNING]:
-        return "Nothing is wrong with what was seen." if unseen else "Nothing is wrong."
-    told = [
+        return "No problems found in the facts that were collected." if unseen else "No problems found."
+    counts_text = [
         counted(counts[severity], severity.name.lower())
         for severity in (Severity.ERROR, Severity.WARNING)
         if counts[severity]
     ]
-    return f"{' and '.join(told)}."
+    return f"{' and '.join(counts_text)}."
 
 
 def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
@@ -100,6 +100,6 @@ def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 
 def some(names: Sequence[object], limit: int = NAMES_SHOWN) -> str:
-    """Names a few of many: `a, b, c and 7 more`."""
+    """Join the first names of a list: `a, b, c and 7 more`."""
     shown = ", ".join(str(name) for name in names[:limit])
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

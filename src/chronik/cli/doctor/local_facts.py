@@ -1,4 +1,4 @@
-"""What was found on this machine: a node's config file, its data folder, the disk below it, and limits. Data only."""
+"""Facts about this machine: a node's config file, data directory, disk and process limits. Data only."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ class ListenerFacts(msgspec.Struct, frozen=True):
     name: str
     protocol: str
     bound: str
-    """HOST:PORT at which it listens."""
+    """HOST:PORT that the listener is bound to."""
     is_loopback: bool
     advertised: str | None = None
-    """HOST:PORT that clients are told."""
+    """HOST:PORT that the listener advertises to clients."""
     advertises_loopback: bool = False
     unresolved: str | None = None
-    """Why the advertised host cannot be looked up; None when it can."""
+    """Why the advertised host cannot be resolved, or None."""
     wants_certificate: bool = False
-    """Whether clients must show one, which is as good as a login."""
+    """Whether clients must authenticate with a certificate."""
 
 
 class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     problems: tuple[str, ...] = ()
-    """What keeps a node from starting with it."""
+    """Errors that prevent a node from starting with this file."""
     without_effect: tuple[str, ...] = ()
-    """Kafka's keys that mean nothing here."""
+    """Kafka configs that Chronik ignores."""
     readable_by_others: bool = False
     has_secrets: bool = False
     listeners: tuple[ListenerFacts, ...] = ()
     has_authorizer: bool = False
     allows_everyone: bool = False
-    """Whether the authorizer lets everybody do what no ACL is about."""
+    """Whether the authorizer allows all operations on resources without ACLs."""
     http: str | None = None
     http_is_loopback: bool = True
     has_http_token: bool = False
     has_http_tls: bool = False
     peers: int = 0
     peers_elsewhere: bool = False
-    """Whether a peer is on another address than loopback."""
+    """Whether a peer has an address that is not loopback."""
     has_peer_tls: bool = False
     replication_factor: int = 1
     min_in_sync: int = 1
@@ -54,9 +54,9 @@ class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
 class LimitFacts(msgspec.Struct, frozen=True):
     whose: str
     open_files: int
-    """As far as the process may raise it by itself."""
+    """Maximum number of open files to which the process can raise its limit."""
     connections: int
-    """That are left when files have theirs."""
+    """Number of client connections that the limit leaves after files."""
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class DiskFacts(msgspec.Struct, frozen=True):
     bytes: int
     free_bytes: int
     inodes: int = 0
-    """0: the file system has no fixed number of them."""
+    """Total number of inodes, or 0 if the file system has no fixed number."""
     free_inodes: int = 0
     is_read_only: bool = False
 
@@ -72,24 +72,24 @@ class DiskFacts(msgspec.Struct, frozen=True):
 class LogFacts(msgspec.Struct, frozen=True):
     partition: str
     torn_bytes: int = 0
-    """At its end, never acknowledged: the next start cuts them off."""
+    """Bytes at the end of the log that were never acknowledged; the next start truncates them."""
     missing: tuple[int, int] | None = None
-    """Offsets that were synced once and are gone."""
+    """Range of offsets that were synced to disk and are missing."""
     damaged: tuple[str, ...] = ()
-    """Offsets whose batches are not as they were written."""
+    """Offset ranges of batches whose checksums are wrong."""
     unreadable: str | None = None
 
 
 class FolderFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     problem: str | None = None
-    """Why it cannot be looked at at all."""
+    """Why the directory cannot be checked at all, or None."""
     owner: str | None = None
     user: str | None = None
     is_ours: bool = True
     is_open_to_others: bool = False
     in_use: bool = False
-    """Whether a process has it: a node runs."""
+    """Whether a running node has locked the directory."""
     identity_problem: str | None = None
     node_id: int | None = None
     mode: str | None = None
@@ -97,17 +97,17 @@ class FolderFacts(msgspec.Struct, frozen=True, kw_only=True):
     format: int | None = None
     format_supported: int = 0
     level: int | None = None
-    """That of the metadata in it."""
+    """Feature level of the metadata in the directory."""
     level_supported: int = 0
     metadata_problem: str | None = None
     expected_node: int | None = None
-    """The node that a config file means to start there."""
+    """Id of the node in the config file that names the directory."""
     expected_mode: str | None = None
     partitions: int = 0
     unknown: tuple[str, ...] = ()
-    """Folders of topics that nobody knows, set aside."""
+    """Quarantined directories of unknown topics."""
     logs: tuple[LogFacts, ...] = ()
-    """Those with something to tell."""
+    """Logs with problems."""
     logs_unseen: str | None = None
     is_deep: bool = False
 

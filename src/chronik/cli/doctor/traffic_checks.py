@@ -1,4 +1,4 @@
-"""What can be wrong with partitions, groups and transactions of a cluster. Pure."""
+"""Checks of a cluster's partitions, groups and transactions. Each check is a pure function from facts to findings."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from chronik.cli.watching.facts import REBALANCING, ClusterFacts
 from chronik.wording import counted
 
 LAG_WARNED: Final = 10_000
-"""Records. Few enough that somebody waits for them, many enough that a group at work is not told of."""
+"""Lag in records above which a group is reported."""
 
 REBALANCING_WARNED_S: Final = 4.0
-"""By then members have joined again, unless one of them does not, or another comes each time."""
+"""Seconds after which a rebalance counts as stuck: by then all members have normally rejoined."""
 
 UNEVEN_SHARE: Final = 0.25
 UNEVEN_LEAST: Final = 3
-"""Leaders that a node has more than another, before it is told."""
+"""Minimum difference in the number of leaders between two nodes that is reported."""
 
 TRANSACTION_WARNED_S: Final = 900.0
 
 
-def offline_partitions(facts: ClusterFacts) -> Iterator[Finding]:
-    lost = [each for each in facts.partitions if each.leader < 0]
-    if lost:
-        holders = sorted({replica for each in lost for replica in each.isr or each.replicas})
+def check_offline_partitions(facts: ClusterFacts) -> Iterator[Finding]:
+    leaderless = [each for each in facts.partitions if each.leader < 0]
+    if leaderless:
+        holders = sorted({replica for each in leaderless for replica in each.isr or each.replicas})
         yield error(
             "offline-partitions",
-            f"{counted(len(lost), 'partition')} without a leader: {some(lost)}",
-            "They can be neither written nor read until a replica in sync is back",
-            f"start {', '.join(f'node {node_id}' for node_id in holders)}; if that is lost for good: chronik topics "
+            f"{counted(len(leaderless), 'partition')} without a leader: {some(leaderless)}",
+            "They are unavailable until an in-sync replica is back",
+            f"start {', '.join(f'node {node_id}' for node_id in holders)}; if they are lost for good: chronik topics "
             "elect-leaders --unclean",
         )
 
 
-def below_min_in_sync(facts: ClusterFacts) -> Iterator[Finding]:
+def check_min_in_sync_replicas(facts: ClusterFacts) -> Iterator[Finding]:
     short = [each for each in facts.partitions if each.leader >= 0 and len(each.isr) < (each.min_in_sync or 0)]
     if short:
         yield error(
             "below-min-insync",
-            f"{counted(len(short), 'partition')} with fewer replicas in sync than min.insync.replicas: {some(short)}",
-            "Producers with acks=all are told NOT_ENOUGH_REPLICAS",
-            _start_missing(facts, {node for each in short for node in set(each.replicas) - set(each.isr)}),
+            f"{counted(len(short), 'partition')} with fewer in-sync replicas than min.insync.replicas: {some(short)}",
+            "Produce requests with acks=all fail with NOT_ENOUGH_REPLICAS",
+            _suggest_start(facts, {node for each in short for node in set(each.replicas) - set(each.isr)}),
         )
 
 
-def under_replicated(facts: ClusterFacts) -> Iterator[Finding]:
-    """Partitions on their way elsewhere are short on purpose."""
+def check_under_replicated_partitions(facts: ClusterFacts) -> Iterator[Finding]:
+    """Report under-replicated partitions, except for those being reassigned."""
     moving = set(facts.moving)
     short = [
         each
@@ -59,128 +59,128 @@ def under_replicated(facts: ClusterFacts) -> Iterator[Finding]:
         and len(each.isr) >= (each.min_in_sync or 0)
         and str(each) not in moving
     ]
-    short.sort(key=lambda each: each.is_internal)  # those with records are named first
+    short.sort(key=lambda each: each.is_internal)  # name partitions of user topics first
     if short:
         yield warning(
             "under-replicated",
-            f"{counted(len(short), 'partition')} with replicas that are not in sync: {some(short)}",
-            "One fault more may take the last copies",
-            _start_missing(facts, {node for each in short for node in set(each.replicas) - set(each.isr)}),
+            f"{counted(len(short), 'partition')} with out-of-sync replicas: {some(short)}",
+            "One more failure may make them unavailable or lose records",
+            _suggest_start(facts, {node for each in short for node in set(each.replicas) - set(each.isr)}),
         )
 
 
-def _start_missing(facts: ClusterFacts, missing: set[int]) -> str:
+def _suggest_start(facts: ClusterFacts, missing: set[int]) -> str:
     named = ", ".join(f"node {node_id}" for node_id in sorted(missing))
     known = {node.id: node for node in facts.nodes}
     down = [node_id for node_id in missing if node_id not in known or known[node_id].status in ("down", "fenced")]
     if down:
-        return f"start {named}, and wait: chronik cluster ok-to-stop NODE tells when all is in sync"
-    return f"see why {named} cannot keep up: its log, its disk, its load"
+        return f"start {named}, and wait: chronik cluster ok-to-stop NODE reports when all replicas are in sync"
+    return f"check why {named} cannot keep up: its log, its disk and its load"
 
 
-def moving_partitions(facts: ClusterFacts) -> Iterator[Finding]:
+def check_reassignments(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.moving:
         yield note(
             "moving-partitions",
-            f"{counted(len(facts.moving), 'partition')} on the way to other nodes: {some(facts.moving)}",
-            "That is nothing bad, and ends",
-            "chronik topics reassignments shows them; chronik cluster rebalance --cancel gives up",
+            f"{counted(len(facts.moving), 'partition')} being reassigned to other nodes: {some(facts.moving)}",
+            "Reassignments are normal and temporary",
+            "chronik topics reassignments lists them; chronik cluster rebalance --cancel cancels them",
         )
 
 
-def uneven_leaders(facts: ClusterFacts) -> Iterator[Finding]:
-    """Judges by what nodes lead, of those that may lead. Whether an election is enough is told by preferred leaders."""
-    able = [node.id for node in facts.nodes if node.status == "online"]
-    if len(able) < 2 or facts.moving:
+def check_leader_balance(facts: ClusterFacts) -> Iterator[Finding]:
+    """Report an uneven distribution of leaders; suggest an election if preferred leaders are more even."""
+    online = [node.id for node in facts.nodes if node.status == "online"]
+    if len(online) < 2 or facts.moving:
         return
-    leads = Counter(each.leader for each in facts.partitions if each.leader in able)
-    most, least = (choose(able, key=lambda node_id: leads[node_id]) for choose in (max, min))
-    apart = leads[most] - leads[least]
-    if apart < UNEVEN_LEAST or apart <= UNEVEN_SHARE * leads.total() / len(able):
+    leads = Counter(each.leader for each in facts.partitions if each.leader in online)
+    most, least = (choose(online, key=lambda node_id: leads[node_id]) for choose in (max, min))
+    difference = leads[most] - leads[least]
+    if difference < UNEVEN_LEAST or difference <= UNEVEN_SHARE * leads.total() / len(online):
         return
     preferred = Counter(each.replicas[0] for each in facts.partitions if each.replicas)
     displaced = sum(
         1
         for each in facts.partitions
         if each.leader >= 0
-        and each.replicas[0] in able
+        and each.replicas[0] in online
         and each.replicas[0] in each.isr
         and each.leader != each.replicas[0]
     )
-    would_be = max(preferred[node_id] for node_id in able) - min(preferred[node_id] for node_id in able)
-    told = f"node {most} leads {counted(leads[most], 'partition')}, node {least} {leads[least]}"
-    why = "Clients write to and read from leaders: one node has more to do than another"
-    if displaced and would_be < apart:
-        why += ". Leaders come back by themselves within minutes after a node does"
-        yield note("uneven-leaders", told, why, "chronik topics elect-leaders has them back at once")
+    preferred_difference = max(preferred[node_id] for node_id in online) - min(preferred[node_id] for node_id in online)
+    what = f"node {most} leads {counted(leads[most], 'partition')}, node {least} leads {leads[least]}"
+    why = "Leaders serve all produce requests and most fetch requests, so one node has more load than another"
+    if displaced and preferred_difference < difference:
+        why += ". Preferred leaders are elected automatically within minutes after a node restarts"
+        yield note("uneven-leaders", what, why, "chronik topics elect-leaders elects them immediately")
     else:
-        yield warning("uneven-leaders", told, why, "chronik cluster rebalance")
+        yield warning("uneven-leaders", what, why, "chronik cluster rebalance")
 
 
-def lagging_groups(facts: ClusterFacts) -> Iterator[Finding]:
+def check_group_lag(facts: ClusterFacts) -> Iterator[Finding]:
     for group in sorted(facts.groups, key=lambda group: -(group.lag or 0)):
         if group.lag is None or group.lag < LAG_WARNED:
             continue
         is_read = group.state not in ("Empty", "Dead", "")
         yield (warning if is_read else note)(
             "lagging-group",
-            f"group {group.name} is {counted(group.lag, 'record')} behind"
-            + ("" if is_read or not group.state else ", and has no members"),
-            "What it has not read before retention deletes it, it never will",
-            f"chronik groups describe {group.name}; more consumers, up to one for each partition"
+            f"group {group.name} has a lag of {counted(group.lag, 'record')}"
+            + ("" if is_read or not group.state else ", and no members"),
+            "Records that retention deletes before the group reads them are lost to it",
+            f"check chronik groups describe {group.name}; add consumers, at most one per partition"
             if is_read
-            else f"start its consumers; if nobody needs it any more: chronik groups delete {group.name}",
+            else f"start its consumers; if the group is not needed: chronik groups delete {group.name}",
         )
 
 
-def rebalancing_groups(facts: ClusterFacts) -> Iterator[Finding]:
+def check_rebalancing_groups(facts: ClusterFacts) -> Iterator[Finding]:
     for group in facts.groups:
         if group.state in REBALANCING and group.rebalancing_for_s >= REBALANCING_WARNED_S:
             yield warning(
                 "rebalancing-group",
-                f"group {group.name} was rebalancing in every look for {group.rebalancing_for_s:.0f} s ({group.state})",
-                "Meanwhile nobody in it reads. A member takes longer than max.poll.interval.ms, or comes and goes",
-                f"chronik groups describe {group.name} shows its members; smaller batches, longer times there",
+                f"group {group.name} has been rebalancing for at least {group.rebalancing_for_s:.0f} s ({group.state})",
+                "Its members cannot fetch. One exceeds max.poll.interval.ms, or keeps leaving and rejoining",
+                f"chronik groups describe {group.name} lists its members; use smaller batches or longer timeouts",
             )
 
 
-def hanging_transactions(facts: ClusterFacts) -> Iterator[Finding]:
+def check_hanging_transactions(facts: ClusterFacts) -> Iterator[Finding]:
     for each in facts.transactions:
         if each.is_hanging:
             topic, _, index = each.partitions[0].rpartition("-")
             yield error(
                 "hanging-transaction",
-                f"a transaction of {each.name} hangs in {some(each.partitions)} for {_minutes(each.open_for_s)}, and "
-                " no coordinator knows it",
-                "Whoever reads read_committed waits there for ever",
+                f"a transaction of {each.name} has been hanging in {some(each.partitions)} for "
+                f"{_format_minutes(each.open_for_s)}: no coordinator knows it",
+                "Consumers with isolation.level=read_committed are blocked there",
                 f"chronik transactions abort --topic {topic} --partition {index} --start-offset {each.start_offset}",
             )
 
 
-def long_transactions(facts: ClusterFacts) -> Iterator[Finding]:
+def check_long_transactions(facts: ClusterFacts) -> Iterator[Finding]:
     for each in facts.transactions:
         limit = max(TRANSACTION_WARNED_S, each.timeout_s or 0.0)
         if not each.is_hanging and each.open_for_s > limit:
             yield warning(
                 "long-transaction",
-                f"transaction {each.name} is open for {_minutes(each.open_for_s)} in {some(each.partitions)}",
-                "Whoever reads read_committed waits there",
-                f"chronik transactions describe {each.name}; end its producer, whose timeout ends the transaction",
+                f"transaction {each.name} is open for {_format_minutes(each.open_for_s)} in {some(each.partitions)}",
+                "Consumers with isolation.level=read_committed are blocked there",
+                f"chronik transactions describe {each.name}; stop its producer, so that the transaction times out",
             )
 
 
-def _minutes(seconds: float) -> str:
+def _format_minutes(seconds: float) -> str:
     return counted(round(seconds / 60), "minute")
 
 
 TRAFFIC_CHECKS: Final[tuple[Check, ...]] = (
-    offline_partitions,
-    below_min_in_sync,
-    under_replicated,
-    moving_partitions,
-    uneven_leaders,
-    lagging_groups,
-    rebalancing_groups,
-    hanging_transactions,
-    long_transactions,
+    check_offline_partitions,
+    check_min_in_sync_replicas,
+    check_under_replicated_partitions,
+    check_reassignments,
+    check_leader_balance,
+    check_group_lag,
+    check_rebalancing_groups,
+    check_hanging_transactions,
+    check_long_transactions,
 )

@@ -1,1 +1,1 @@
-"""Commands that move topics: `cluster import`, `backup` and `restore`."""
+"""Commands that copy topics between clusters and files: `cluster import`, `backup` and `restore`."""

@@ -1,4 +1,4 @@
-"""`chronik backup`: a copy of a running cluster in a folder; a second run appends what is new."""
+"""`chronik backup`: copy a running cluster to a directory; further runs are incremental."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from chronik.wording import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the backup is, or is to be")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be copied, and copy nothing")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="directory of the backup, existing or new")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be copied without copying it")
     parser.add_argument(
-        "--check", action="store_true", help="only check whether the backup is as it was written, and can be restored"
+        "--check", action="store_true", help="only verify the checksums of the backup and that it can be restored"
     )
     add_client_arguments(parser, run_backup)
 
@@ -32,10 +32,10 @@ def run_backup(arguments: argparse.Namespace) -> int:
         moment = moment_of(cluster)
         backup.refuse_other(moment.image)
         extent = sum(ends.end - ends.start for ends in moment.ends.values())
-        since = "" if backup.before is None else f"; the last run was at index {backup.before.index}"
+        previous = "" if backup.before is None else f"; previous run at index {backup.before.index}"
         print(
             f"cluster {moment.image.cluster_id} at index {moment.image.applied_index}: "
-            f"{counted(len(moment.ends), 'partition')} with {counted(extent, 'offset')}{since}"
+            f"{counted(len(moment.ends), 'partition')} with {counted(extent, 'offset')}{previous}"
         )
         if arguments.dry_run:
             return EXIT_OK
@@ -44,10 +44,10 @@ def run_backup(arguments: argparse.Namespace) -> int:
         finally:
             progress.end()
     for name in taken.topics_gone:
-        print(f"topic {name} was deleted meanwhile, and is left out")
+        print(f"topic {name} was deleted during the backup and is not included")
     print(
         f"run {taken.manifest.run}: {counted(len(taken.manifest.partitions), 'partition')}, "
-        f"{taken.partitions_kept:,} of them gone on with, {counted(taken.bytes_copied, 'byte')} copied"
+        f"{taken.partitions_kept:,} of them updated incrementally, {counted(taken.bytes_copied, 'byte')} copied"
     )
     return EXIT_OK
 
@@ -58,7 +58,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         plan = plan_of(source)
         rehearse(source, plan)
         print(
-            f"{source.name} is as it was written, and can be restored: "
+            f"{source.name} is intact and can be restored: "
             f"run {source.manifest.run}, index {source.manifest.index}, {plan}"
         )
     finally:

@@ -1,4 +1,4 @@
-"""`chronik cluster import`: a standalone data folder becomes part of a cluster; nothing in the folder changes."""
+"""`chronik cluster import`: import a standalone data directory into a cluster; the directory is not changed."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from chronik.errors import ChronikError
 from chronik.moving.folder import StandaloneFolder
 from chronik.moving.importing import give_up
 
-GIVEN_UP = "{} is given up: what it had brought is deleted"
+ABORTED = "import {} aborted: the imported data was deleted"
 
 
 def add_arguments(actions: Actions) -> None:
-    told = "make a standalone data folder part of a cluster; the folder stays as it is"
-    parser = actions.add_parser("import", help=told)
+    summary = "import the data directory of a standalone node into a cluster; the directory is not changed"
+    parser = actions.add_parser("import", help=summary)
     parser.add_argument(
-        "folder", nargs="?", type=Path, metavar="DIR", help="the data folder of a standalone node, which is down"
+        "folder", nargs="?", type=Path, metavar="DIR", help="data directory of a stopped standalone node"
     )
     add_import_arguments(parser)
     add_client_arguments(parser, run_import)
 
 
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--replication-factor", type=positive, metavar="N", help="replicas of each partition")
-    parser.add_argument("--dry-run", action="store_true", help="show the plan, and do nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask whether to go on")
+    parser.add_argument("--replication-factor", type=positive, metavar="N", help="replication factor of the topics")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan without executing it")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
-        "--give-up", action="store_true", help="delete what an import that did not come to its end has brought"
+        "--give-up", action="store_true", help="abort an unfinished import, and delete the data that it has copied"
     )
 
 
@@ -37,7 +37,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     if arguments.give_up:
         return run_give_up(arguments)
     if arguments.folder is None:
-        raise ChronikError("which folder? Give DIR, or --give-up")
+        raise ChronikError("no data directory given: use DIR or --give-up")
     source = StandaloneFolder(arguments.folder)
     try:
         with cluster_of(arguments) as cluster:
@@ -47,9 +47,9 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 
 def run_give_up(arguments: argparse.Namespace) -> int:
-    if not arguments.yes and not ask("delete what the import under way has brought?"):
+    if not arguments.yes and not ask("Delete the data of the unfinished import?"):
         return 1
     with cluster_of(arguments) as cluster:
-        was = give_up(cluster)
-    print("no import is under way" if was is None else GIVEN_UP.format(was))
+        aborted = give_up(cluster)
+    print("there is no unfinished import" if aborted is None else ABORTED.format(aborted))
     return 0

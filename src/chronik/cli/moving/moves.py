@@ -1,4 +1,4 @@
-"""What `cluster import` and `restore` have in common: the plan, the question, the progress, the end."""
+"""The part that `cluster import` and `restore` share: planning, confirmation, progress and execution of an import."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from chronik.wording import counted
 
 EXIT_OK, EXIT_REFUSED = 0, 1
 
-STOPPED = "if it is stopped, run it again: it goes on where it ended; --give-up deletes what it has brought"
+INTERRUPT_HINT = (
+    "an interrupted import can be continued by running the command again; --give-up deletes the imported data"
+)
 
 
 class Progress:
-    """One line on a terminal, which is overwritten; elsewhere nothing."""
+    """A progress line that is overwritten in place on a terminal; silent otherwise."""
 
     def __init__(self) -> None:
         self._shown = ""
         self._is_terminal = sys.stderr.isatty()
 
     def tell(self, text: str) -> None:
-        text = escaped(text)  # here, since the carriage return must not be
+        text = escaped(text)  # escaped here, because the carriage return below must not be escaped
         if self._is_terminal and text != self._shown:
             print(f"\r{text:<{len(self._shown)}}", end="", file=unescaped(sys.stderr), flush=True)
         self._shown = text
@@ -37,7 +39,7 @@ class Progress:
 
 
 def checked_backup(folder: Path) -> BackupSource:
-    """Opens a backup, which reads all of it. Raises CannotMove, DataDamaged."""
+    """Open a backup and verify all of its data; raise CannotMove or DataDamaged if it is unusable."""
     progress = Progress()
     try:
         return open_backup(folder, progress.tell)
@@ -46,31 +48,35 @@ def checked_backup(folder: Path) -> BackupSource:
 
 
 def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace) -> int:
-    """Plans an import, shows it, asks, and carries it out. Raises CannotMove."""
+    """Plan an import, print the plan, ask for confirmation and execute it; return the exit code."""
     progress = Progress()
     importer = Importer(source, cluster, progress.tell, arguments.replication_factor)
     plan = importer.plan
     print(f"{source.name}: {plan}, {plan.security}, producer ids below {plan.producer_ids}")
     if importer.is_finished:
-        print("it was imported already")
+        print("already imported")
         return EXIT_OK
-    if found := importer.refusals():
-        print("\n".join(f"cannot be imported: {each}" for each in found), file=sys.stderr)
+    if problems := importer.refusals():
+        print("\n".join(f"import rejected: {each}" for each in problems), file=sys.stderr)
         return EXIT_REFUSED
-    print("it is gone on with" if importer.is_under_way else "nobody sees any of it before all of it is there")
-    print(STOPPED)
+    print(
+        "continuing the unfinished import"
+        if importer.is_under_way
+        else "topics become visible when the import is complete"
+    )
+    print(INTERRUPT_HINT)
     if arguments.dry_run:
         return EXIT_OK
-    if not arguments.yes and not ask("go on?"):
+    if not arguments.yes and not ask("Continue?"):
         return EXIT_REFUSED
     try:
         _, compared, kept = importer.run()
     finally:
         progress.end()
     assert compared is not None
-    print("".join(f"{each}, and stays as it is\n" for each in kept), end="")
+    print("".join(f"{each}; not changed\n" for each in kept), end="")
     print(
-        f"imported and found the same: {counted(compared.partitions, 'partition')}, "
+        f"imported and verified: {counted(compared.partitions, 'partition')}, "
         f"{counted(compared.records, 'record')}, {counted(compared.size_bytes, 'byte')}, "
         f"checksum {compared.checksum:08x}; {counted(len(plan.groups), 'group')}, "
         f"{counted(plan.offset_count, 'committed offset')}, {plan.security}"
@@ -79,8 +85,8 @@ def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace)
 
 
 def ask(question: str) -> bool:
-    """Asks on a terminal; elsewhere nobody can say yes but by --yes."""
+    """Ask for confirmation on a terminal; without a terminal, print that --yes is required and return False."""
     if not sys.stdin.isatty():
-        print(f"{question} Nobody is here to say so: --yes", file=sys.stderr)
+        print(f"{question} stdin is not a terminal: use --yes", file=sys.stderr)
         return False
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

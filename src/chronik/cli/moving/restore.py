@@ -1,4 +1,4 @@
-"""`chronik restore`: what a backup holds, into an empty cluster, compared byte by byte before anybody sees it."""
+"""`chronik restore`: restore a backup into an empty cluster; topics become visible after a byte-by-byte comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.errors import ChronikError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the backup")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="directory of the backup")
     add_import_arguments(parser)
     add_client_arguments(parser, run_restore)
 
@@ -21,7 +21,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
     if arguments.give_up:
         return run_give_up(arguments)
     if arguments.folder is None:
-        raise ChronikError("which backup? Give FOLDER, or --give-up")
+        raise ChronikError("no backup given: use FOLDER or --give-up")
     source = checked_backup(arguments.folder)
     try:
         with cluster_of(arguments) as cluster:

@@ -1,1 +1,1 @@
-"""The command `chronik pipeline`, one file for each kind of action."""
+"""`chronik pipeline`: land topics in tables, query and audit them."""

@@ -1,4 +1,4 @@
-"""`chronik pipeline audit`: checks that everything on the nodes' disks, and in the tables, is as it must be."""
+"""`chronik pipeline audit`: compare replicas, tables, committed offsets and metadata of a cluster."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from chronik.console.ask import Way
     from chronik.pipeline.audit.logs.compare import Progress
 
-EXIT_COULD_NOT_LOOK = 2
+EXIT_AUDIT_FAILED = 2
 
 HTTPS: Final = "https://"
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
-"""As it is for nodes."""
+"""Environment variable with the nodes' HTTP token, as for `chronik start`."""
 
 
 def add_arguments(actions: Any) -> None:
     parser = actions.add_parser(
         "audit",
-        help="check that replicas, tables, committed offsets and metadata are as they must be",
-        description="Reads what every node has on disk, and the tables, and says what is not as it must be. "
-        "Exit code 0: everything is; 1: something is not; 2: it could not be looked at.",
+        help="verify replicas, tables, committed offsets and metadata",
+        description="Read the data directories of all nodes and the tables, and report inconsistencies. "
+        "Exit code 0: no findings; 1: findings; 2: the audit failed.",
     )
     parser.set_defaults(run=run)
     parser.add_argument(
@@ -43,30 +43,30 @@ def add_arguments(actions: Any) -> None:
         nargs="+",
         required=True,
         metavar="DIR",
-        help="the nodes' data folders: give all of them, or the rest is reported as not looked at",
+        help="data directories of the nodes; missing ones are reported as not audited",
     )
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="a broker of the running cluster; without it the nodes are taken to be stopped",
+        help="a broker of the running cluster; without it, the nodes must be stopped",
     )
     add_client_config_argument(parser)
-    parser.add_argument("--table-root", metavar="DIR", help="compare the tables there with the log, too")
-    parser.add_argument("--topics", metavar="A,B", help="only these (default: all)")
+    parser.add_argument("--table-root", metavar="DIR", help="also compare the tables in DIR with the logs")
+    parser.add_argument("--topics", metavar="A,B", help="audit only these topics (default: all)")
     parser.add_argument(
         "--http",
         action="extend",
         nargs="+",
         default=[],
         metavar="[https://]HOST:PORT",
-        help="the running nodes' HTTP ports: compare what they hold in memory, too. Their token is in "
-        f"{TOKEN_VARIABLE}, and whom to trust in the file of --client-config",
+        help="HTTP addresses of the running nodes, to compare their state in memory; the token is read from "
+        f"{TOKEN_VARIABLE}, and trusted certificates from the file of --client-config",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine, and no Spark for little)",
+        help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: local; small audits need no Spark)",
     )
     add_json_argument(parser)
     add_debug_argument(parser)
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.debug:
             raise
         print(f"chronik: {' '.join(str(error).split())}", file=sys.stderr)
-        return EXIT_COULD_NOT_LOOK
+        return EXIT_AUDIT_FAILED
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
     require("pyspark", "pyarrow", "deltalake")
     from chronik.pipeline.audit import audit
 
-    http, http_way = _http(arguments)
+    http, http_way = _parse_http(arguments)
     report = audit(
         arguments.data_dir,
         bootstrap=bootstrap_of(arguments) if arguments.bootstrap_server else None,
@@ -99,7 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
         http=http,
         http_way=http_way,
         master=arguments.master,
-        progress=_bars(),
+        progress=_progress_bars(),
     )
     if arguments.json:
         print_json(report.to_json())
@@ -108,22 +108,22 @@ def _run(arguments: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def _http(arguments: argparse.Namespace) -> tuple[list[Address], Way]:
-    """Raises WrongInput, ClientError."""
+def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], Way]:
+    """Parse the --http addresses, and return them with the token and TLS context; raise InvalidInput."""
     from chronik.client.access.tls import context_of
     from chronik.client.cluster import parse_bootstrap
     from chronik.console.ask import Way
 
-    secured = {text.startswith(HTTPS) for text in arguments.http}
-    if len(secured) > 1:
-        raise WrongInput(f"--http: expected {HTTPS} before all of them, or before none")
+    uses_tls = {text.startswith(HTTPS) for text in arguments.http}
+    if len(uses_tls) > 1:
+        raise WrongInput(f"--http: use {HTTPS} for all addresses or for none")
     addresses = [address for text in arguments.http for address in parse_bootstrap(text.removeprefix(HTTPS))]
-    tls = context_of(security_of(arguments)) if True in secured else None
+    tls = context_of(security_of(arguments)) if True in uses_tls else None
     return addresses, Way(os.environ.get(TOKEN_VARIABLE) or None, tls)
 
 
-def _bars() -> Progress:
-    """A bar for the logs, then one for the tables; nothing where nobody looks."""
+def _progress_bars() -> Progress:
+    """Return a progress callback that shows a bar for the logs, then one for the tables."""
     from chronik.limits import MIB
     from chronik.pipeline.journal.bars import Bar
 

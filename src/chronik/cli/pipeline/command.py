@@ -1,4 +1,4 @@
-"""`chronik pipeline`: topics as tables, on Spark. Each action imports what it needs when it is called."""
+"""`chronik pipeline`: the parser of its subcommands. Each subcommand imports its dependencies when it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronik.cli.pipeline import sql as pipeline_sql
 from chronik.cli.pipeline import status as pipeline_status
 from chronik.cli.pipeline import tables as pipeline_tables
 
-EXIT_OK, EXIT_WRONG = 0, 1
+EXIT_OK, EXIT_FAILED = 0, 1
 
 MARKS = {"good": "ok", "doubtful": "?", "wrong": "WRONG"}
 
@@ -21,8 +21,10 @@ MARKS = {"good": "ok", "doubtful": "?", "wrong": "WRONG"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     pipeline_run.add_arguments(actions)
-    _add_doctor_arguments(actions.add_parser("doctor", help="say what is wrong with this set-up, and what helps"))
-    _add_server_arguments(actions.add_parser("server", help="keep a Spark running, so that queries start quickly"))
+    _add_doctor_arguments(actions.add_parser("doctor", help="check the installation for pipelines, and suggest fixes"))
+    _add_server_arguments(
+        actions.add_parser("server", help="manage a Spark Connect server, so that queries start quickly")
+    )
     pipeline_status.add_arguments(actions)
     pipeline_sql.add_arguments(actions)
     pipeline_audit.add_arguments(actions)
@@ -41,9 +43,9 @@ def add_master_argument(parser: argparse.ArgumentParser) -> None:
 def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_doctor)
     add_master_argument(parser)
-    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="see whether a broker answers there")
+    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="also check whether this broker answers")
     add_client_config_argument(parser)
-    parser.add_argument("--table-root", metavar="DIR", help="see whether tables can be made there")
+    parser.add_argument("--table-root", metavar="DIR", help="also check whether tables can be created in DIR")
     add_json_argument(parser)
     add_debug_argument(parser)
 
@@ -61,13 +63,13 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     wrong = [finding for finding in findings if finding.state is State.WRONG]
     if arguments.json:
         print_json({"ready": not wrong, "findings": [asdict(finding) for finding in findings]})
-        return EXIT_WRONG if wrong else EXIT_OK
+        return EXIT_FAILED if wrong else EXIT_OK
     for finding in findings:
         print(f"{MARKS[finding.state]:<5}  {finding.says}")
         if finding.do:
             print(f"       -> {finding.do}")
-    print(f"\n{len(wrong)} wrong: the pipeline will not run like this." if wrong else "\nThe pipeline can run.")
-    return EXIT_WRONG if wrong else EXIT_OK
+    print(f"\n{len(wrong)} wrong: the pipeline cannot run." if wrong else "\nThe pipeline can run.")
+    return EXIT_FAILED if wrong else EXIT_OK
 
 
 # server
@@ -75,10 +77,10 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    start = actions.add_parser("start", help="start it, or say where it is")
+    start = actions.add_parser("start", help="start the server, or show where it runs")
     add_master_argument(start)
-    stop = actions.add_parser("stop", help="stop it")
-    status = actions.add_parser("status", help="say whether it runs")
+    stop = actions.add_parser("stop", help="stop the server")
+    status = actions.add_parser("status", help="show whether the server is running")
     for action, run in ((start, run_server_start), (stop, run_server_stop), (status, run_server_status)):
         action.set_defaults(run=run)
         add_json_argument(action)
@@ -110,11 +112,11 @@ def run_server_status(arguments: argparse.Namespace) -> int:
 
     server = running_server()
     if arguments.json:
-        # The token lets its holder run code: it stays in a file that only the user can read.
+        # The token is not printed, because it allows its holder to run code.
         found = None if server is None else {"pid": server.pid, "port": server.port, "master": server.master}
         print_json({"running": server is not None, "server": found})
     elif server is None:
         print("no server is running")
     else:
         print(table(("PID", "PORT", "MASTER", "LOG"), [(server.pid, server.port, server.master, server.log)]))
-    return EXIT_OK if server is not None else EXIT_WRONG
+    return EXIT_OK if server is not None else EXIT_FAILED

@@ -1,4 +1,4 @@
-"""`chronik pipeline run`: topics into tables, each record exactly once."""
+"""`chronik pipeline run`: land topics in tables, each record exactly once."""
 
 from __future__ import annotations
 
@@ -17,30 +17,35 @@ if TYPE_CHECKING:
 
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
-STARTING = "starting a Spark …"
+STARTING = "starting Spark …"
 
 
 def add_arguments(actions: Any) -> None:
-    parser: argparse.ArgumentParser = actions.add_parser("run", help="land topics in tables, until stopped")
+    parser: argparse.ArgumentParser = actions.add_parser("run", help="land topics in tables until stopped")
     add_client_arguments(parser, run_landing)
-    parser.add_argument("--table-root", metavar="DIR", required=True, help="the folder of the tables, one per topic")
+    parser.add_argument("--table-root", metavar="DIR", required=True, help="directory of the tables, one per topic")
     parser.add_argument("--topics", metavar="A,B", help="topics to land (default: all with columnar.enabled=true)")
-    parser.add_argument("--once", action="store_true", help="end when everything that is there now has landed")
-    parser.add_argument("--format", choices=("raw", "json"), help="values as bytes, or fields of JSON as columns")
-    parser.add_argument("--partition-by", choices=("date", "hour", "none"), help="by the records' time (default: date)")
-    parser.add_argument("--group", metavar="NAME", help="the pipeline's name, and the group that is told how far it is")
-    parser.add_argument("--max-records-per-round", type=positive, metavar="N", help="per topic, in one commit")
+    parser.add_argument("--once", action="store_true", help="stop when all records that exist now have landed")
+    parser.add_argument("--format", choices=("raw", "json"), help="store values as bytes, or JSON fields as columns")
+    parser.add_argument(
+        "--partition-by", choices=("date", "hour", "none"), help="table partitioning by record time (default: date)"
+    )
+    parser.add_argument(
+        "--group", metavar="NAME", help="name of the pipeline, and of the group to which it commits offsets"
+    )
+    parser.add_argument("--max-records-per-round", type=positive, metavar="N", help="maximum per topic and commit")
     parser.add_argument(
         "--interval",
         type=positive_seconds,
         default=INTERVAL_SECONDS,
         metavar="SECONDS",
-        help="time between rounds when little comes: longer makes fewer, larger files (default: %(default)g)",
+        help="time between rounds with little traffic; longer intervals give fewer, larger files "
+        "(default: %(default)g)",
     )
-    parser.add_argument("--allow-data-loss", action="store_true", help="go on without records that are gone")
+    parser.add_argument("--allow-data-loss", action="store_true", help="skip records that are no longer available")
     parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also"
                         " CHRONIK_SPARK_MASTER (default: this machine)")  # fmt: skip
-    add_json_argument(parser, help="print a line of JSON for each round")
+    add_json_argument(parser, help="print one JSON object per round")
 
 
 def run_landing(arguments: argparse.Namespace) -> int:
@@ -69,19 +74,19 @@ def run_landing(arguments: argparse.Namespace) -> int:
             allow_data_loss=arguments.allow_data_loss,
             timeout_s=arguments.timeout,
             spark=spark,
-            reporter=_reporter(arguments, pipeline),
-            stop=_stopped_by_signals(),
+            reporter=_create_reporter(arguments, pipeline),
+            stop=_install_stop_handlers(),
         )
     if not arguments.json:
         dead = sum(summary.dead_letters.values())
         print(
-            f"landed: {counted(sum(summary.rows.values()), 'row')}, {counted(dead, 'dead letter')}; "
+            f"landed: {counted(sum(summary.rows.values()), 'row')}, {counted(dead, 'dead-letter record')}; "
             f"topics: {len(summary.rows)}"
         )
     return EXIT_OK
 
 
-def _reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
+def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
     from chronik.pipeline.journal.console import ConsoleReporter, JsonReporter
     from chronik.pipeline.journal.reporter import JournalReporter
     from chronik.pipeline.journal.reporting import Reporters
@@ -90,17 +95,17 @@ def _reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
     return Reporters(JsonReporter() if arguments.json else ConsoleReporter(), journal)
 
 
-def _stopped_by_signals() -> threading.Event:
-    """Returns what SIGINT and SIGTERM set: the round that runs is finished. A second SIGINT does not wait for it.
+def _install_stop_handlers() -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set; the current round is finished, unless there is a second SIGINT.
 
-    To be called when there is a Spark session: making one takes SIGINT for itself.
+    Call this after the Spark session is created, because that installs a SIGINT handler of its own.
     """
     stop = threading.Event()
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        # In another thread: this one may be about to wait for the event, holding its lock.
+        # In another thread, because this one may hold the event's lock.
         threading.Thread(target=stop.set, daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):

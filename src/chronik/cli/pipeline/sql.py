@@ -1,4 +1,4 @@
-"""`chronik pipeline sql`: a statement over topics, each as landed rows and the live tail, and its rows on stdout."""
+"""`chronik pipeline sql`: run SQL on topics (landed rows and live tail), and print the rows."""
 
 from __future__ import annotations
 
@@ -22,39 +22,48 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv")
 
-STARTING = "starting a Spark that stays for the next queries (chronik pipeline server stop ends it) …"
+STARTING = "starting a Spark server for this and further queries (chronik pipeline server stop stops it) …"
 
-STARTING_OWN = "starting a Spark, which ends with this command …"
+STARTING_EMBEDDED = "starting Spark for this command …"
 
-ROWS_SHOWN = 100
-"""Rows of a table, unless more are asked for: as many as people read."""
+DEFAULT_ROWS = 100
+"""Default number of rows in a table."""
 
 
 def add_arguments(actions: Any) -> None:
     parser: argparse.ArgumentParser = actions.add_parser(
         "sql",
-        help="query topics: what has landed and the live tail, as one",
-        description="Each topic is a view: orders is all of it, orders_cold what has landed, orders_hot the rest."
-        " A name with dots or dashes goes in backticks, or with _ instead. Without a statement: a prompt.",
+        help="query topics with SQL: landed rows and the live tail",
+        description="Each topic is a view: orders has all records, orders_cold the landed rows, orders_hot the live"
+        " tail. Quote names with dots or dashes with backticks, or replace these by _. Without a statement: a prompt.",
     )
     parser.set_defaults(run=run)
-    parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="SQL, as Spark takes it; - reads stdin")
-    parser.add_argument("-f", "--file", metavar="FILE", help="statements, with ; between them")
-    add_bootstrap_argument(parser)
-    parser.add_argument("--table-root", metavar="DIR", default="tables", help="where tables are (default: %(default)s)")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="json: a line for each row")
-    parser.add_argument("--json", action="store_const", dest="format", const="json", help="as --format json")
     parser.add_argument(
-        "-n", "--rows", type=positive, metavar="N", default=ROWS_SHOWN, help="how many are shown (default: %(default)s)"
+        "statement", nargs="?", metavar="STATEMENT", help="a Spark SQL statement; -: read it from stdin"
+    )
+    parser.add_argument("-f", "--file", metavar="FILE", help="file with statements, separated by ;")
+    add_bootstrap_argument(parser)
+    parser.add_argument(
+        "--table-root", metavar="DIR", default="tables", help="directory of the tables (default: %(default)s)"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="table", help="json: one object per line")
+    parser.add_argument("--json", action="store_const", dest="format", const="json", help="same as --format json")
+    parser.add_argument(
+        "-n",
+        "--rows",
+        type=positive,
+        metavar="N",
+        default=DEFAULT_ROWS,
+        help="maximum rows in a table (default: %(default)s)",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="spark://HOST:PORT, local[N], or sc://HOST:PORT of a Spark Connect server (default: one that is started"
-        " when it is needed, and stays)",
+        help="spark://HOST:PORT, local[N], or sc://HOST:PORT of a Spark Connect server (default: a local server that is"
+        " started on demand and keeps running)",
     )
-    parser.add_argument("--no-server", action="store_true", help="use a Spark in this process, which ends with it")
-    parser.add_argument("--timing", action="store_true", help="say on stderr how long it took")
+    parser.add_argument("--no-server", action="store_true", help="run Spark in this process instead of using a server")
+    parser.add_argument("--timing", action="store_true", help="print the elapsed time to stderr")
     add_debug_argument(parser)
 
 
@@ -62,30 +71,30 @@ def run(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.query.tokens import statements
     from chronik.pipeline.spark.doctor import require
 
-    is_asked = arguments.statement is None and arguments.file is None and sys.stdin.isatty()
-    found = [] if is_asked else statements(_text(arguments))
-    if not found and not is_asked:
-        raise WrongInput("there is no statement: chronik pipeline sql 'SELECT …', or --file")
+    is_interactive = arguments.statement is None and arguments.file is None and sys.stdin.isatty()
+    found = [] if is_interactive else statements(_read_statements(arguments))
+    if not found and not is_interactive:
+        raise WrongInput("no statement given: use chronik pipeline sql 'SELECT …', or --file")
     require("pyspark", "pyarrow", "deltalake")
-    _times_are_utc()
-    # PySpark's own logger shows every error with the whole stack of the JVM.
+    _use_utc()
+    # PySpark's own logger would print every error with the JVM's stack trace.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     began = time.monotonic()
-    session = _session(arguments)
+    session = _open_session(arguments)
     ready = time.monotonic()
     try:
-        if is_asked:
-            _ask(session, arguments)
+        if is_interactive:
+            _run_prompt(session, arguments)
         for statement in found:
             _run(session, statement, arguments, prune=len(found) == 1)
-        if arguments.timing and not is_asked:
-            print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to get a Spark", file=sys.stderr)
+        if arguments.timing and not is_interactive:
+            print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to start Spark", file=sys.stderr)
     finally:
-        session.stop()  # or a server would go on with a query that Ctrl-C has ended here
+        session.stop()  # otherwise a server would continue a query that Ctrl-C has interrupted here
     return 0
 
 
-def _text(arguments: argparse.Namespace) -> str:
+def _read_statements(arguments: argparse.Namespace) -> str:
     if (arguments.statement is None) == (arguments.file is None):
         raise WrongInput("expected either a statement or --file")
     try:
@@ -97,17 +106,17 @@ def _text(arguments: argparse.Namespace) -> str:
         raise WrongInput(f"{where}: not UTF-8 (byte {error.start})") from None
 
 
-def _times_are_utc() -> None:
-    """PySpark hands out times in the process's own zone; ours are in the session's."""
+def _use_utc() -> None:
+    """Set the process's time zone to UTC, because PySpark converts timestamps to it."""
     os.environ["TZ"] = "UTC"
     time.tzset()
 
 
-# A prompt
+# Prompt
 
 
-def _ask(session: SparkSession, arguments: argparse.Namespace) -> None:
-    """Runs what is typed until \\q, or the end of the input."""
+def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
+    """Run the statements that the user enters, until \\q or the end of the input."""
     from chronik.cli.pipeline.prompt.lines import Lines
     from chronik.cli.pipeline.prompt.loop import HELP, Loop
     from chronik.cli.pipeline.prompt.names import Names
@@ -119,7 +128,7 @@ def _ask(session: SparkSession, arguments: argparse.Namespace) -> None:
         try:
             _run(session, statement, arguments, prune=False)
         except KeyboardInterrupt:
-            _stop_queries(session)
+            _cancel_queries(session)
             raise
         finally:
             sys.stdout.flush()
@@ -132,37 +141,37 @@ def _ask(session: SparkSession, arguments: argparse.Namespace) -> None:
         loop.run()
 
 
-def _stop_queries(session: SparkSession) -> None:
-    """Ends on the server what nobody waits for any more."""
+def _cancel_queries(session: SparkSession) -> None:
+    """Cancel the queries of the session on the server."""
     if hasattr(session, "interruptAll"):
         session.interruptAll()
     else:
         session.sparkContext.cancelAllJobs()
 
 
-# Where Spark is
+# Spark sessions
 
 
-def _session(arguments: argparse.Namespace) -> SparkSession:
+def _open_session(arguments: argparse.Namespace) -> SparkSession:
     from chronik.pipeline.spark.masters import chosen_master, is_connect
     from chronik.pipeline.spark.runtime import session
 
     master = chosen_master(arguments.master)
     if master is not None and is_connect(master):
-        return session(master, **{"spark.sql.session.timeZone": "UTC"})  # whoever started it may have chosen another
+        return session(master, **{"spark.sql.session.timeZone": "UTC"})  # the server may have another default
     url = None if arguments.no_server else _server_url(master)
     if url is None:
-        print(STARTING_OWN, file=sys.stderr)
+        print(STARTING_EMBEDDED, file=sys.stderr)
     return session(url or master)
 
 
 def _server_url(master: str | None) -> str | None:
-    """Returns the address of a server that stays; None when there can be none, which only costs time."""
+    """Return the address of a running server, or None if it cannot be started (which only costs time)."""
     from chronik.pipeline.spark.connect import ServerFailed, ensure_server, fitting_server
     from chronik.pipeline.spark.doctor import installed_version
 
     if installed_version("grpcio") is None:
-        print("without pyspark[connect] every query starts a Spark of its own", file=sys.stderr)
+        print("pyspark[connect] is not installed: every query starts its own Spark", file=sys.stderr)
         return None
     server = fitting_server(master)
     if server is None:
@@ -170,12 +179,12 @@ def _server_url(master: str | None) -> str | None:
         try:
             server = ensure_server(master)
         except ServerFailed as error:
-            print(f"{' '.join(str(error).split())}; going on without a server", file=sys.stderr)
+            print(f"{' '.join(str(error).split())}; continuing without a server", file=sys.stderr)
             return None
     return server.url
 
 
-# What is printed
+# Output
 
 
 def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, prune: bool) -> None:
@@ -196,11 +205,11 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 
     names: Sequence[str] = frame.columns
     if arguments.format == "table":
-        with _progress_shown(frame.sparkSession):
+        with _show_progress(frame.sparkSession):
             rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
         if not write_table(names, rows, out, arguments.rows):
             print(
-                f"the first {counted(arguments.rows, 'row')}; --rows N shows more, --format csv or json all",
+                f"showing the first {counted(arguments.rows, 'row')}; --rows N shows more, --format csv or json all",
                 file=sys.stderr,
             )
     else:
@@ -209,25 +218,25 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 
 
 @contextmanager
-def _progress_shown(spark: SparkSession) -> Iterator[None]:
-    """Shows on a terminal how many tasks are done, as a Connect server reports it every two seconds."""
+def _show_progress(spark: SparkSession) -> Iterator[None]:
+    """Show the query's progress on a terminal, as a Connect server reports it every two seconds."""
     from chronik.pipeline.journal.bars import Bar
 
     if not sys.stderr.isatty() or not type(spark).__module__.startswith("pyspark.sql.connect."):
         yield
         return
     with Bar("query", unit="tasks") as bar:
-        handler = _to_bar(bar)
+        handler = _progress_handler(bar)
         spark.registerProgressHandler(handler)
         try:
             yield
             if bar.total is not None:
-                bar.reach(bar.total)  # tasks whose work turned out to be unnecessary are never reported as done
+                bar.reach(bar.total)  # tasks that Spark skips are never reported as done
         finally:
             spark.removeProgressHandler(handler)
 
 
-def _to_bar(bar: Bar) -> Callable[..., None]:
+def _progress_handler(bar: Bar) -> Callable[..., None]:
     def handler(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         known = list(stages or ())
         if known:

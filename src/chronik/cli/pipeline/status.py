@@ -1,4 +1,4 @@
-"""`chronik pipeline status`, `pause` and `resume`: how pipelines are doing, and which of them are to rest."""
+"""`chronik pipeline status`, `pause` and `resume`: progress of pipelines, and control of their landing."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     from chronik.pipeline.journal.journal import Place
     from chronik.pipeline.journal.status import PartitionStatus, TopicStatus
 
-EXIT_OK, EXIT_NEEDS_CARE = 0, 1
+EXIT_OK, EXIT_UNHEALTHY = 0, 1
 
 WATCH_SECONDS: Final = 2.0
 CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
 
-TOPIC_COLUMNS: Final = ("PIPELINE", "TOPIC", "STATE", "LAG", "ROWS/S", "ROWS", "DEAD", "NEWS", "DRIVER")
+TOPIC_COLUMNS: Final = ("PIPELINE", "TOPIC", "STATE", "LAG", "ROWS/S", "ROWS", "DEAD", "REPORTED", "DRIVER")
 PARTITION_COLUMNS: Final = ("TOPIC", "PARTITION", "LANDED TO", "END", "LAG")
 
-UNWELL: Final = ("failing", "silent")
+UNHEALTHY_STATES: Final = ("failing", "silent")
 
 
 def add_arguments(actions: Any) -> None:
-    status = actions.add_parser("status", help="show progress, lag and errors of pipelines")
+    status = actions.add_parser("status", help="show the progress, lag and errors of pipelines")
     _add_common_arguments(status, run_status)
-    status.add_argument("--watch", action="store_true", help=f"show it every {WATCH_SECONDS:g} seconds, until Ctrl-C")
-    add_json_argument(status, help="print JSON (with --watch a line of it each time)")
-    pause = actions.add_parser("pause", help="stop landing topics after the rounds that run, until they are resumed")
+    status.add_argument("--watch", action="store_true", help=f"refresh every {WATCH_SECONDS:g} seconds until Ctrl-C")
+    add_json_argument(status, help="print JSON (with --watch, one line per refresh)")
+    pause = actions.add_parser("pause", help="stop landing topics after the current round, until resumed")
     _add_common_arguments(pause, run_pause)
     add_json_argument(pause)
-    resume = actions.add_parser("resume", help="go on landing topics that were paused")
+    resume = actions.add_parser("resume", help="continue landing paused topics")
     _add_common_arguments(resume, run_resume)
     add_json_argument(resume)
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, run: Any) -> None:
     add_client_arguments(parser, run)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="which topics (default: all of the pipeline)")
-    parser.add_argument("--pipeline", metavar="NAME", help="which pipeline, if there are more: the --group of its run")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics (default: all topics of the pipeline)")
+    parser.add_argument("--pipeline", metavar="NAME", help="pipeline, if there are several: the --group of its run")
 
 
 # status
@@ -57,19 +57,19 @@ def _add_common_arguments(parser: argparse.ArgumentParser, run: Any) -> None:
 def run_status(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
         if not arguments.watch:
-            return _show(arguments, cluster)
+            return _print_status(arguments, cluster)
         while True:
             if sys.stdout.isatty() and not arguments.json:
                 print(end=CLEAR_SCREEN, file=unescaped(sys.stdout))
             try:
-                _show(arguments, cluster)
-            except (ClientError, KafkaError) as error:  # it comes back, or whoever watches has seen enough
+                _print_status(arguments, cluster)
+            except (ClientError, KafkaError) as error:  # keep watching: the error may be temporary
                 print(f"chronik: {error}", file=sys.stderr)
             sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
 
 
-def _show(arguments: argparse.Namespace, cluster: Cluster) -> int:
+def _print_status(arguments: argparse.Namespace, cluster: Cluster) -> int:
     from chronik.pipeline.journal.status import ask_status
 
     found = ask_status(cluster, pipeline=arguments.pipeline, topics=arguments.topics or None)
@@ -77,23 +77,23 @@ def _show(arguments: argparse.Namespace, cluster: Cluster) -> int:
         report = {"topics": [asdict(topic) | {"lag": topic.lag} for topic in found]}
         print(json.dumps(report)) if arguments.watch else print_json(report)
     else:
-        print(described(found))
-    return EXIT_NEEDS_CARE if any(topic.state in UNWELL for topic in found) else EXIT_OK
+        print(format_status(found))
+    return EXIT_UNHEALTHY if any(topic.state in UNHEALTHY_STATES for topic in found) else EXIT_OK
 
 
-def described(topics: Sequence[TopicStatus]) -> str:
-    """Formats it for people."""
+def format_status(topics: Sequence[TopicStatus]) -> str:
+    """Format the status of topics as tables and notes."""
     if not topics:
-        return "no pipeline has reported: `chronik pipeline run` does"
-    parts = [table(TOPIC_COLUMNS, map(_row, topics)), table(PARTITION_COLUMNS, _partition_rows(topics))]
-    notes = [note for topic in topics for note in _notes(topic)]
+        return "no pipeline has reported its status; start one with `chronik pipeline run`"
+    parts = [table(TOPIC_COLUMNS, map(_topic_row, topics)), table(PARTITION_COLUMNS, _partition_rows(topics))]
+    notes = [note for topic in topics for note in _format_notes(topic)]
     return "\n\n".join([*parts, "\n".join(notes)] if notes else parts)
 
 
-def _row(topic: TopicStatus) -> tuple[str | int | None, ...]:
+def _topic_row(topic: TopicStatus) -> tuple[str | int | None, ...]:
     from chronik.pipeline.journal.bars import span
 
-    state = f"{topic.state}, to pause" if topic.pause_asked and topic.state != "paused" else topic.state
+    state = f"{topic.state}, pausing" if topic.pause_asked and topic.state != "paused" else topic.state
     return (
         topic.pipeline,
         topic.topic,
@@ -115,23 +115,25 @@ def _partition_rows(topics: Sequence[TopicStatus]) -> list[tuple[str | int | Non
     ]
 
 
-def _notes(topic: TopicStatus) -> list[str]:
+def _format_notes(topic: TopicStatus) -> list[str]:
     from chronik.pipeline.journal.bars import span
 
     notes = []
     if topic.is_silent:
-        notes.append(f"{topic.topic}: no news for {span(topic.quiet_seconds)} from {topic.host}:{topic.pid}")
+        notes.append(f"{topic.topic}: no report for {span(topic.quiet_seconds)} from {topic.host}:{topic.pid}")
     if topic.last_error is not None:
         when = ""
         if topic.last_error_ms is not None:
             when = f", {span(max(0.0, time.time() - topic.last_error_ms / 1000))} ago"
         notes.append(f"{topic.topic}: last error{when}: {topic.last_error}")
-    notes += [_held(topic.topic, each) for each in topic.partitions if each.held_by is not None]
+    notes += [
+        _describe_blocking_transaction(topic.topic, each) for each in topic.partitions if each.held_by is not None
+    ]
     return notes
 
 
-def _held(topic: str, partition: PartitionStatus) -> str:
-    """Names the producer: whoever runs it can end its transaction, and nobody else knows why nothing lands."""
+def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> str:
+    """Describe the open transaction that blocks landing, with the producer that can end it."""
     from chronik.pipeline.journal.bars import span
 
     holder = partition.held_by
@@ -141,7 +143,7 @@ def _held(topic: str, partition: PartitionStatus) -> str:
         name = f"transactional id {holder.transactional_id} ({name})"
     if holder.last_ms >= 0:
         name += f", whose last record is {span(max(0.0, time.time() - holder.last_ms / 1000))} old"
-    return f"{topic}-{partition.partition}: held up at offset {holder.start_offset} by the open transaction of {name}"
+    return f"{topic}-{partition.partition}: blocked at offset {holder.start_offset} by the open transaction of {name}"
 
 
 # pause, resume
@@ -150,35 +152,37 @@ def _held(topic: str, partition: PartitionStatus) -> str:
 def run_pause(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.journal.status import pause
 
-    told = pause(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
-    return _say_told(arguments, told, "pauses after the round that runs")
+    requests = pause(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
+    return _print_requests(arguments, requests, "will pause after the current round")
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.journal.status import resume
 
-    told = resume(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
-    return _say_told(arguments, told, "goes on")
+    requests = resume(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
+    return _print_requests(arguments, requests, "will resume")
 
 
-def _say_told(arguments: argparse.Namespace, told: Sequence[Place], what: str) -> int:
-    _warn_of_a_stranger(arguments)
+def _print_requests(arguments: argparse.Namespace, requests: Sequence[Place], what: str) -> int:
+    _warn_if_unknown(arguments)
     if arguments.json:
-        print_json([place._asdict() for place in told])
+        print_json([place._asdict() for place in requests])
         return EXIT_OK
-    for place in told:
+    for place in requests:
         print(f"{place.pipeline}: {'every topic' if place.topic == '*' else place.topic} {what}")
     return EXIT_OK
 
 
-def _warn_of_a_stranger(arguments: argparse.Namespace) -> None:
-    """Warns of a pipeline that was never heard of: it may be about to start, or its name may be wrong."""
+def _warn_if_unknown(arguments: argparse.Namespace) -> None:
+    """Warn if the pipeline has never reported: it may not have started yet, or its name may be wrong."""
     from chronik.pipeline.journal.status import reported_pipelines
 
     if arguments.pipeline is None:
         return
     known = reported_pipelines(bootstrap_of(arguments), arguments.timeout)
     if arguments.pipeline not in known:
-        there = f"there is {', '.join(known) or 'none'}"
-        said = f"no pipeline {arguments.pipeline} has reported yet ({there}): it will be told if it ever starts"
-        print(said, file=sys.stderr)
+        known_text = f"known pipelines: {', '.join(known) or 'none'}"
+        warning = (
+            f"pipeline {arguments.pipeline} has not reported yet ({known_text}): the request applies when it starts"
+        )
+        print(warning, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`chronik pipeline compact`, `replay` and `dlq`: what is done with existing tables."""
+"""`chronik pipeline compact`, `replay` and `dlq`: maintenance of existing tables."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 EXIT_OK = 0
 
-LETTERS_SHOWN = 50
-VALUE_CHARACTERS_SHOWN = 60
+DEFAULT_LIMIT = 50
+VALUE_CHARACTERS_MAX = 60
 
 Offsets = int | dict[int, int]
 
 
 def add_arguments(actions: Any) -> None:
-    _add_compact_arguments(actions.add_parser("compact", help="join small files of tables, and remove unused ones"))
-    _add_replay_arguments(actions.add_parser("replay", help="write the rows of a table to a topic"))
-    letters = actions.add_parser("dlq", help="records that could not be decoded: list them, try them again")
+    _add_compact_arguments(actions.add_parser("compact", help="merge small files of tables, and remove unused files"))
+    _add_replay_arguments(actions.add_parser("replay", help="produce the rows of a table to a topic"))
+    letters = actions.add_parser("dlq", help="list and retry dead-letter records (records that could not be decoded)")
     letters_actions = letters.add_subparsers(metavar="ACTION", required=True)
-    _add_list_arguments(letters_actions.add_parser("list", help="list those that are open"))
-    _add_retry_arguments(letters_actions.add_parser("retry", help="decode them again, by today's rules"))
+    _add_list_arguments(letters_actions.add_parser("list", help="list unresolved dead-letter records"))
+    _add_retry_arguments(letters_actions.add_parser("retry", help="decode dead-letter records again"))
 
 
 def _add_table_arguments(parser: argparse.ArgumentParser, *, topics: bool = True) -> None:
-    parser.add_argument("--table-root", metavar="DIR", required=True, help="where the tables are")
+    parser.add_argument("--table-root", metavar="DIR", required=True, help="directory of the tables")
     if topics:
-        parser.add_argument("--topics", type=_names, metavar="A,B", help="which topics (default: all)")
+        parser.add_argument("--topics", type=_parse_names, metavar="A,B", help="topics (default: all)")
 
 
 def _add_master_argument(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +48,10 @@ def _add_master_argument(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _names(text: str) -> list[str]:
+def _parse_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise argparse.ArgumentTypeError("no topic is named")
+        raise argparse.ArgumentTypeError("no topic given")
     return names
 
 
@@ -61,29 +61,32 @@ def _names(text: str) -> list[str]:
 def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_compact)
     _add_table_arguments(parser)
-    parser.add_argument("--since", type=_day, metavar="DATE", help="only days from this one on")
-    parser.add_argument("--vacuum", action="store_true", help="also remove files that no recent version needs")
+    parser.add_argument("--since", type=_parse_date, metavar="DATE", help="compact only days from DATE on")
+    parser.add_argument("--vacuum", action="store_true", help="also remove files that no retained version needs")
     parser.add_argument(
-        "--retention-hours", type=_hours, metavar="H", help="how far back versions keep their files (default: 168)"
+        "--retention-hours",
+        type=_parse_hours,
+        metavar="H",
+        help="retention of old versions for --vacuum (default: 168)",
     )
     parser.add_argument(
-        "--pipeline-stopped", action="store_true", help="no pipeline writes to these tables: H may be below 1"
+        "--pipeline-stopped", action="store_true", help="assert that no pipeline writes to the tables: H may be below 1"
     )
     _add_master_argument(parser)
     add_json_argument(parser)
     add_debug_argument(parser)
 
 
-def _day(text: str) -> date:
+def _parse_date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a day such as 2024-05-31") from None
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a date such as 2024-05-31") from None
 
 
-def _hours(text: str) -> int:
+def _parse_hours(text: str) -> int:
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of hours")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer number of hours")
     return int(text)
 
 
@@ -99,7 +102,7 @@ def run_compact(arguments: argparse.Namespace) -> int:
 
     hours = KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
     with SparkOnDemand(arguments.master) as tasks, Bar("compact", unit="bytes") as bar:
-        tidied = compact_tables(
+        compacted_tables = compact_tables(
             absolute_root(arguments.table_root),
             arguments.topics,
             tasks=tasks,
@@ -108,11 +111,13 @@ def run_compact(arguments: argparse.Namespace) -> int:
             progress=bar.reach,
         )
     if arguments.json:
-        print_json([{"table": each.name, **asdict(each.compacted), "vacuumed": each.vacuumed} for each in tidied])
+        print_json(
+            [{"table": each.name, **asdict(each.compacted), "vacuumed": each.vacuumed} for each in compacted_tables]
+        )
         return EXIT_OK
     rows = [
         (each.name, done.files_removed, done.files_added, done.bytes_before, done.bytes_after, each.vacuumed)
-        for each in tidied
+        for each in compacted_tables
         for done in [each.compacted]
     ]
     print(table(("TABLE", "FILES-JOINED", "INTO", "BYTES-BEFORE", "BYTES-AFTER", "VACUUMED"), rows))
@@ -124,29 +129,36 @@ def run_compact(arguments: argparse.Namespace) -> int:
 
 def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser, run_replay)
-    parser.description = "Writes the rows of a table to a topic, in order, at least once."
-    parser.add_argument("--topic", required=True, metavar="TOPIC", help="the topic whose table is read")
-    parser.add_argument("--to-topic", required=True, metavar="TOPIC", help="the topic that records go to")
+    parser.description = "Produce the rows of a table to a topic, in order, at least once."
+    parser.add_argument("--topic", required=True, metavar="TOPIC", help="topic whose table is read")
+    parser.add_argument("--to-topic", required=True, metavar="TOPIC", help="topic to produce to")
     _add_table_arguments(parser, topics=False)
-    for side, what in (("from", "where to begin"), ("to", "where to end: before it")):
+    for side, what in (("from", "first offset"), ("to", "end offset (exclusive)")):
         bound = parser.add_mutually_exclusive_group()
         bound.add_argument(
-            f"--{side}-offset", type=_offsets, metavar="N|P:N,…", help=f"{what}, in all partitions or in some"
+            f"--{side}-offset",
+            type=_parse_offsets,
+            metavar="N|P:N,…",
+            help=f"{what}, for all partitions or per partition",
         )
         bound.add_argument(
-            f"--{side}-time", type=_time, metavar="ISO", help="… or a moment (UTC, unless it says otherwise)"
+            f"--{side}-time", type=_parse_time, metavar="ISO", help="alternatively, a time (UTC if it has no time zone)"
         )
-    parser.add_argument("--create", action="store_true", help="create that topic, with as many partitions, if need be")
-    parser.add_argument("--by-key", action="store_true", help="choose partitions anew, by the key")
+    parser.add_argument("--create", action="store_true", help="create the topic if necessary, with as many partitions")
+    parser.add_argument("--by-key", action="store_true", help="choose partitions by key instead of keeping them")
     parser.add_argument(
-        "-z", "--codec", choices=[codec.name.lower() for codec in Codec], default="none", help="(default: %(default)s)"
+        "-z",
+        "--codec",
+        choices=[codec.name.lower() for codec in Codec],
+        default="none",
+        help="compression (default: %(default)s)",
     )
     _add_master_argument(parser)
     add_json_argument(parser)
 
 
-def _offsets(text: str) -> Offsets:
-    """Parses `17` or `0:17,3:20`."""
+def _parse_offsets(text: str) -> Offsets:
+    """Parse an offset for all partitions (`17`), or offsets per partition (`0:17,3:20`)."""
     if text.isdigit():
         return int(text)
     pairs = [part.strip().partition(":")[::2] for part in text.split(",")]
@@ -155,7 +167,7 @@ def _offsets(text: str) -> Offsets:
     return {int(partition): int(offset) for partition, offset in pairs}
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -163,7 +175,7 @@ def _time(text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _bound(offset: Offsets | None, time: datetime | None) -> Bound:
+def _replay_bound(offset: Offsets | None, time: datetime | None) -> Bound:
     from chronik.pipeline.upkeep.replay import Bound
 
     everywhere = offset if isinstance(offset, int) else None
@@ -188,7 +200,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
         left = rest
         bar.reach(records, records + rest.offsets)
         if rest.ranges and not sys.stderr.isatty():
-            print(f"{counted(records, 'record')} are in {target}; what is left: {rest}", file=sys.stderr, flush=True)
+            print(f"{counted(records, 'record')} written to {target}; remaining: {rest}", file=sys.stderr, flush=True)
 
     with SparkOnDemand(arguments.master) as tasks, Bar(f"{topic} -> {target}", unit="offsets") as bar:
         try:
@@ -197,8 +209,8 @@ def run_replay(arguments: argparse.Namespace) -> int:
                 target,
                 bootstrap=bootstrap_of(arguments),
                 table_root=root,
-                start=_bound(arguments.from_offset, arguments.from_time),
-                end=_bound(arguments.to_offset, arguments.to_time),
+                start=_replay_bound(arguments.from_offset, arguments.from_time),
+                end=_replay_bound(arguments.to_offset, arguments.to_time),
                 create=arguments.create,
                 by_key=arguments.by_key,
                 codec=Codec[arguments.codec.upper()],
@@ -207,18 +219,18 @@ def run_replay(arguments: argparse.Namespace) -> int:
             )
         except KeyboardInterrupt:
             if left is not None:
-                print(f"\nwhat is left: {left}", file=sys.stderr)
+                print(f"\nremaining: {left}", file=sys.stderr)
             raise
     letters = list_letters(root, [topic], limit=0).count
     if arguments.json:
         print_json({"topic": topic, "to_topic": target, **asdict(done), "dead_letters": letters})
         return EXIT_OK
-    where = "in the partitions that they were in" if done.partitions_kept else "in the partitions that their keys say"
+    where = "in their original partitions" if done.partitions_kept else "in partitions chosen by key"
     print(f"{counted(done.records, 'record')} of {topic} written to {target}, {where}")
     if done.names_replaced:
         print(names_warning(done))
     if letters:
-        print(f"{counted(letters, 'dead letter')} of {topic} not in its table and not replayed")
+        print(f"{counted(letters, 'dead-letter record')} of {topic} not in its table and not replayed")
     return EXIT_OK
 
 
@@ -229,7 +241,7 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_list)
     _add_table_arguments(parser)
     parser.add_argument(
-        "--limit", type=positive, default=LETTERS_SHOWN, metavar="N", help="the first N (default: %(default)s)"
+        "--limit", type=positive, default=DEFAULT_LIMIT, metavar="N", help="list the first N (default: %(default)s)"
     )
     add_json_argument(parser)
     add_debug_argument(parser)
@@ -243,13 +255,13 @@ def run_list(arguments: argparse.Namespace) -> int:
 
     listing = list_letters(arguments.table_root, arguments.topics, limit=arguments.limit)
     if arguments.json:
-        print_json({"count": listing.count, "letters": [_letter_to_json(letter) for letter in listing.letters]})
+        print_json({"count": listing.count, "letters": [_dead_letter_to_json(letter) for letter in listing.letters]})
         return EXIT_OK
     if not listing.count:
-        print("there are no dead letters")
+        print("no dead-letter records")
         return EXIT_OK
     rows = [
-        (each.topic, each.partition, each.offset, _time_text(each.timestamp_ms), each.error, _beginning(each))
+        (each.topic, each.partition, each.offset, _format_time(each.timestamp_ms), each.error, _format_value(each))
         for each in listing.letters
     ]
     print(table(("TOPIC", "PARTITION", "OFFSET", "TIME", "ERROR", "VALUE"), rows))
@@ -258,21 +270,21 @@ def run_list(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _letter_to_json(letter: DeadLetter) -> dict[str, Any]:
+def _dead_letter_to_json(letter: DeadLetter) -> dict[str, Any]:
     return asdict(letter) | {"value": letter.value.decode(errors="backslashreplace")}
 
 
-def _time_text(timestamp_ms: int) -> str:
+def _format_time(timestamp_ms: int) -> str:
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # records may hold any number
+    except (ValueError, OverflowError, OSError):  # record timestamps may be out of range
         return f"{timestamp_ms} ms"
 
 
-def _beginning(letter: DeadLetter) -> str:
+def _format_value(letter: DeadLetter) -> str:
     text = letter.value.decode(errors="backslashreplace")
-    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_CHARACTERS_SHOWN])
-    return text if letter.value_bytes <= VALUE_CHARACTERS_SHOWN else f"{text}… ({counted(letter.value_bytes, 'byte')})"
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_CHARACTERS_MAX])
+    return text if letter.value_bytes <= VALUE_CHARACTERS_MAX else f"{text}… ({counted(letter.value_bytes, 'byte')})"
 
 
 def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:
@@ -297,7 +309,7 @@ def run_retry(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([asdict(each) for each in done])
     elif not done:
-        print("there are no dead letters")
+        print("no dead-letter records")
     else:
         rows = [(each.topic, each.decoded, each.failing, each.waiting) for each in done]
         print(table(("TOPIC", "DECODED", "FAILING", "WAITING"), rows))

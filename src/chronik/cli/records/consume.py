@@ -1,7 +1,7 @@
-"""`chronik consume`: the records of a topic on stdout, a line each, or as `printed` has it.
+"""`chronik consume`: print the records of a topic.
 
-Without --follow it prints what there is and ends. With --group it goes on where the group has committed, and commits
-what it has printed; it is no member of the group, so two such commands read the same records.
+Without --follow, it stops at the end of the partitions. With --group, it starts at the group's committed offsets and
+commits the offsets of printed records. It does not join the group, so two such commands read the same records.
 """
 
 from __future__ import annotations
@@ -23,40 +23,46 @@ from chronik.client.records import ConsumedRecord, TopicPartition
 from chronik.shown import escaped_lines
 from chronik.wording import counted
 
-SHOWN_AFTER_SECONDS = 1.0
-"""What is done sooner shows no progress."""
+PROGRESS_DELAY_SECONDS = 1.0
+"""Delay before a progress bar is shown."""
 
 COMMIT_RECORDS_MAX = 1000
-"""The group's offsets are committed after so many records; after a crash, at most so many are printed again."""
+"""Maximum number of records between two commits, and thus of records that are printed again after a crash."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("-f", "--follow", action="store_true", help="wait for new records; with no start, only those")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="wait for new records; start at the end unless a start is given"
+    )
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--from-beginning", action="store_true", help="the default without --follow and --group")
+    start.add_argument("--from-beginning", action="store_true", help="default without --follow and --group")
     start.add_argument(
         "-o",
         "--from",
         "--offset",
         dest="start",
         metavar="WHERE",
-        help="start, end, -N (the last N of each partition), @TIME (ISO 8601, or milliseconds) or an offset",
+        help="start, end, -N (the last N records of each partition), @TIME (ISO 8601 or milliseconds), or an offset",
     )
-    parser.add_argument("-p", "--partition", type=int, action="append", metavar="N", help="only this one; repeatable")
-    parser.add_argument("-n", "--max-records", type=positive, metavar="N", help="end after N records")
-    parser.add_argument("-g", "--group", metavar="NAME", help="go on where the group has committed, and commit")
+    parser.add_argument(
+        "-p", "--partition", type=int, action="append", metavar="N", help="read only partition N; repeatable"
+    )
+    parser.add_argument("-n", "--max-records", type=positive, metavar="N", help="stop after N records")
+    parser.add_argument(
+        "-g", "--group", metavar="NAME", help="start at the group's committed offsets, and commit printed records"
+    )
     add_format_arguments(parser)
     add_client_arguments(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start, printed = _start(arguments), printed_as(arguments)
+    start, printed = _parse_start(arguments), printed_as(arguments)
     with cluster_of(arguments) as cluster:
-        ends = latest_offsets(cluster, _partitions(cluster, arguments))
-        positions = _positions(cluster, arguments, start, ends)
+        ends = latest_offsets(cluster, _select_partitions(cluster, arguments))
+        positions = _start_positions(cluster, arguments, start, ends)
         consumer = Consumer(cluster, positions)
-        batches = _follow(consumer) if arguments.follow else _in_batches(consumer.read_until(ends))
+        batches = _poll_batches(consumer) if arguments.follow else _batch(consumer.read_until(ends))
         with _progress(arguments, positions, ends) as tell:
             _consume(arguments, cluster, batches, printed, tell)
     return 0
@@ -69,16 +75,16 @@ def _consume(
     printed: Printed,
     tell: Callable[[int], None],
 ) -> None:
-    for records in _at_most(batches, arguments.max_records):
+    for records in _limit(batches, arguments.max_records):
         _print(records, printed)
         if arguments.group is not None:
-            commit_offsets(cluster, arguments.group, _after(records))
+            commit_offsets(cluster, arguments.group, _next_offsets(records))
         tell(len(records))
 
 
 @contextmanager
 def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
-    """Shows it where somebody looks, and records go elsewhere. Offsets are counted: some may have no record."""
+    """Show a progress bar if stderr is a terminal and stdout is not; offsets without a record count as well."""
     if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
         yield lambda count: None
         return
@@ -86,19 +92,19 @@ def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) 
 
     total = sum(max(0, ends[each] - positions[each]) for each in ends)
     total = total if arguments.max_records is None else min(total, arguments.max_records)
-    with Bar(arguments.topic, total, unit="records", hidden_for_s=SHOWN_AFTER_SECONDS) as bar:
+    with Bar(arguments.topic, total, unit="records", hidden_for_s=PROGRESS_DELAY_SECONDS) as bar:
         yield bar.advance
-        bar.reach(bar.done, bar.done)  # what compaction and markers have taken does not come any more
+        bar.reach(bar.done, bar.done)  # compacted offsets and control records do not arrive
 
 
-def _start(arguments: argparse.Namespace) -> Start | None:
-    """Returns what the user has said, None if nothing. Raises WrongInput."""
+def _parse_start(arguments: argparse.Namespace) -> Start | None:
+    """Return the start position that the user has chosen, or None; raise InvalidInput if it is invalid."""
     if arguments.start is not None:
         return parse_start(arguments.start)
     return Beginning() if arguments.from_beginning else None
 
 
-def _partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
+def _select_partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
     existing = cluster.retrying(lambda: cluster.partitions(arguments.topic))
     if arguments.partition is None:
         return existing
@@ -106,11 +112,11 @@ def _partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPa
     for partition in wanted:
         if partition not in existing:
             count = counted(len(existing), "partition")
-            raise WrongInput(f"topic {partition.topic} has {count}, and no partition {partition[1]}")
+            raise WrongInput(f"topic {partition.topic} has {count}, but no partition {partition[1]}")
     return wanted
 
 
-def _positions(cluster: Cluster, arguments: argparse.Namespace, start: Start | None, ends: Offsets) -> Offsets:
+def _start_positions(cluster: Cluster, arguments: argparse.Namespace, start: Start | None, ends: Offsets) -> Offsets:
     if start is not None:
         return offsets_of(start, cluster, ends)
     positions = offsets_of(End() if arguments.follow else Beginning(), cluster, ends)
@@ -120,18 +126,18 @@ def _positions(cluster: Cluster, arguments: argparse.Namespace, start: Start | N
     return {each: committed[each].offset if each in committed else positions[each] for each in ends}
 
 
-def _follow(consumer: Consumer) -> Iterator[list[ConsumedRecord]]:
+def _poll_batches(consumer: Consumer) -> Iterator[list[ConsumedRecord]]:
     while True:
         if records := consumer.poll():
             yield records
 
 
-def _in_batches(records: Iterator[ConsumedRecord]) -> Iterator[list[ConsumedRecord]]:
+def _batch(records: Iterator[ConsumedRecord]) -> Iterator[list[ConsumedRecord]]:
     while batch := list(islice(records, COMMIT_RECORDS_MAX)):
         yield batch
 
 
-def _at_most(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iterator[list[ConsumedRecord]]:
+def _limit(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iterator[list[ConsumedRecord]]:
     for batch in batches:
         yield batch[:count]
         if count is not None:
@@ -142,11 +148,11 @@ def _at_most(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iter
 
 def _print(records: list[ConsumedRecord], printed: Printed) -> None:
     text = b"".join(map(printed, records))
-    if sys.stdout.isatty():  # anybody writes records, and a terminal would obey them; a program gets every byte
+    if sys.stdout.isatty():  # control characters in records must not reach a terminal
         text = escaped_lines(text.decode(errors="backslashreplace")).encode()
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
 
 
-def _after(records: list[ConsumedRecord]) -> dict[TopicPartition, int]:
+def _next_offsets(records: list[ConsumedRecord]) -> dict[TopicPartition, int]:
     return {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}

@@ -1,7 +1,7 @@
-"""CSV as records: a line of names, then a record for each row (RFC 4180, in UTF-8).
+"""CSV input (RFC 4180, UTF-8): a header, then one record per row.
 
-CSV has no types, so every cell is text, also in the JSON object that a row becomes. A cell in quotes may have line
-ends: a row is numbered by its first line.
+CSV has no types, so all values are strings, also in JSON objects. Quoted cells may contain line breaks; the line number
+of a row is that of its first line.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from chronik.client.records import OutgoingRecord
 from chronik.wording import counted
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Spreadsheets put it in front of UTF-8."""
+"""Spreadsheet programs write it at the start of UTF-8 files."""
 
-ToRecord = Callable[[list[str]], OutgoingRecord]
+RowParser = Callable[[list[str]], OutgoingRecord]
 
 
 def csv_portions(chunks: Iterable[bytes], key: str | None, value: str | None) -> Iterator[Portion]:
-    """Raises WrongInput, with the number of a line."""
-    rows = _Rows(chunks)
-    record_of: ToRecord | None = None
-    portion: Portion = []
+    """Yield records in chunks, each with its line number; raise InvalidInput with the line number of an error."""
+    rows = _CsvRows(chunks)
+    parse_row: RowParser | None = None
+    chunk: Portion = []
     try:
         for cells in rows:
-            if cells and record_of is None:
-                record_of = _record_maker(cells, key, value)
-            elif cells and record_of is not None:  # a blank line is no row
-                portion.append((rows.number, record_of(cells)))
-            if rows.is_next_to_be_waited_for:
-                yield portion
-                portion = []
+            if cells and parse_row is None:
+                parse_row = _row_parser(cells, key, value)
+            elif cells and parse_row is not None:  # skip blank lines
+                chunk.append((rows.number, parse_row(cells)))
+            if rows.would_block:
+                yield chunk
+                chunk = []
     except LineTooLong:
         raise
     except (WrongInput, csv.Error, UnicodeDecodeError) as error:
-        yield portion
+        yield chunk
         reason = f"not UTF-8: {error.reason}" if isinstance(error, UnicodeDecodeError) else error
         raise WrongInput(f"line {rows.number}: {reason}") from None
 
 
-class _Rows:
-    """Rows of cells, and the line where the last of them begins."""
+class _CsvRows:
+    """The rows of a CSV input, and the line number of the current row."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
-        csv.field_size_limit(LINE_BYTES_MAX)  # otherwise 128 KiB; a quote that nobody closes ends there, too
+        csv.field_size_limit(LINE_BYTES_MAX)  # the default is 128 KiB; this also ends an unclosed quote
         self._arrived: deque[bytes] = deque()
         self._reader = csv.reader(self._lines(chunks), strict=True)
         self.number = 1
@@ -60,8 +60,8 @@ class _Rows:
             self.number = self._reader.line_num + 1
 
     @property
-    def is_next_to_be_waited_for(self) -> bool:
-        """All that has arrived is read: what was found is sent before more is waited for."""
+    def would_block(self) -> bool:
+        """Return whether all received input has been parsed, so that the next row would block."""
         return not self._arrived
 
     def _lines(self, chunks: Iterable[bytes]) -> Iterator[str]:
@@ -74,23 +74,25 @@ class _Rows:
                 is_first = False
 
 
-def _record_maker(names: list[str], key: str | None, value: str | None) -> ToRecord:
+def _row_parser(names: list[str], key: str | None, value: str | None) -> RowParser:
     if len(set(names)) < len(names):
-        raise WrongInput(f"two columns have the same name: {', '.join(names)}")
-    key_at = None if key is None else _column(names, key)
-    value_at = None if value is None else _column(names, value)
+        raise WrongInput(f"duplicate column name: {', '.join(names)}")
+    key_at = None if key is None else _column_index(names, key)
+    value_at = None if value is None else _column_index(names, value)
     rest = [(number, name) for number, name in enumerate(names) if number != key_at]
 
-    def record_of(cells: list[str]) -> OutgoingRecord:
+    def parse_row(cells: list[str]) -> OutgoingRecord:
         if len(cells) != len(names):
-            raise WrongInput(f"expected {counted(len(names), 'cell')}, one for each name, not {len(cells)}")
-        whole = encode({name: cells[number] for number, name in rest}) if value_at is None else cells[value_at].encode()
-        return OutgoingRecord(whole, None if key_at is None else cells[key_at].encode())
+            raise WrongInput(f"expected {counted(len(names), 'cell')} as in the header, got {len(cells)}")
+        value_bytes = (
+            encode({name: cells[number] for number, name in rest}) if value_at is None else cells[value_at].encode()
+        )
+        return OutgoingRecord(value_bytes, None if key_at is None else cells[key_at].encode())
 
-    return record_of
+    return parse_row
 
 
-def _column(names: list[str], name: str) -> int:
+def _column_index(names: list[str], name: str) -> int:
     if name not in names:
-        raise WrongInput(f"no column {name!r}; there are {', '.join(names)}")
+        raise WrongInput(f"no column {name!r}; the columns are {', '.join(names)}")
     return names.index(name)

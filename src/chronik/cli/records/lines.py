@@ -1,4 +1,4 @@
-"""Bytes into lines, however they arrive."""
+"""Splitting of byte chunks into lines."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from chronik.client.records import OutgoingRecord
 from chronik.limits import MIB
 
 LINE_BYTES_MAX = 64 * MIB
-"""No topic accepts a record of this size; without a limit a file without line ends would fill the memory."""
+"""Maximum length of a line, to bound the memory for input without line breaks. No topic accepts larger records."""
 
 
 class LineTooLong(WrongInput):
-    """The message has its number."""
+    """A line that exceeds the maximum length."""
 
 
 Portion = list[tuple[int, OutgoingRecord]]
-"""Records that are sent together, each with the number of the line where it begins."""
+"""Records that are sent together, each with the number of its first line."""
 
 
 def split_lines(chunks: Iterable[bytes], *, keep_returns: bool = False) -> Iterator[list[bytes]]:
-    """Yields the lines that each chunk completes. The last needs no line end. Raises LineTooLong for an endless one."""
+    """Yield the lines that each chunk completes; the last line needs no line break. Raise LineTooLong."""
     rest, number = bytearray(), 1
     for chunk in chunks:
-        whole, line_end, begun = chunk.rpartition(b"\n")
+        complete, line_end, partial = chunk.rpartition(b"\n")
         if line_end:
-            lines = (bytes(rest) + whole).split(b"\n")
+            lines = (bytes(rest) + complete).split(b"\n")
             rest.clear()
             number += len(lines)
             yield lines if keep_returns else [line.removesuffix(b"\r") for line in lines]
-        rest += begun
+        rest += partial
         if len(rest) > LINE_BYTES_MAX:
-            raise LineTooLong(f"line {number}: it has more than {LINE_BYTES_MAX} bytes")
+            raise LineTooLong(f"line {number}: longer than {LINE_BYTES_MAX} bytes")
     if rest:
         yield [bytes(rest)]
 
 
 def numbered(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yields each group of lines with the number of its first line."""
+    """Yield each group of lines with the line number of its first line."""
     number = 1
     for lines in groups:
         yield number, lines

@@ -1,4 +1,4 @@
-"""Moments as people and programs write them: ISO 8601, or milliseconds since 1970, as records have them."""
+"""Parsing of timestamps: ISO 8601, or milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def milliseconds(text: str) -> int:
-    """Digits alone are milliseconds; a time without a zone is UTC, as in Kafka's own tools. Raises WrongInput."""
+    """Parse a timestamp into milliseconds since the epoch. Without a time zone it is UTC. Raise InvalidInput."""
     try:
         if text.isascii() and text.isdigit():
             return within_int64(int(text))
         found = datetime.fromisoformat(text)
         return ((found.replace(tzinfo=UTC) if found.tzinfo is None else found) - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
-        expected = "a time such as 2026-05-31T12:00:00Z, or milliseconds since 1970"
+        expected = "a time such as 2026-05-31T12:00:00Z, or milliseconds since the epoch"
         raise WrongInput(f"{text!r}: expected {expected}") from None
 
 
 def within_int64(number: int) -> int:
-    """Raises ValueError for what Kafka's protocol has no room for."""
+    """Return the number if it fits into an int64, otherwise raise ValueError."""
     if abs(number) > INT64_MAX:
-        raise ValueError(f"{number} is beyond 64 bits")
+        raise ValueError(f"{number} does not fit into 64 bits")
     return number

@@ -1,4 +1,4 @@
-"""Records as `consume` prints them: lines, JSON, or a pattern as kcat has them."""
+"""Output formats of `chronik consume`: lines, JSON, or a pattern as in kcat."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from chronik.client.records import ConsumedRecord
 FORMATS: Final = ("lines", "value", "key=value", "json")
 
 Printed = Callable[[ConsumedRecord], bytes]
-"""A record with its line end, if it is to have one."""
+"""Formats a record, including its line break if there is one."""
 
-_PIECES: Final = re.compile(r"%.?|\\x[0-9a-fA-F]{1,2}|\\.?|[^%\\]+", re.DOTALL)
+_PATTERN_TOKENS: Final = re.compile(r"%.?|\\x[0-9a-fA-F]{1,2}|\\.?|[^%\\]+", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t"}
-_PARTS: Final[dict[str, Printed]] = {
+_PLACEHOLDERS: Final[dict[str, Printed]] = {
     "t": lambda record: record.topic.encode(),
     "p": lambda record: b"%d" % record.partition,
     "o": lambda record: b"%d" % record.offset,
     "T": lambda record: b"%d" % record.timestamp,
     "k": lambda record: record.key or b"",
     "s": lambda record: record.value or b"",
-    "K": lambda record: _length(record.key),
-    "S": lambda record: _length(record.value),
+    "K": lambda record: _format_length(record.key),
+    "S": lambda record: _format_length(record.value),
     "h": lambda record: b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers),
     "%": lambda record: b"%",
 }
 
 
 def add_format_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="print the key and TEXT before the value")
+    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="print key and TEXT before the value")
     formats = parser.add_mutually_exclusive_group()
-    formats.add_argument("--format", choices=FORMATS, default="lines", help="(default: %(default)s: the values)")
-    formats.add_argument("--json", action="store_true", help="as --format json: everything about a record")
+    formats.add_argument("--format", choices=FORMATS, default="lines", help="output format (default: %(default)s)")
+    formats.add_argument("--json", action="store_true", help="same as --format json: all fields of a record")
     formats.add_argument(
         "--pattern",
         metavar="TEXT",
-        help=r"as kcat's -f: %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%k key, %%s value, "
-        r"%%K and %%S their lengths; \n ends a line",
+        help=r"format as in kcat -f: %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%k key, "
+        r"%%s value, %%K key length, %%S value length, \n line break",
     )
 
 
 def printed_as(arguments: argparse.Namespace) -> Printed:
-    """Raises WrongInput."""
+    """Return the formatter that the options select; raise InvalidInput for contradicting options."""
     separator = arguments.key_separator
     if separator is not None and (arguments.pattern is not None or arguments.format == "value"):
-        raise WrongInput("--key-separator: expected none with --pattern or --format value, which say what is printed")
+        raise WrongInput("--key-separator cannot be used with --pattern or --format value")
     if arguments.pattern is not None:
         return pattern(arguments.pattern)
     if arguments.json or arguments.format == "json":
         return lambda record: record_to_json(record) + b"\n"
     if separator is None and arguments.format == "key=value":
         separator = "="
-    return _value_line if separator is None else _key_and_value(os.fsencode(separator))
+    return _format_value if separator is None else _key_and_value(os.fsencode(separator))
 
 
-def _value_line(record: ConsumedRecord) -> bytes:
+def _format_value(record: ConsumedRecord) -> bytes:
     return _or_null(record.value) + b"\n"
 
 
 def _key_and_value(separator: bytes) -> Printed:
-    return lambda record: _or_null(record.key) + separator + _value_line(record)
+    return lambda record: _or_null(record.key) + separator + _format_value(record)
 
 
 def _or_null(value: bytes | None) -> bytes:
@@ -73,27 +73,27 @@ def _or_null(value: bytes | None) -> bytes:
 
 
 def pattern(text: str) -> Printed:
-    """What stands there is printed and nothing more, not even a line end. Raises WrongInput."""
-    parts = [_part(piece) for piece in _PIECES.findall(text)]
-    return lambda record: b"".join(part(record) for part in parts)
+    """Return a formatter for a pattern, without an implicit line break; raise InvalidInput if it is invalid."""
+    formatters = [_token_formatter(token) for token in _PATTERN_TOKENS.findall(text)]
+    return lambda record: b"".join(formatter(record) for formatter in formatters)
 
 
-def _part(piece: str) -> Printed:
-    if piece.startswith("%"):
-        if piece[1:] not in _PARTS:
-            raise WrongInput(f"--pattern: {piece!r}: expected one of {' '.join(f'%{name}' for name in _PARTS)}")
-        return _PARTS[piece[1:]]
-    text = _unescaped(piece)
+def _token_formatter(token: str) -> Printed:
+    if token.startswith("%"):
+        if token[1:] not in _PLACEHOLDERS:
+            raise WrongInput(f"--pattern: {token!r}: expected one of {' '.join(f'%{name}' for name in _PLACEHOLDERS)}")
+        return _PLACEHOLDERS[token[1:]]
+    text = _unescape(token)
     return lambda record: text
 
 
-def _unescaped(piece: str) -> bytes:
-    if piece.startswith("\\x") and len(piece) > 2:
-        return bytes([int(piece[2:], 16)])
-    if piece.startswith("\\") and len(piece) > 1:
-        return _ESCAPES.get(piece[1:], os.fsencode(piece[1:]))
-    return os.fsencode(piece)
+def _unescape(token: str) -> bytes:
+    if token.startswith("\\x") and len(token) > 2:
+        return bytes([int(token[2:], 16)])
+    if token.startswith("\\") and len(token) > 1:
+        return _ESCAPES.get(token[1:], os.fsencode(token[1:]))
+    return os.fsencode(token)
 
 
-def _length(value: bytes | None) -> bytes:
+def _format_length(value: bytes | None) -> bytes:
     return b"%d" % (-1 if value is None else len(value))

@@ -1,4 +1,4 @@
-"""`chronik produce`: writes what it reads to a topic, a record for each line or row."""
+"""`chronik produce`: produce a record for each line or row of the input."""
 
 from __future__ import annotations
 
@@ -25,60 +25,70 @@ from chronik.protocol.records import RecordHeader
 from chronik.wording import counted
 
 READ_BYTES_MAX = MIB
-SHOWN_AFTER_SECONDS = 1.0
-"""What is done sooner needs no progress bar."""
+PROGRESS_DELAY_SECONDS = 1.0
+"""Delay before a progress bar is shown."""
 
-Tell = Callable[[int, int], None]
-"""Is told how many bytes were read so far, and how many records are written."""
+ProgressCallback = Callable[[int, int], None]
+"""A callback that receives the number of bytes read and of records produced."""
 
 
-class NotWritten(ChronikError):
-    """A broker did not take what it was sent; the message says which lines that was."""
+class ProduceError(ChronikError):
+    """Records that the broker has not acknowledged; the message has their line numbers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="what to read (default: standard input)")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="input file (default: stdin)")
     add_format_arguments(parser)
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="write to this partition, whatever the key")
     parser.add_argument(
-        "-z", "--codec", choices=[codec.name.lower() for codec in Codec], default="none", help="(default: %(default)s)"
+        "-p", "--partition", type=int, metavar="N", help="produce to partition N, regardless of the key"
     )
     parser.add_argument(
-        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="for every record; repeatable"
+        "-z",
+        "--codec",
+        choices=[codec.name.lower() for codec in Codec],
+        default="none",
+        help="compression (default: %(default)s)",
     )
-    parser.add_argument("--acks", choices=("all", "1"), default="all", help="(default: %(default)s)")
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="show no progress, and do not say how many records were written"
+        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="header of all records; repeatable"
     )
+    parser.add_argument(
+        "--acks", choices=("all", "1"), default="all", help="required acknowledgements (default: %(default)s)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print neither progress nor the number of records")
     add_client_arguments(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    portions = portions_of(arguments)
+    parse_input = portions_of(arguments)
     headers = tuple((name, value.encode()) for name, value in parse_pairs(arguments.header, "--header").items())
-    with cluster_of(arguments) as cluster, _opened(arguments.file) as source, _progress(arguments, source) as tell:
-        chunks = _Chunks(source)
-        writer = _Writer(cluster, arguments, headers)
+    with (
+        cluster_of(arguments) as cluster,
+        _open_input(arguments.file) as source,
+        _progress(arguments, source) as report,
+    ):
+        chunks = _InputChunks(source)
+        writer = _RecordWriter(cluster, arguments, headers)
         try:
-            for portion in portions(chunks):
+            for portion in parse_input(chunks):
                 writer.write(portion)
-                tell(chunks.bytes_read, writer.written)
-        except (WrongInput, NotWritten) as error:
-            raise type(error)(f"{error} ({_told(writer.written)} before)") from error
+                report(chunks.bytes_read, writer.written)
+        except (WrongInput, ProduceError) as error:
+            raise type(error)(f"{error} ({_format_count(writer.written)} before it)") from error
     if not arguments.quiet:
-        print(f"{_told(writer.written)} to {arguments.topic}", file=sys.stderr)
+        print(f"{_format_count(writer.written)} to {arguments.topic}", file=sys.stderr)
     return 0
 
 
-def _told(written: int) -> str:
+def _format_count(written: int) -> str:
     return f"{counted(written, 'record')} written"
 
 
-# Out
+# Output
 
 
-class _Writer:
+class _RecordWriter:
     def __init__(self, cluster: Cluster, arguments: argparse.Namespace, headers: tuple[RecordHeader, ...]) -> None:
         codec = Codec[arguments.codec.upper()]
         self._cluster, self._topic = cluster, arguments.topic
@@ -87,27 +97,27 @@ class _Writer:
         self.written = 0
 
     def write(self, portion: Portion) -> None:
-        """Raises WrongInput for a partition that is not there, when all before it is written, or NotWritten."""
+        """Send a chunk of records. Raise ProduceError, or InvalidInput for a partition that does not exist."""
         if not portion:
             return
         numbers = [number for number, _ in portion]
-        records = [self._with_extras(record) for _, record in portion]
-        usable = self._usable(records)
-        self._send(records[:usable], numbers)
-        if usable < len(records):
-            told = f"topic {self._topic} has no partition {records[usable].partition}"
-            raise WrongInput(f"line {numbers[usable]}: {told}")
+        records = [self._with_defaults(record) for _, record in portion]
+        valid = self._count_valid(records)
+        self._send(records[:valid], numbers)
+        if valid < len(records):
+            problem = f"topic {self._topic} has no partition {records[valid].partition}"
+            raise WrongInput(f"line {numbers[valid]}: {problem}")
 
-    def _with_extras(self, record: OutgoingRecord) -> OutgoingRecord:
+    def _with_defaults(self, record: OutgoingRecord) -> OutgoingRecord:
         partition = record.partition if self._partition is None else self._partition
         return record._replace(partition=partition, headers=record.headers + self._headers)
 
-    def _usable(self, records: list[OutgoingRecord]) -> int:
-        """Returns how many come before the first whose partition is not there."""
+    def _count_valid(self, records: list[OutgoingRecord]) -> int:
+        """Return the number of records before the first whose partition does not exist."""
         if all(record.partition is None for record in records):
             return len(records)
-        there = {None, *(each.partition for each in self._partitions())}
-        wrong = (number for number, record in enumerate(records) if record.partition not in there)
+        existing = {None, *(each.partition for each in self._partitions())}
+        wrong = (number for number, record in enumerate(records) if record.partition not in existing)
         return next(wrong, len(records))
 
     def _partitions(self) -> list[TopicPartition]:
@@ -121,15 +131,15 @@ class _Writer:
         except (ClientError, KafkaError) as error:
             first, last = numbers[0], numbers[len(records) - 1]
             where = f"line {first}" if first == last else f"lines {first} to {last}, or some of them"
-            raise NotWritten(f"{where}: {error}") from error
+            raise ProduceError(f"{where}: {error}") from error
         self.written += len(records)
 
 
-# In
+# Input
 
 
-class _Chunks:
-    """What can be read at once, and how much that was in all."""
+class _InputChunks:
+    """The chunks of the input, and the number of bytes read so far."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -142,8 +152,8 @@ class _Chunks:
 
 
 @contextmanager
-def _opened(file: Path | None) -> Iterator[int]:
-    """Raises OSError."""
+def _open_input(file: Path | None) -> Iterator[int]:
+    """Open the file, or stdin for None, and return its file descriptor."""
     if file is None:
         yield sys.stdin.fileno()
         return
@@ -152,8 +162,8 @@ def _opened(file: Path | None) -> Iterator[int]:
 
 
 @contextmanager
-def _progress(arguments: argparse.Namespace, source: int) -> Iterator[Tell]:
-    """Shows it where somebody looks, and does not type the records at the same time."""
+def _progress(arguments: argparse.Namespace, source: int) -> Iterator[ProgressCallback]:
+    """Show a progress bar if stderr is a terminal, unless the user types the records."""
     if arguments.quiet or not sys.stderr.isatty() or os.isatty(source):
         yield lambda bytes_read, written: None
         return
@@ -162,5 +172,7 @@ def _progress(arguments: argparse.Namespace, source: int) -> Iterator[Tell]:
     status = os.fstat(source)
     is_file = stat.S_ISREG(status.st_mode)
     total = status.st_size - os.lseek(source, 0, os.SEEK_CUR) if is_file else None
-    with Bar(arguments.topic, total, unit="bytes" if is_file else "records", hidden_for_s=SHOWN_AFTER_SECONDS) as bar:
+    with Bar(
+        arguments.topic, total, unit="bytes" if is_file else "records", hidden_for_s=PROGRESS_DELAY_SECONDS
+    ) as bar:
         yield lambda bytes_read, written: bar.reach(bytes_read if is_file else written)

@@ -1,8 +1,7 @@
-"""Records as JSON lines: what `consume --format json` prints, `produce --format json` reads.
+"""Records as JSON lines, as `consume --format json` prints and `produce --format json` reads them.
 
-Bytes that are text are written as text, others in Base64, under a name that ends in `_base64`. Who writes such lines by
-hand or by program may give other JSON than a string for a key or a value: it is taken as it stands there, so that no
-digit of a number and no order of names is lost.
+Bytes are written as text if they are valid UTF-8, otherwise in Base64 under a name that ends in `_base64`. On input,
+keys and values may be any JSON value; its text is taken verbatim, which preserves number formats and key order.
 """
 
 from __future__ import annotations
@@ -25,33 +24,32 @@ _BASE64 = "_base64"
 _UNSET = Raw(b"null")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 NO_TIMESTAMP = -1
-"""What records have that come from the time before timestamps."""
+"""The timestamp of records in message formats without timestamps."""
 
 
-class _Header(Struct, forbid_unknown_fields=True):
+class _JsonHeader(Struct, forbid_unknown_fields=True):
     name: str
     value: Raw = _UNSET
     value_base64: str | None = None
 
 
-class _Line(Struct, forbid_unknown_fields=True):
-    """A record as `consume --format json` prints it. An unknown field is an error: a misspelled `value` would otherwise
-    write a tombstone."""
+class _JsonRecord(Struct, forbid_unknown_fields=True):
+    """A record as a JSON object. Unknown fields are an error: a misspelled `value` would otherwise be a tombstone."""
 
     key: Raw = _UNSET
     key_base64: str | None = None
     value: Raw = _UNSET
     value_base64: str | None = None
-    headers: list[_Header] | dict[str, Raw] | None = None
+    headers: list[_JsonHeader] | dict[str, Raw] | None = None
     timestamp: Annotated[int, Meta(ge=NO_TIMESTAMP, le=INT64_MAX)] | str | None = None
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     topic: Raw = _UNSET
-    """Accepted and ignored, like the offset: the command's arguments choose the topic."""
+    """Accepted and ignored, as is the offset; the command's arguments choose the topic."""
     offset: Raw = _UNSET
 
 
-_LINES = Decoder(_Line)
-_TEXTS = Decoder(str)
+_LINE_DECODER = Decoder(_JsonRecord)
+_STRING_DECODER = Decoder(str)
 
 
 def record_to_json(record: ConsumedRecord) -> bytes:
@@ -68,58 +66,58 @@ def record_to_json(record: ConsumedRecord) -> bytes:
 
 
 def record_from_json(line: bytes) -> OutgoingRecord:
-    """Raises WrongInput."""
-    fields = _decoded(line)
+    """Parse a JSON line; raise InvalidInput if it is not a valid record."""
+    fields = _decode_line(line)
     return OutgoingRecord(
         value=_bytes_from_json("value", fields.value, fields.value_base64),
         key=_bytes_from_json("key", fields.key, fields.key_base64),
-        headers=_headers(fields.headers),
-        timestamp=_timestamp(fields.timestamp),
+        headers=_parse_headers(fields.headers),
+        timestamp=_parse_timestamp(fields.timestamp),
         partition=fields.partition,
     )
 
 
-def _decoded(line: bytes) -> _Line:
+def _decode_line(line: bytes) -> _JsonRecord:
     try:
-        line.decode()  # what is taken as it stands there is not looked at otherwise
-        return _LINES.decode(line)
+        line.decode()  # raw values are not validated otherwise
+        return _LINE_DECODER.decode(line)
     except ValidationError as error:
-        raise WrongInput(_explained(str(error))) from None
+        raise WrongInput(_format_error(str(error))) from None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WrongInput(f"not JSON: {error}") from None
+        raise WrongInput(f"not valid JSON: {error}") from None
 
 
-def _explained(error: str) -> str:
-    """Return msgspec's message with the field's path first: `partition: expected int, got str`."""
+def _format_error(error: str) -> str:
+    """Format a msgspec error with the path of the field first: `partition: expected int, got str`."""
     what, _, path = error.partition(" - at `$")
     path = path.rstrip("`").lstrip(".")
     if unknown := _UNKNOWN_FIELD.fullmatch(what):
-        fields = (_Header if path.startswith("headers[") else _Line).__struct_fields__
+        fields = (_JsonHeader if path.startswith("headers[") else _JsonRecord).__struct_fields__
         where = f"{path}: " if path else ""
-        return f"{where}unknown field {unknown[1]!r}{suggestion(unknown[1], fields) or _listed(fields)}"
+        return f"{where}unknown field {unknown[1]!r}{suggestion(unknown[1], fields) or _expected_fields(fields)}"
     if not path:
         return 'expected an object such as {"key": "k", "value": "v"}'
     what = what.replace("`", "")
     return f"{path}: {what[:1].lower()}{what[1:]}"
 
 
-def _listed(fields: tuple[str, ...]) -> str:
+def _expected_fields(fields: tuple[str, ...]) -> str:
     return f"; expected one of {', '.join(fields)}"
 
 
-def _headers(headers: list[_Header] | dict[str, Raw] | None) -> tuple[RecordHeader, ...]:
+def _parse_headers(headers: list[_JsonHeader] | dict[str, Raw] | None) -> tuple[RecordHeader, ...]:
     if isinstance(headers, dict):
         return tuple((name, _bytes_from_json("headers", value, None)) for name, value in headers.items())
     found = headers or ()
     return tuple((each.name, _bytes_from_json("headers: value", each.value, each.value_base64)) for each in found)
 
 
-def _timestamp(given: int | str | None) -> int | None:
+def _parse_timestamp(given: int | str | None) -> int | None:
     if not isinstance(given, str):
         return given
     found = milliseconds(given)
     if found < 0:
-        raise WrongInput(f"timestamp: expected no time before 1970, not {given!r}")
+        raise WrongInput(f"timestamp: expected a time from 1970 on, got {given!r}")
     return found
 
 
@@ -135,7 +133,7 @@ def _bytes_to_json(name: str, value: bytes | None) -> dict[str, str | None]:
 def _bytes_from_json(name: str, given: Raw, encoded: str | None) -> bytes | None:
     if encoded is not None:
         if given is not _UNSET:
-            raise WrongInput(f"{name} and {name + _BASE64} exclude each other")
+            raise WrongInput(f"{name} and {name + _BASE64} are mutually exclusive")
         try:
             return base64.b64decode(encoded, validate=True)
         except ValueError:
@@ -143,4 +141,4 @@ def _bytes_from_json(name: str, given: Raw, encoded: str | None) -> bytes | None
     text = bytes(given)
     if text == b"null":
         return None
-    return _TEXTS.decode(text).encode() if text.startswith(b'"') else text
+    return _STRING_DECODER.decode(text).encode() if text.startswith(b'"') else text

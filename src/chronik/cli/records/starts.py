@@ -1,4 +1,4 @@
-"""Where reading begins, as `consume --from` says it: parsed before anybody is asked, and then looked up."""
+"""Start positions for `consume --from`: parsed from the command line, then resolved to offsets."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ from chronik.client.records import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 
-WIDENED: Final = 4
-"""How many times as far back is looked when there were too few records."""
+SEARCH_GROWTH_FACTOR: Final = 4
+"""Factor by which the searched offset range grows while it has too few records."""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The first record that there is."""
+    """The earliest offset of each partition."""
 
 
 @dataclass(frozen=True)
 class End:
-    """After the last one."""
+    """The end offset of each partition."""
 
 
 @dataclass(frozen=True)
 class Last:
-    """The last so many of each partition."""
+    """The last records of each partition."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Since:
-    """The first at this moment or after it."""
+    """The first record of each partition at or after a timestamp."""
 
     timestamp: int
 
 
 @dataclass(frozen=True)
 class Offset:
-    """The same in each partition."""
+    """The same offset in each partition."""
 
     offset: int
 
 
 Start = Beginning | End | Last | Since | Offset
-WORDS: Final[dict[str, Start]] = {
+NAMED_POSITIONS: Final[dict[str, Start]] = {
     "start": Beginning(),
     "end": End(),
-    "earliest": Beginning(),  # these two are Kafka's words, the third is kcat's
+    "earliest": Beginning(),  # earliest and latest are Kafka's terms, beginning is kcat's
     "latest": End(),
     "beginning": Beginning(),
 }
 
 
 def parse_start(text: str) -> Start:
-    """Raises WrongInput."""
-    if text in WORDS:
-        return WORDS[text]
+    """Parse a start position; raise InvalidInput if it is invalid."""
+    if text in NAMED_POSITIONS:
+        return NAMED_POSITIONS[text]
     if text.startswith("@"):
-        return Since(max(0, milliseconds(text[1:])))  # below 0 a broker takes a timestamp for something else
+        return Since(max(0, milliseconds(text[1:])))  # negative timestamps have special meanings in ListOffsets
     try:
         if re.fullmatch(r"-?[0-9]+", text):
             number = within_int64(int(text))
@@ -78,14 +78,14 @@ def parse_start(text: str) -> Start:
 
 
 def offsets_of(start: Start, cluster: Cluster, ends: Offsets) -> Offsets:
-    """Returns where each of the partitions is read from. Raises ClientError or KafkaError."""
+    """Return the start offsets of the partitions."""
     match start:
         case Beginning():
             return earliest_offsets(cluster, ends)
         case End():
             return ends
         case Last(count):
-            return _last(cluster, count, ends)
+            return _resolve_last(cluster, count, ends)
         case Since(timestamp):
             found = list_offsets(cluster, dict.fromkeys(ends, timestamp))
             return {each: found[each] if found[each] >= 0 else end for each, end in ends.items()}
@@ -93,27 +93,27 @@ def offsets_of(start: Start, cluster: Cluster, ends: Offsets) -> Offsets:
             return dict.fromkeys(ends, offset)
 
 
-def _last(cluster: Cluster, count: int, ends: Offsets) -> Offsets:
-    """Counts records, not offsets: markers of transactions have some, and what compaction has taken had some."""
+def _resolve_last(cluster: Cluster, count: int, ends: Offsets) -> Offsets:
+    """Return the offsets of the last records, which are counted: control records and compaction leave gaps."""
     if not count:
         return ends
     starts = earliest_offsets(cluster, ends)
     found = {each: start for each, start in starts.items() if ends[each] - start <= count}
     width = count
     while unknown := [each for each in ends if each not in found]:
-        begun = {each: max(starts[each], ends[each] - width) for each in unknown}
-        for each, offsets in _last_offsets(cluster, count, begun, ends).items():
-            if len(offsets) == count or begun[each] == starts[each]:
+        start_offsets = {each: max(starts[each], ends[each] - width) for each in unknown}
+        for each, offsets in _last_offsets(cluster, count, start_offsets, ends).items():
+            if len(offsets) == count or start_offsets[each] == starts[each]:
                 found[each] = offsets[0] if offsets else ends[each]
-        width *= WIDENED
+        width *= SEARCH_GROWTH_FACTOR
     return found
 
 
 def _last_offsets(
-    cluster: Cluster, count: int, begun: Offsets, ends: Mapping[TopicPartition, int]
+    cluster: Cluster, count: int, start_offsets: Offsets, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, deque[int]]:
-    """Returns those of the last `count` records, or of fewer where there are no more."""
-    seen: dict[TopicPartition, deque[int]] = {each: deque(maxlen=count) for each in begun}
-    for record in Consumer(cluster, begun).read_until(ends):
+    """Return the offsets of the last `count` records of each partition, or of all records if there are fewer."""
+    seen: dict[TopicPartition, deque[int]] = {each: deque(maxlen=count) for each in start_offsets}
+    for record in Consumer(cluster, start_offsets).read_until(ends):
         seen[TopicPartition(record.topic, record.partition)].append(record.offset)
     return seen

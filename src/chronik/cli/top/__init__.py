@@ -1,1 +1,1 @@
-"""`chronik top`: a cluster, live in the terminal."""
+"""`chronik top`: a live view of a cluster in the terminal."""

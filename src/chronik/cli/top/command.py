@@ -1,4 +1,4 @@
-"""`chronik top`: looks at a cluster every few seconds, and shows what it sees."""
+"""`chronik top`: collect the facts of a cluster periodically and display them."""
 
 from __future__ import annotations
 
@@ -30,55 +30,57 @@ from chronik.protocol.errors import KafkaError
 EXIT_OK: Final = 0
 INTERVAL_S: Final = 2.0
 ONCE_INTERVAL_S: Final = 1.0
-"""Between the two looks that one frame takes: rates need two."""
+"""Seconds between the two collections of a single frame; rates need two."""
 
 TIMEOUT_S: Final = 3.0
-REST_SHARE: Final = 3
-"""A look that takes long is followed by a rest that is so many times as long: watching must not be what is watched."""
+PAUSE_FACTOR: Final = 3
+"""Minimum pause after a collection, as a multiple of its duration, to limit the load on the cluster."""
 
 WIDTH_UNLIMITED: Final = 200
-STALE_S: Final = 5.0
-KEYS: Final = "q quits   s sorts topics   p pauses"
+STALE_AFTER_S: Final = 5.0
+KEY_HELP: Final = "q: quit   s: sort topics   p: pause"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add_watching_arguments(parser)
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine: all its nodes are asked")
     parser.add_argument(
-        "--interval", type=positive_seconds, metavar="SECONDS", help=f"between two looks (default: {INTERVAL_S:g})"
+        "--dir", type=Path, metavar="DIR", help="directory of a cluster on this machine; queries all nodes"
     )
     parser.add_argument(
-        "--once", action="store_true", help="print one frame, also where nobody types; a pipe gets that"
+        "--interval", type=positive_seconds, metavar="SECONDS", help=f"refresh interval (default: {INTERVAL_S:g})"
     )
-    add_json_argument(parser, "print one look, with rates, as JSON")
+    parser.add_argument(
+        "--once", action="store_true", help="print one frame and exit (default if stdin or stdout is no terminal)"
+    )
+    add_json_argument(parser, "print one snapshot with rates as JSON")
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help="when to give up on a node (default: %(default)g)",
+        help="request timeout per node (default: %(default)g)",
     )
     add_debug_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    access, ports = _whom(arguments)
+    access, ports = _resolve_target(arguments)
     with Watcher(access, ports, timeout_s=arguments.timeout, is_thorough=False) as watcher:
-        if arguments.once or arguments.json or not _is_live():
-            return _once(watcher, arguments)
-        return _live(watcher, arguments.interval or INTERVAL_S)
+        if arguments.once or arguments.json or not _is_interactive():
+            return _print_once(watcher, arguments)
+        return _run_live(watcher, arguments.interval or INTERVAL_S)
 
 
-def _whom(arguments: argparse.Namespace) -> tuple[Access, list[HttpPort]]:
-    """Raises WrongInput, ConfigError, ClientError."""
+def _resolve_target(arguments: argparse.Namespace) -> tuple[Access, list[HttpPort]]:
+    """Return how to connect to the cluster, and the HTTP endpoints of its nodes."""
     security = security_of(arguments)
     ports = ports_named(arguments)
     servers = arguments.bootstrap_server
     if arguments.dir is not None:
         nodes = existing_nodes(arguments.dir)
-        ways = [http_way(node, security) for node in nodes]
-        ports += [HttpPort(*way) for way in ways if way is not None]
+        endpoints = [http_way(node, security) for node in nodes]
+        ports += [HttpPort(*endpoint) for endpoint in endpoints if endpoint is not None]
         servers = servers or ",".join(str(node.config.listeners[0].advertised or node.config.kafka) for node in nodes)
     return Access(servers or arguments.bootstrap_default, security), ports
 
@@ -86,20 +88,20 @@ def _whom(arguments: argparse.Namespace) -> tuple[Access, list[HttpPort]]:
 # One frame
 
 
-def _once(watcher: Watcher, arguments: argparse.Namespace) -> int:
+def _print_once(watcher: Watcher, arguments: argparse.Namespace) -> int:
     before = watcher.look()
     time.sleep(arguments.interval or ONCE_INTERVAL_S)
     view = view_of(watcher.look(), before)
     if arguments.json:
-        print_json(told(view))
+        print_json(view_to_json(view))
         return EXIT_OK
     width = get_terminal_size((WIDTH_UNLIMITED, 0)).columns if sys.stdout.isatty() else WIDTH_UNLIMITED
     print("\n".join(line.text for line in frame(view, width, None)))
     return EXIT_OK
 
 
-def told(view: View) -> dict[str, Any]:
-    """Returns what a program gets: facts, and rates beside them."""
+def view_to_json(view: View) -> dict[str, Any]:
+    """Return the view as JSON: facts and rates."""
     return {
         "facts": to_json(view.facts),
         "seconds": view.seconds,
@@ -123,90 +125,90 @@ def told(view: View) -> dict[str, Any]:
 # Live
 
 
-def _is_live() -> bool:
+def _is_interactive() -> bool:
     if sys.platform == "win32":
-        return False  # there is no termios; one frame is printed
+        return False  # no termios: print one frame
     from chronik.cli.top.screen import is_possible
 
     return is_possible()
 
 
-class Looking(threading.Thread):
-    """Looks again and again, beside whoever draws: a node that does not answer must not hold up keys and resizes."""
+class CollectorThread(threading.Thread):
+    """A thread that collects facts periodically, so that a slow node does not block keys and resizing."""
 
     def __init__(self, watcher: Watcher, interval_s: float) -> None:
-        super().__init__(name="looking", daemon=True)
+        super().__init__(name="facts-collector", daemon=True)
         self._watcher = watcher
         self._interval_s = interval_s
-        self._over = threading.Event()
+        self._stop_event = threading.Event()
         self.paused = threading.Event()
-        self.looks: tuple[ClusterFacts | None, ClusterFacts | None] = None, None
-        """The last, and the one before: replaced as one."""
+        self.snapshots: tuple[ClusterFacts | None, ClusterFacts | None] = None, None
+        """The latest facts and the previous ones, replaced atomically."""
         self.failure: str | None = None
-        self.tell: Callable[[], object] = bool
-        """Is called after each look."""
+        self.on_update: Callable[[], object] = bool
+        """Called after each collection."""
 
     def run(self) -> None:
-        while not self._over.is_set():
+        while not self._stop_event.is_set():
             began = time.monotonic()
             if not self.paused.is_set():
-                self._look()
-                self.tell()
+                self._collect()
+                self.on_update()
             took_s = time.monotonic() - began
-            self._over.wait(max(self._interval_s - took_s, min(REST_SHARE * took_s, 10 * self._interval_s)))
+            self._stop_event.wait(max(self._interval_s - took_s, min(PAUSE_FACTOR * took_s, 10 * self._interval_s)))
 
-    def _look(self) -> None:
+    def _collect(self) -> None:
         try:
-            self.looks, self.failure = (self._watcher.look(), self.looks[0]), None
+            self.snapshots, self.failure = (self._watcher.look(), self.snapshots[0]), None
         except (ClientError, KafkaError, OSError) as error:
             self.failure = " ".join(str(error).split())
         except Exception:
-            if not self._over.is_set():  # else whoever watched has left, and closed what was being asked
+            if not self._stop_event.is_set():  # otherwise the connections were closed during shutdown
                 raise
 
-    def end(self) -> None:
-        self._over.set()
+    def request_stop(self) -> None:
+        self._stop_event.set()
 
 
-def _live(watcher: Watcher, interval_s: float) -> int:
+def _run_live(watcher: Watcher, interval_s: float) -> int:
     from chronik.cli.top.screen import Screen
 
-    looking = Looking(watcher, interval_s)
+    collector = CollectorThread(watcher, interval_s)
     sorting = Sorting.TRAFFIC
     with Screen(sys.stdin, sys.stdout) as screen:
-        looking.tell = screen.wake
-        looking.start()
+        collector.on_update = screen.wake
+        collector.start()
         try:
             while True:
                 width, height = screen.size
-                screen.draw(_lines(looking, width, height, sorting))
+                screen.draw(_build_frame(collector, width, height, sorting))
                 for typed in screen.key(1.0):
                     if typed in "qQ\x04":
                         return EXIT_OK
                     if typed in "sS":
                         sorting = sorting.next
                     elif typed in "pP ":
-                        (looking.paused.clear if looking.paused.is_set() else looking.paused.set)()
+                        (collector.paused.clear if collector.paused.is_set() else collector.paused.set)()
         finally:
-            looking.end()
-            looking.tell = bool
+            collector.request_stop()
+            collector.on_update = bool
 
 
-def _lines(looking: Looking, width: int, height: int, sorting: Sorting) -> list[Line]:
-    now, before = looking.looks
-    footer = f"{KEYS} (now by {sorting.value})"
+def _build_frame(collector: CollectorThread, width: int, height: int, sorting: Sorting) -> list[Line]:
+    now, before = collector.snapshots
+    footer = f"{KEY_HELP} (now by {sorting.value})"
     if now is None:
-        waiting = looking.failure or "looking …"
+        waiting = collector.failure or "collecting …"
         lines = [
             Line("chronik top", Style.TITLE),
-            Line(waiting[:width], Style.ERROR if looking.failure else Style.PLAIN),
+            Line(waiting[:width], Style.ERROR if collector.failure else Style.PLAIN),
         ]
         return lines[:height]
     age_s = time.monotonic() - now.monotonic_s
-    if looking.paused.is_set():
+    if collector.paused.is_set():
         footer = f"PAUSED   {footer}"
-    elif looking.failure is not None:
-        footer = f"NO ANSWER for {age_s:.0f} s: {looking.failure}"
-    elif age_s > STALE_S:
-        footer = f"{age_s:.0f} s old, asking …   {footer}"
+    elif collector.failure is not None:
+        footer = f"NO RESPONSE for {age_s:.0f} s: {collector.failure}"
+    elif age_s > STALE_AFTER_S:
+        footer = f"{age_s:.0f} s old, refreshing …   {footer}"
     return frame(view_of(now, before), width, height, sorting=sorting, footer=footer)

@@ -1,4 +1,4 @@
-"""Numbers as people read them at a glance. Pure."""
+"""Short formats for numbers, sizes and durations. Free of I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS: Final = ("", "k", "M", "G", "T", "P")
 
 
 def short(value: float | None) -> str:
-    """Three digits and a unit of thousands: 7, 950, 1.2k, 34k, 5.6M."""
+    """Format a number with at most three digits and an SI prefix: 7, 950, 1.2k, 34k, 5.6M."""
     if value is None:
         return MISSING
     size = abs(value)
@@ -27,14 +27,14 @@ def size(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """A rate of change: +1.2k, 0, -30."""
+    """Format a rate of change with its sign: +1.2k, 0, -30."""
     if value is None:
         return MISSING
     return "0" if abs(value) < 0.05 else f"{'+' if value > 0 else ''}{short(value)}"
 
 
 def span(seconds: float | None) -> str:
-    """A time in two parts at most: 40s, 5m, 2h10m, 3d4h."""
+    """Format a duration with at most two units: 40s, 5m, 2h10m, 3d4h."""
     if seconds is None:
         return MISSING
     whole = int(seconds)
@@ -48,25 +48,25 @@ def span(seconds: float | None) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal it takes: letters of East Asia take two, marks on letters none."""
+    """Return the width of a text in terminal columns: wide East Asian characters take two, combining marks none."""
     if text.isascii():
         return len(text)
-    return sum(_columns(character) for character in text)
+    return sum(_character_width(character) for character in text)
 
 
-def _columns(character: str) -> int:
+def _character_width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def clipped(text: str, width: int) -> str:
-    """Returns as much as there is room for, with an ellipsis for the rest."""
+    """Shorten a text to a width in terminal columns, with an ellipsis."""
     if width_of(text) <= width:
         return text
     found, used = "", 0
     for character in text:
-        used += _columns(character)
+        used += _character_width(character)
         if used > width - 1:
             break
         found += character
@@ -74,5 +74,5 @@ def clipped(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int, *, right: bool) -> str:
-    room = " " * max(0, width - width_of(text))
-    return room + text if right else text + room
+    padding = " " * max(0, width - width_of(text))
+    return padding + text if right else text + padding

@@ -1,7 +1,7 @@
-"""One frame: what is shown in so many columns and lines. Pure: a view in, lines out.
+"""Layout of one frame of `chronik top` in a given width and height. Free of I/O.
 
-What matters most stands first and gets its room first: the verdict, what needs attention, nodes. Topics and groups
-share what is left. No line is longer than the width, and there are never more lines than the height.
+The header, the problems and the nodes come first; topics and groups share the remaining lines. No line exceeds the
+width, and the frame never exceeds the height.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from chronik.cli.top.view import GroupRow, NodeRow, TopicRow, View
 from chronik.shown import escaped
 from chronik.wording import counted
 
-ATTENTION_SHARE: Final = 4
-"""A fourth of the lines at most is for what needs attention, and a third for nodes."""
-NODES_SHARE: Final = 3
-ROWS_LEAST: Final = 1
+PROBLEMS_DIVISOR: Final = 4
+"""Divisors of the height: problems take at most a fourth of the lines, nodes at most a third."""
+NODES_DIVISOR: Final = 3
+ROWS_MIN: Final = 1
 ROWS_UNLIMITED: Final = 20
-"""Rows of each table where nobody limits the height."""
+"""Maximum rows of each table if the height is unlimited."""
 
 HASH_CHARACTERS: Final = 8
 
@@ -55,154 +55,165 @@ class Sorting(Enum):
 def frame(
     view: View, width: int, height: int | None, *, sorting: Sorting = Sorting.TRAFFIC, footer: str = ""
 ) -> list[Line]:
-    """`height`: None for as many lines as it takes."""
-    head = [*_head(view), *([Line(footer, Style.FAINT)] if footer else [])]
+    """Lay out a view; a `height` of None is unlimited."""
+    head = [*_header_lines(view), *([Line(footer, Style.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
-    attention, nodes = _attention(view), _nodes(view, width)
-    topics, groups = _topics(view, sorting, width), _groups(view, width)
-    unseen = _unseen(view)
+    attention, nodes = _problem_lines(view), _node_lines(view, width)
+    topics, groups = _topic_lines(view, sorting, width), _group_lines(view, width)
+    unseen = _failure_lines(view)
     if height is None:
-        sections = [_cut(section, 1 + ROWS_UNLIMITED) for section in (attention, nodes, topics, groups)]
-        return _fitted([*head, *_apart(sections), *_apart([unseen])], width)
-    room = height - len(head) - len(last)
-    attention = _cut(attention, max(2, room // ATTENTION_SHARE))
-    nodes = _cut(nodes, max(2, room // NODES_SHARE))
-    unseen = _cut(unseen, max(2, room // ATTENTION_SHARE))
-    fixed = _apart([attention, nodes, unseen])
-    left = room - len(fixed) - 2  # a line between sections
-    topics, groups = _shared(topics, groups, left)
-    body = _apart([attention, nodes, topics, groups, unseen])
+        sections = [_shorten(section, 1 + ROWS_UNLIMITED) for section in (attention, nodes, topics, groups)]
+        return _clip_lines([*head, *_join_sections(sections), *_join_sections([unseen])], width)
+    available_lines = height - len(head) - len(last)
+    attention = _shorten(attention, max(2, available_lines // PROBLEMS_DIVISOR))
+    nodes = _shorten(nodes, max(2, available_lines // NODES_DIVISOR))
+    unseen = _shorten(unseen, max(2, available_lines // PROBLEMS_DIVISOR))
+    fixed = _join_sections([attention, nodes, unseen])
+    left = available_lines - len(fixed) - 2  # blank lines between sections
+    topics, groups = _split_lines(topics, groups, left)
+    body = _join_sections([attention, nodes, topics, groups, unseen])
     lines = [*head, *body][: max(0, height - len(last))]
     lines += [Line("")] * (height - len(last) - len(lines))
-    return _fitted([*lines, *last][:height], width)
+    return _clip_lines([*lines, *last][:height], width)
 
 
-def _apart(sections: Iterable[Sequence[Line]]) -> list[Line]:
-    """Puts an empty line before each that there is."""
+def _join_sections(sections: Iterable[Sequence[Line]]) -> list[Line]:
+    """Join the non-empty sections, with a blank line before each."""
     return [line for section in sections if section for line in (Line(""), *section)]
 
 
-def _cut(section: Sequence[Line], lines_max: int) -> list[Line]:
-    """Says how many rows are left out."""
+def _shorten(section: Sequence[Line], lines_max: int) -> list[Line]:
+    """Shorten a section to a number of lines; the last one says how many rows are omitted."""
     if len(section) <= lines_max:
         return list(section)
     left_out = len(section) - lines_max + 1
     return [*section[: lines_max - 1], Line(f"  … {left_out} more", Style.FAINT)]
 
 
-def _shared(topics: Sequence[Line], groups: Sequence[Line], room: int) -> tuple[list[Line], list[Line]]:
-    """Gives each its half, and what one does not need to the other."""
-    if room < 2:
+def _split_lines(topics: Sequence[Line], groups: Sequence[Line], available_lines: int) -> tuple[list[Line], list[Line]]:
+    """Split the lines evenly between topics and groups; lines that one does not need go to the other."""
+    if available_lines < 2:
         return [], []
-    half = max(2, room // 2)
-    for_groups = min(len(groups), max(half, room - len(topics)))
-    for_topics = min(len(topics), max(0, room - for_groups))
-    return _cut(topics, for_topics) if for_topics > 1 else [], _cut(groups, for_groups) if for_groups > 1 else []
+    half = max(2, available_lines // 2)
+    for_groups = min(len(groups), max(half, available_lines - len(topics)))
+    for_topics = min(len(topics), max(0, available_lines - for_groups))
+    return _shorten(topics, for_topics) if for_topics > 1 else [], _shorten(
+        groups, for_groups
+    ) if for_groups > 1 else []
 
 
-def _fitted(lines: Iterable[Line], width: int) -> list[Line]:
+def _clip_lines(lines: Iterable[Line], width: int) -> list[Line]:
     return [Line(clipped(escaped(line.text), width), line.style) for line in lines]
 
 
 # Sections
 
 
-def _head(view: View) -> list[Line]:
+def _header_lines(view: View) -> list[Line]:
     facts = view.facts
     when = datetime.fromtimestamp(facts.time_ms / 1000, UTC).strftime("%H:%M:%S UTC")
-    leads = f"node {facts.controller} leads" if facts.controller is not None else "nobody leads"
+    controller_text = f"controller: node {facts.controller}" if facts.controller is not None else "no controller"
     term = f", term {facts.term}" if facts.term is not None else ""
     level = f"   level {facts.level}" if facts.level is not None else ""
-    first = f"chronik top   {when}   {facts.cluster_id or facts.asked}   {facts.verdict}   {leads}{term}{level}"
-    bad = facts.same_state is False or facts.controller is None
+    first = (
+        f"chronik top   {when}   {facts.cluster_id or facts.asked}   {facts.verdict}   {controller_text}{term}{level}"
+    )
+    has_problem = facts.same_state is False or facts.controller is None
     offline = sum(topic.offline for topic in view.topics)
-    short_of = sum(topic.under_replicated for topic in view.topics)
+    under_replicated_count = sum(topic.under_replicated for topic in view.topics)
     second = (
         f"{short(view.records_s)} records/s   {size(view.written_bytes_s)}/s written   "
         f"{short(view.requests_s)} requests/s   {counted(len(view.topics), 'topic')}, "
         f"{counted(len(facts.partitions), 'partition')}"
         + (f", {offline} OFFLINE" if offline else "")
-        + (f", {short_of} under-replicated" if short_of else "")
+        + (f", {under_replicated_count} under-replicated" if under_replicated_count else "")
     )
-    return [Line(first, Style.ERROR if bad else Style.TITLE), Line(second, Style.ERROR if offline else Style.PLAIN)]
+    return [
+        Line(first, Style.ERROR if has_problem else Style.TITLE),
+        Line(second, Style.ERROR if offline else Style.PLAIN),
+    ]
 
 
-def _attention(view: View) -> list[Line]:
+def _problem_lines(view: View) -> list[Line]:
     if not view.attention:
         return []
     styles = {Severity.ERROR: Style.ERROR, Severity.WARNING: Style.WARNING}
     rows = [Line(f"  {each.what}", styles.get(each.severity, Style.PLAIN)) for each in view.attention]
-    return [Line("NEEDS ATTENTION (chronik doctor says what to do)", Style.HEADING), *rows]
+    return [Line("PROBLEMS (chronik doctor suggests fixes)", Style.HEADING), *rows]
 
 
-def _unseen(view: View) -> list[Line]:
+def _failure_lines(view: View) -> list[Line]:
     if not view.facts.unseen:
         return []
     rows = [Line(f"  {each.what}: {each.why}", Style.FAINT) for each in view.facts.unseen]
-    return [Line("NOT SEEN", Style.HEADING), *rows]
+    return [Line("NOT COLLECTED", Style.HEADING), *rows]
 
 
-class Column(NamedTuple):
+class FrameColumn(NamedTuple):
     heading: str
-    of: Callable[..., str]
+    get_text: Callable[..., str]
     right: bool = True
     optional: bool = False
-    """Left out when no row has anything there."""
-    spared: int = 0
-    """Where the width does not do, those with the highest number go first; 0 stays."""
+    """Whether the column is omitted if all its cells are empty."""
+    drop_priority: int = 0
+    """Order in which columns are dropped if the width is too small, highest first; 0 is never dropped."""
 
 
 _NODES: Final = (
-    Column("NODE", lambda row: str(row.node.id)),
-    Column("STATUS", lambda row: row.node.status, right=False),
-    Column("ROLE", lambda row: row.node.role or "-", right=False),
-    Column("TERM", lambda row: _number(row.node.term), optional=True, spared=4),
-    Column("APPLIED", lambda row: _number(row.node.applied_index), optional=True, spared=3),
-    Column("LOG END", lambda row: _number(row.node.log_end), optional=True, spared=9),
-    Column("STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True, spared=5),
-    Column("REQ/s", lambda row: short(row.requests_s), optional=True),
-    Column("IN/s", lambda row: size(row.in_bytes_s), optional=True, spared=2),
-    Column("OUT/s", lambda row: size(row.out_bytes_s), optional=True, spared=2),
-    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True, spared=1),
-    Column("LOGS", lambda row: size(row.node.log_bytes), optional=True, spared=6),
-    Column("FREE", lambda row: size(row.node.disk_free_bytes), optional=True, spared=7),
-    Column("CLIENTS", lambda row: _number(row.node.connections), optional=True, spared=7),
-    Column("UP", lambda row: span(row.node.uptime_s), optional=True, spared=8),
-    Column("VERSION", lambda row: row.node.version or "-", right=False, optional=True, spared=10),
-    Column("KAFKA", lambda row: row.node.kafka or "-", right=False, spared=11),
+    FrameColumn("NODE", lambda row: str(row.node.id)),
+    FrameColumn("STATUS", lambda row: row.node.status, right=False),
+    FrameColumn("ROLE", lambda row: row.node.role or "-", right=False),
+    FrameColumn("TERM", lambda row: _format_int(row.node.term), optional=True, drop_priority=4),
+    FrameColumn("APPLIED", lambda row: _format_int(row.node.applied_index), optional=True, drop_priority=3),
+    FrameColumn("LOG END", lambda row: _format_int(row.node.log_end), optional=True, drop_priority=9),
+    FrameColumn(
+        "STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True, drop_priority=5
+    ),
+    FrameColumn("REQ/s", lambda row: short(row.requests_s), optional=True),
+    FrameColumn("IN/s", lambda row: size(row.in_bytes_s), optional=True, drop_priority=2),
+    FrameColumn("OUT/s", lambda row: size(row.out_bytes_s), optional=True, drop_priority=2),
+    FrameColumn("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True, drop_priority=1),
+    FrameColumn("LOGS", lambda row: size(row.node.log_bytes), optional=True, drop_priority=6),
+    FrameColumn("FREE", lambda row: size(row.node.disk_free_bytes), optional=True, drop_priority=7),
+    FrameColumn("CLIENTS", lambda row: _format_int(row.node.connections), optional=True, drop_priority=7),
+    FrameColumn("UP", lambda row: span(row.node.uptime_s), optional=True, drop_priority=8),
+    FrameColumn("VERSION", lambda row: row.node.version or "-", right=False, optional=True, drop_priority=10),
+    FrameColumn("KAFKA", lambda row: row.node.kafka or "-", right=False, drop_priority=11),
 )
 _TOPICS: Final = (
-    Column("TOPIC", lambda row: row.name, right=False),
-    Column("PARTITIONS", lambda row: str(row.partitions), spared=2),
-    Column("REPLICAS", lambda row: str(row.replicas), spared=3),
-    Column("RECORDS/s", lambda row: short(row.records_s)),
-    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), spared=1),
-    Column("SIZE", lambda row: size(row.bytes)),
-    Column("NOT IN SYNC", lambda row: str(row.under_replicated) if row.under_replicated else "-", optional=True),
-    Column("OFFLINE", lambda row: str(row.offline) if row.offline else "-", optional=True),
+    FrameColumn("TOPIC", lambda row: row.name, right=False),
+    FrameColumn("PARTITIONS", lambda row: str(row.partitions), drop_priority=2),
+    FrameColumn("REPLICAS", lambda row: str(row.replicas), drop_priority=3),
+    FrameColumn("RECORDS/s", lambda row: short(row.records_s)),
+    FrameColumn("WRITTEN/s", lambda row: size(row.written_bytes_s), drop_priority=1),
+    FrameColumn("SIZE", lambda row: size(row.bytes)),
+    FrameColumn(
+        "UNDER-REPLICATED", lambda row: str(row.under_replicated) if row.under_replicated else "-", optional=True
+    ),
+    FrameColumn("OFFLINE", lambda row: str(row.offline) if row.offline else "-", optional=True),
 )
 _GROUPS: Final = (
-    Column("GROUP", lambda row: row.group.name, right=False),
-    Column("STATE", lambda row: row.group.state or "-", right=False),
-    Column("LAG", lambda row: _lag(row)),
-    Column("CHANGE/s", lambda row: signed(row.lag_change_s)),
+    FrameColumn("GROUP", lambda row: row.group.name, right=False),
+    FrameColumn("STATE", lambda row: row.group.state or "-", right=False),
+    FrameColumn("LAG", lambda row: _format_lag(row)),
+    FrameColumn("CHANGE/s", lambda row: signed(row.lag_change_s)),
 )
 
 NAME_CHARACTERS_MAX: Final = 60
-"""Of the names of topics and groups: longer ones would push the figures out of sight."""
+"""Maximum length of topic and group names, so that the numbers stay visible."""
 
 
-def _nodes(view: View, width: int) -> list[Line]:
+def _node_lines(view: View, width: int) -> list[Line]:
     styles = {"down": Style.ERROR, "fenced": Style.ERROR, "drained": Style.WARNING, "not known": Style.WARNING}
 
     def style(row: NodeRow) -> Style:
         return styles.get(row.node.status, Style.PLAIN)
 
-    return _table(_NODES, view.nodes, style, width)
+    return _table_lines(_NODES, view.nodes, style, width)
 
 
-def _topics(view: View, sorting: Sorting, width: int) -> list[Line]:
-    """Topics that a cluster has for itself hold no records: they are shown when something is wrong with them."""
+def _topic_lines(view: View, sorting: Sorting, width: int) -> list[Line]:
+    """Return the table of topics. Internal topics are shown only if they have problems."""
     shown = [row for row in view.topics if not row.is_internal or row.under_replicated or row.offline]
     if sorting is Sorting.SIZE:
         shown.sort(key=lambda row: (-(row.bytes or 0), row.name))
@@ -212,18 +223,20 @@ def _topics(view: View, sorting: Sorting, width: int) -> list[Line]:
     def style(row: TopicRow) -> Style:
         return Style.ERROR if row.offline else Style.WARNING if row.under_replicated else Style.PLAIN
 
-    return _table(_TOPICS, shown, style, width)
+    return _table_lines(_TOPICS, shown, style, width)
 
 
-def _groups(view: View, width: int) -> list[Line]:
-    return _table(_GROUPS, view.groups, lambda row: Style.PLAIN, width)
+def _group_lines(view: View, width: int) -> list[Line]:
+    return _table_lines(_GROUPS, view.groups, lambda row: Style.PLAIN, width)
 
 
-def _table(columns: Sequence[Column], rows: Sequence[object], style: Callable[..., Style], width: int) -> list[Line]:
+def _table_lines(
+    columns: Sequence[FrameColumn], rows: Sequence[object], style: Callable[..., Style], width: int
+) -> list[Line]:
     if not rows:
         return []
-    cells = [[clipped(escaped(column.of(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
-    shown = _within(width, [_Filled(*each) for each in zip(columns, cells, strict=True)])
+    cells = [[clipped(escaped(column.get_text(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
+    shown = _fit_columns(width, [_ColumnCells(*each) for each in zip(columns, cells, strict=True)])
 
     def joined(texts: Iterable[str]) -> str:
         parts = zip(shown, texts, strict=True)
@@ -234,8 +247,8 @@ def _table(columns: Sequence[Column], rows: Sequence[object], style: Callable[..
     return [heading, *(Line(joined(line), style(row)) for line, row in zip(lines, rows, strict=True))]
 
 
-class _Filled(NamedTuple):
-    column: Column
+class _ColumnCells(NamedTuple):
+    column: FrameColumn
     texts: Sequence[str]
 
     @property
@@ -243,22 +256,22 @@ class _Filled(NamedTuple):
         return max(map(width_of, (self.column.heading, *self.texts)))
 
 
-def _within(width: int, filled: Iterable[_Filled]) -> list[_Filled]:
-    """Leaves out columns that say nothing, then those that can be spared, until the rest fits."""
+def _fit_columns(width: int, filled: Iterable[_ColumnCells]) -> list[_ColumnCells]:
+    """Drop empty optional columns, then droppable ones until the rest fits into the width."""
     shown = [each for each in filled if not each.column.optional or any(text != "-" for text in each.texts)]
     while sum(each.width + 2 for each in shown) - 2 > width:
-        spared = max(shown, key=lambda each: each.column.spared)
-        if not spared.column.spared:
+        drop_priority = max(shown, key=lambda each: each.column.drop_priority)
+        if not drop_priority.column.drop_priority:
             break
-        shown.remove(spared)
+        shown.remove(drop_priority)
     return shown
 
 
-def _number(value: int | None) -> str:
+def _format_int(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _lag(row: GroupRow) -> str:
+def _format_lag(row: GroupRow) -> str:
     if row.group.lag is None:
         return "-"
     return f"{row.group.lag:,}" + ("" if row.group.is_lag_whole else "+")

@@ -1,7 +1,7 @@
-"""A terminal that is drawn on in place, and left as it was: the alternate screen, no echo, no cursor.
+"""Full-screen terminal output: the alternate screen, without echo and cursor.
 
-Whatever ends the program within (q, Ctrl-C, SIGTERM, an error), the terminal gets its settings and its screen back; so
-it does while it is stopped by Ctrl-Z.
+The terminal settings and the previous screen are restored however the program ends (q, Ctrl-C, SIGTERM or an error),
+and while it is suspended with Ctrl-Z.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, Final, TextIO
 
 from chronik.cli.top.frame import Line, Style
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
-LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+ENTER_FULL_SCREEN: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
+LEAVE_FULL_SCREEN: Final = "\x1b[?25h\x1b[?1049l"
 HOME, TO_LINE_END, TO_SCREEN_END, RESET = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[0m"
 
-CODES: Final = {
+STYLE_CODES: Final = {
     Style.PLAIN: "",
     Style.TITLE: "\x1b[1m",
     Style.HEADING: "\x1b[1m",
@@ -37,48 +37,48 @@ SIGNALS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP
 
 
 class Terminated(SystemExit):
-    """SIGTERM or SIGHUP: ends the program by way of everything that has to be put back."""
+    """Raised on SIGTERM and SIGHUP, so that the program exits through all context managers."""
 
 
 def drawn(lines: Sequence[Line], *, in_colour: bool) -> str:
-    """Returns what draws a frame over the one before, whatever that was."""
-    texts = [f"{CODES[line.style]}{line.text}{RESET}" if in_colour and line.text else line.text for line in lines]
+    """Return the escape sequences and text that draw a frame over the previous one."""
+    texts = [f"{STYLE_CODES[line.style]}{line.text}{RESET}" if in_colour and line.text else line.text for line in lines]
     return HOME + f"{TO_LINE_END}\r\n".join(texts) + TO_LINE_END + TO_SCREEN_END
 
 
 class Screen:
-    """Use it as a context manager, in the main thread."""
+    """A terminal in full-screen mode; use it as a context manager in the main thread."""
 
     def __init__(self, stdin: TextIO, stdout: TextIO) -> None:
         self._in = stdin.fileno()
         self._out = stdout.fileno()
-        self._before: list[Any] = []
+        self._saved_settings: list[Any] = []
         self._handlers: dict[signal.Signals, Any] = {}
         self._in_colour = not os.environ.get("NO_COLOR")
-        self._woken, self._waker = socket.socketpair()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wakeup_before = -1
 
     def __enter__(self) -> Screen:
-        self._before = termios.tcgetattr(self._in)
-        for each in (self._woken, self._waker):
+        self._saved_settings = termios.tcgetattr(self._in)
+        for each in (self._wake_receiver, self._wake_sender):
             each.setblocking(False)
-        self._wakeup_before = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
-            self._handlers[number] = signal.signal(number, self._signalled)
-        self._take()
+            self._handlers[number] = signal.signal(number, self._handle_signal)
+        self._enter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._give_back()
+        self._leave()
         signal.set_wakeup_fd(self._wakeup_before)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._woken.close()
-        self._waker.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines, as they are now."""
+        """The current number of columns and lines."""
         found = os.get_terminal_size(self._out)
         return max(1, found.columns), max(1, found.lines)
 
@@ -86,40 +86,40 @@ class Screen:
         self._write(drawn(lines, in_colour=self._in_colour))
 
     def wake(self) -> None:
-        """May be called from any thread: `key` returns."""
+        """Make `read_keys` return; may be called from any thread."""
         try:
-            self._waker.send(b"\0")
-        except OSError:  # it is full, which wakes as well; or all is over
+            self._wake_sender.send(b"\0")
+        except OSError:  # the socket is full, which also wakes the reader, or closed
             return
 
     def key(self, timeout_s: float) -> str:
-        """Returns what was typed; nothing when the time is over, the size has changed or somebody wakes us."""
-        woken = self._woken.fileno()
+        """Return the typed characters; an empty string on a timeout, a resize or a call of `wake`."""
+        woken = self._wake_receiver.fileno()
         ready, _, _ = select.select([self._in, woken], [], [], timeout_s)
         if woken in ready:
-            self._woken.recv(KEY_BYTES_MAX)
+            self._wake_receiver.recv(KEY_BYTES_MAX)
         if self._in not in ready:
             return ""
         typed = os.read(self._in, KEY_BYTES_MAX).decode(errors="replace")
-        return typed or "q"  # the terminal is gone
+        return typed or "q"  # end of file: the terminal was closed
 
-    def _take(self) -> None:
+    def _enter(self) -> None:
         tty.setcbreak(self._in)
-        self._write(ENTER)
+        self._write(ENTER_FULL_SCREEN)
 
-    def _give_back(self) -> None:
-        self._write(RESET + LEAVE)
-        termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
+    def _leave(self) -> None:
+        self._write(RESET + LEAVE_FULL_SCREEN)
+        termios.tcsetattr(self._in, termios.TCSADRAIN, self._saved_settings)
 
-    def _signalled(self, number: int, _: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _: FrameType | None) -> None:
         if number in (signal.SIGTERM, signal.SIGHUP):
             raise Terminated(128 + number)
         if number == signal.SIGTSTP:
-            self._give_back()
+            self._leave()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGTSTP)  # stops here, until SIGCONT
-            signal.signal(signal.SIGTSTP, self._signalled)
-            self._take()
+            signal.raise_signal(signal.SIGTSTP)  # the process is suspended here until SIGCONT
+            signal.signal(signal.SIGTSTP, self._handle_signal)
+            self._enter()
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="replace")
@@ -131,5 +131,5 @@ class Screen:
 
 
 def is_possible() -> bool:
-    """Whether somebody sits there who sees and types."""
+    """Return whether stdin and stdout are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()

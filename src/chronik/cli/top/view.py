@@ -1,4 +1,4 @@
-"""What is shown, made of two looks at a cluster: the later one, and what has changed since the earlier. Pure."""
+"""The contents of a frame: the facts of a cluster, and rates relative to the previous facts. Free of I/O."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from chronik.cli.doctor.examining import of_cluster
 from chronik.cli.doctor.findings import Finding, Severity, worst_first
 from chronik.cli.watching.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
 
-SECONDS_LEAST: Final = 0.05
-"""Two looks that are closer tell no rate."""
+SECONDS_MIN: Final = 0.05
+"""Minimum time between two collections for which rates are computed."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     in_bytes_s: float | None = None
     out_bytes_s: float | None = None
     written_bytes_s: float | None = None
-    """How its logs grow: known by Kafka's API, where nobody counts what comes in."""
+    """Growth of its logs in bytes per second, which is known without the node's metrics."""
 
 
 class TopicRow(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class TopicRow(msgspec.Struct, frozen=True):
     partitions: int
     replicas: int
     bytes: int | None
-    """Of one copy."""
+    """Size of one replica of all partitions."""
     records_s: float | None
     written_bytes_s: float | None
     under_replicated: int
@@ -40,13 +40,13 @@ class TopicRow(msgspec.Struct, frozen=True):
 class GroupRow(msgspec.Struct, frozen=True):
     group: GroupFacts
     lag_change_s: float | None = None
-    """Records a second by which it falls behind; below 0 it catches up."""
+    """Change of the lag in records per second; negative while the group catches up."""
 
 
 class View(msgspec.Struct, frozen=True):
     facts: ClusterFacts
     seconds: float | None
-    """Between the two looks; None when there was one."""
+    """Seconds between the two collections, or None without previous facts."""
     nodes: tuple[NodeRow, ...]
     topics: tuple[TopicRow, ...]
     groups: tuple[GroupRow, ...]
@@ -66,18 +66,18 @@ class View(msgspec.Struct, frozen=True):
 
 
 def added(values: Iterable[float | None]) -> float | None:
-    """Adds up those that are known; None when none is."""
+    """Sum the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def view_of(now: ClusterFacts, before: ClusterFacts | None) -> View:
     seconds = None if before is None else now.monotonic_s - before.monotonic_s
-    if seconds is not None and seconds < SECONDS_LEAST:
+    if seconds is not None and seconds < SECONDS_MIN:
         before, seconds = None, None
-    rates = _Rates(before, seconds)
+    rates = _RowBuilder(before, seconds)
     topics = {each.topic: None for each in now.partitions}
-    rows = [rates.topic(name, parts) for name, parts in _by_topic(now.partitions, topics).items()]
+    rows = [rates.topic(name, parts) for name, parts in _group_by_topic(now.partitions, topics).items()]
     return View(
         now,
         seconds,
@@ -92,14 +92,16 @@ def view_of(now: ClusterFacts, before: ClusterFacts | None) -> View:
     )
 
 
-def _by_topic(partitions: Iterable[PartitionFacts], topics: Mapping[str, None]) -> dict[str, list[PartitionFacts]]:
+def _group_by_topic(
+    partitions: Iterable[PartitionFacts], topics: Mapping[str, None]
+) -> dict[str, list[PartitionFacts]]:
     found: dict[str, list[PartitionFacts]] = {name: [] for name in topics}
     for each in partitions:
         found[each.topic].append(each)
     return found
 
 
-class _Rates:
+class _RowBuilder:
     def __init__(self, before: ClusterFacts | None, seconds: float | None) -> None:
         self._seconds = seconds
         self._nodes = {node.id: node for node in before.nodes} if before is not None else {}
@@ -112,10 +114,10 @@ class _Rates:
             return NodeRow(node)
         return NodeRow(
             node,
-            self._counted(before.requests, node.requests),
-            self._counted(before.bytes_in, node.bytes_in),
-            self._counted(before.bytes_out, node.bytes_out),
-            self._counted(before.log_bytes, node.log_bytes),
+            self._rate(before.requests, node.requests),
+            self._rate(before.bytes_in, node.bytes_in),
+            self._rate(before.bytes_out, node.bytes_out),
+            self._rate(before.log_bytes, node.log_bytes),
         )
 
     def topic(self, name: str, partitions: list[PartitionFacts]) -> TopicRow:
@@ -124,8 +126,8 @@ class _Rates:
         for each in partitions:
             before = self._partitions.get((each.topic, each.index))
             if before is not None:
-                records.append(self._counted(before.end, each.end))
-                written.append(self._counted(before.bytes, each.bytes))
+                records.append(self._rate(before.end, each.end))
+                written.append(self._rate(before.bytes, each.bytes))
         return TopicRow(
             name,
             len(partitions),
@@ -144,8 +146,8 @@ class _Rates:
             return GroupRow(group)
         return GroupRow(group, (group.lag - before.lag) / self._seconds)
 
-    def _counted(self, before: int | None, now: int | None) -> float | None:
-        """A counter that is lower than before began anew, and a log that shrank was cut: neither tells a rate."""
+    def _rate(self, before: int | None, now: int | None) -> float | None:
+        """Return the rate of a counter; None if it has decreased (after a restart or a truncation)."""
         if before is None or now is None or not self._seconds or now < before:
             return None
         return (now - before) / self._seconds

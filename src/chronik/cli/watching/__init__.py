@@ -1,1 +1,1 @@
-"""A running cluster, looked at from outside: what `chronik top` shows and `chronik doctor` judges."""
+"""Cluster monitoring from outside: the facts that `chronik top` displays and `chronik doctor` checks."""

@@ -1,4 +1,4 @@
-"""Arguments of commands that look at a cluster, by Kafka's API and by the nodes' pages."""
+"""Arguments of commands that monitor a cluster over Kafka's protocol and HTTP."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from chronik.client.cluster import DEFAULT_BOOTSTRAP, parse_bootstrap
 HTTPS: Final = "https://"
 HTTP: Final = "http://"
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
-"""As it is for nodes."""
+"""Environment variable with the nodes' HTTP token, as for `chronik start`."""
 
 
 def add_watching_arguments(parser: argparse.ArgumentParser) -> None:
-    """Whether somebody has named a broker makes a difference: so what it is else stands in `bootstrap_default`."""
+    """Add the connection arguments; `bootstrap_default` has the default, which differs from an explicit broker."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     parser.set_defaults(bootstrap_default=default)
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help=f"a broker of the cluster; also {BOOTSTRAP_VARIABLE}, where neither a file nor a folder is given",
+        help=f"a broker of the cluster (default: {BOOTSTRAP_VARIABLE}, unless a config file or a directory is given)",
     )
     add_client_config_argument(parser)
     parser.add_argument(
@@ -32,21 +32,21 @@ def add_watching_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[https://]HOST:PORT",
-        help="the HTTP port of a node, for what only its pages tell; may be given for each. Their token is in "
-        f"{TOKEN_VARIABLE}, and whom to trust in the file of --client-config",
+        help="HTTP address of a node, for facts that only /status and /metrics have; repeatable. The token is read "
+        f"from {TOKEN_VARIABLE}, and trusted certificates from the file of --client-config",
     )
 
 
 def ports_named(arguments: argparse.Namespace) -> list[HttpPort]:
-    """Raises WrongInput, ClientError."""
+    """Parse the --http addresses; raise InvalidInput if one is invalid."""
     from chronik.client.access.tls import context_of
 
     token = os.environ.get(TOKEN_VARIABLE) or None
     found: list[HttpPort] = []
     for text in (each for given in arguments.http for each in given.split(",")):
         tls = context_of(security_of(arguments)) if text.startswith(HTTPS) else None
-        place = text.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
-        if not place:
+        address_text = text.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
+        if not address_text:
             raise WrongInput(f"--http {text!r}: expected HOST:PORT")
-        found += [HttpPort(address, token, tls) for address in parse_bootstrap(place)]
+        found += [HttpPort(address, token, tls) for address in parse_bootstrap(address_text)]
     return found

@@ -1,5 +1,7 @@
-"""What brokers are asked by Kafka's own APIs for a look at their cluster: many partitions in few requests, and what one
-broker does not answer is missing without harm to the rest."""
+"""Requests to brokers over Kafka's protocol, with many partitions per request.
+
+If a broker does not answer, its facts are missing and the others are still collected.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ from chronik.wording import counted
 PARTITIONS_PER_REQUEST: Final = 5_000
 
 Failed = Callable[[str, Exception], None]
-"""Is told what could not be asked, and why."""
+"""A callback that receives a description of a failed request, and the error."""
 
 PASSING: Final = (ClientError, KafkaError)
 
 
 class LogDirs(NamedTuple):
-    """What the data folders of one broker hold."""
+    """The contents of a broker's log directories."""
 
     sizes: dict[TopicPartition, int]
     total_bytes: int | None
@@ -41,37 +43,37 @@ class LogDirs(NamedTuple):
 
 
 def log_dirs(broker: Connection) -> LogDirs:
-    """Raises ClientError, KafkaError."""
+    """Return the sizes of a broker's partitions and disks."""
     response = broker.request(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    raise_for(response.error_code, "sizes of logs")
+    raise_for(response.error_code, "log directory sizes")
     sizes: dict[TopicPartition, int] = {}
     total, usable = 0, 0
-    for folder in response.results:
-        raise_for(folder.error_code, f"folder {folder.log_dir}")
-        total, usable = total + folder.total_bytes, usable + folder.usable_bytes
-        for topic in folder.topics:
+    for directory in response.results:
+        raise_for(directory.error_code, f"directory {directory.log_dir}")
+        total, usable = total + directory.total_bytes, usable + directory.usable_bytes
+        for topic in directory.topics:
             for each in topic.partitions:
                 sizes[TopicPartition(topic.name, each.partition_index)] = each.partition_size
-    known = bool(response.results) and all(folder.total_bytes >= 0 for folder in response.results)
+    known = bool(response.results) and all(directory.total_bytes >= 0 for directory in response.results)
     return LogDirs(sizes, total if known else None, usable if known else None)
 
 
 def ends_of(
     cluster: Cluster, leaders: Mapping[int, Sequence[TopicPartition]], failed: Failed
 ) -> dict[TopicPartition, int]:
-    """Returns the ends of all partitions whose leaders tell."""
+    """Return the end offsets of all partitions whose leaders answer."""
     found: dict[TopicPartition, int] = {}
     for leader, partitions in leaders.items():
         try:
             broker = cluster.broker(leader)
-            for some in _in_portions(partitions):
-                found |= _ends_told_by(broker, some)
+            for chunk in _chunks(partitions):
+                found |= _list_end_offsets(broker, chunk)
         except PASSING as error:
-            failed(f"ends of {counted(len(partitions), 'partition')} that node {leader} leads", error)
+            failed(f"end offsets of {counted(len(partitions), 'partition')} led by node {leader}", error)
     return found
 
 
-def _ends_told_by(broker: Connection, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def _list_end_offsets(broker: Connection, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     topics = [
         ListOffsetsTopic(
             name=topic,
@@ -88,13 +90,13 @@ def _ends_told_by(broker: Connection, partitions: Iterable[TopicPartition]) -> d
     }
 
 
-def _in_portions(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+def _chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
     for start in range(0, len(partitions), PARTITIONS_PER_REQUEST):
         yield partitions[start : start + PARTITIONS_PER_REQUEST]
 
 
 def groups_of(brokers: Mapping[int, Connection], failed: Failed) -> list[ListedGroup]:
-    """Returns the groups of all brokers that tell, by name."""
+    """Return the groups of all brokers that answer, sorted by name."""
     found: list[ListedGroup] = []
     for node_id, broker in brokers.items():
         try:
@@ -102,7 +104,7 @@ def groups_of(brokers: Mapping[int, Connection], failed: Failed) -> list[ListedG
             raise_for(response.error_code, "groups")
             found += response.groups
         except PASSING as error:
-            failed(f"groups that node {node_id} coordinates", error)
+            failed(f"groups coordinated by node {node_id}", error)
     return sorted(found, key=lambda group: group.group_id)
 
 
@@ -112,8 +114,10 @@ class Lag(NamedTuple):
 
 
 class Lags:
-    """How far groups are behind. Each group is a request of its own, so there is a budget: those whose answer is oldest
-    are asked first, and the others keep what they told before."""
+    """The lags of groups, cached between updates.
+
+    Each group needs a request, so an update has a time budget: the oldest lags are updated first, others are kept.
+    """
 
     def __init__(self, budget_s: float) -> None:
         self._budget_s = budget_s
@@ -131,12 +135,12 @@ class Lags:
                 offsets = {at: each.offset for at, each in committed_offsets(cluster, name).items()}
                 self._known[name] = time.monotonic(), lag_of(offsets, ends)
             except PASSING as error:
-                failed(f"offsets of group {name}", error)
+                failed(f"committed offsets of group {name}", error)
         return {name: lag for name, (_, lag) in self._known.items()}
 
 
 def lag_of(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Lag:
-    """A partition of a topic that is gone has no end, and no lag."""
+    """Return the lag of committed offsets; partitions without an end offset (of deleted topics) are skipped."""
     known = [max(0, ends[at] - offset) for at, offset in committed.items() if at in ends]
     if not known and committed:
         return Lag(None, False)

@@ -1,6 +1,6 @@
-"""Reads what /metrics says: samples of Prometheus' text format, by name. Pure.
+"""A minimal parser of the Prometheus text format: the sum of the samples of each metric. Free of I/O.
 
-Only what a counter's sum needs is understood: names, labels as they stand, values. Lines that are none are left out.
+Labels are ignored, and lines that cannot be parsed are skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Sums = Mapping[str, float]
 
 
 def sums(text: str) -> dict[str, float]:
-    """Returns each family's samples added up, whatever their labels."""
+    """Return the sum of each metric's samples over all labels."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         match = _SAMPLE.fullmatch(line)
@@ -30,5 +30,5 @@ def sums(text: str) -> dict[str, float]:
 
 
 def first_of(found: Sums, *names: str) -> int | None:
-    """Returns the first that there is: versions of Chronik may name a thing differently."""
+    """Return the first metric that exists; names may differ between versions of Chronik."""
     return next((int(found[name]) for name in names if name in found), None)

@@ -1,6 +1,6 @@
-"""What one look at a cluster has found. Data, and no more: whoever judges or draws it asks nobody.
+"""Facts about a cluster at one moment. Data only; checks and displays need no other source.
 
-What could not be seen is None, or missing from its list, and `unseen` says why.
+Facts that could not be collected are None or missing, and `unseen` gives the reasons.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     http: str | None = None
     rack: str | None = None
     status: str = "online"
-    """online, fenced, drained, down (no answer at its port) or not known."""
+    """online, fenced, drained, down (its port does not answer) or not known."""
     silence: str | None = None
-    """Why it does not answer Kafka's protocol; None when it does, or was not asked."""
+    """Why the node does not answer over Kafka's protocol; None if it answers or was not queried."""
     is_unresponsive: bool = False
-    """Whether its port accepts connections, and no answer comes."""
+    """Whether the node's port accepts connections, but no response arrives."""
     role: str | None = None
     """leader, follower, observer or standalone."""
     is_voter: bool | None = None
     term: int | None = None
     applied_index: int | None = None
     log_end: int | None = None
-    """The end of its metadata log, as the leader knows it."""
+    """End of the node's metadata log, as the leader knows it."""
     state_hash: str | None = None
     version: str | None = None
     levels: tuple[int, int] | None = None
-    """The lowest and the highest level that it supports."""
+    """Lowest and highest feature level that the node supports."""
     uptime_s: float | None = None
     pid: int | None = None
     clock_ahead_ms: float | None = None
-    """How far its clock is ahead of the one that looks."""
+    """Offset of the node's clock relative to the clock of this machine."""
     clock_doubt_ms: float = 0.0
-    """How long its answer was on the way: so far it may be off."""
+    """Uncertainty of the clock offset: the round-trip time of the request."""
     damaged: tuple[str, ...] = ()
     slow_syncs: int | None = None
     longest_sync_s: float | None = None
     requests: int | None = None
-    """Counters since it started, here and below."""
+    """Requests since the node started; the following fields are counters as well."""
     failures: int | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
     connections: int | None = None
     log_bytes: int | None = None
-    """What its data folder holds of partitions."""
+    """Total size of the partitions in the node's data directory."""
     disk_bytes: int | None = None
     disk_free_bytes: int | None = None
 
@@ -61,15 +61,15 @@ class PartitionFacts(msgspec.Struct, frozen=True):
     topic: str
     index: int
     leader: int
-    """-1: nobody."""
+    """Node id of the leader, or -1 without a leader."""
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_in_sync: int | None = None
     is_internal: bool = False
     end: int | None = None
-    """The offset after its last record."""
+    """End offset: the offset after the last record."""
     bytes: int | None = None
-    """The size of its largest replica."""
+    """Size of the largest replica."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -79,32 +79,32 @@ class GroupFacts(msgspec.Struct, frozen=True):
     name: str
     state: str
     lag: int | None = None
-    """In records, of all partitions in which it has committed."""
+    """Lag in records over all partitions with committed offsets."""
     is_lag_whole: bool = True
-    """Whether all of these partitions could be asked."""
+    """Whether the lag includes all partitions with committed offsets."""
     rebalancing_for_s: float = 0.0
-    """For how long each look has found it rebalancing."""
+    """Seconds during which every collection has found the group rebalancing."""
     members: int | None = None
 
 
 class TransactionFacts(msgspec.Struct, frozen=True):
     name: str
-    """The transactional id, or the producer id of one that no coordinator knows."""
+    """Transactional id, or the producer id of a transaction without a coordinator."""
     state: str
     open_for_s: float
     timeout_s: float | None = None
     is_hanging: bool = False
-    """No coordinator knows it: nobody will end it."""
+    """Whether no coordinator knows the transaction, so that it never ends."""
     partitions: tuple[str, ...] = ()
     start_offset: int | None = None
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):
     where: str
-    """The file, or the address that shows it."""
+    """Path of the file, or address of the broker that presents the certificate."""
     subject: str
     not_after_s: float
-    """Seconds since 1970."""
+    """Expiry time in seconds since the epoch."""
 
 
 class Unseen(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ class Unseen(msgspec.Struct, frozen=True):
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     asked: str
-    """The addresses that were asked first."""
+    """The bootstrap addresses."""
     time_ms: int = 0
     monotonic_s: float = 0.0
     cluster_id: str | None = None
@@ -122,25 +122,25 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     term: int | None = None
     level: int | None = None
     note: str | None = None
-    """What a broker says of itself that does not hear the others."""
+    """Message of a broker that is isolated from the rest of the cluster, or None."""
     compared_nodes: int = 0
     compared_index: int | None = None
-    """Where the states of nodes were compared; None when they were not."""
+    """Metadata index at which state hashes were compared, or None."""
     same_state: bool | None = None
     nodes: tuple[NodeFacts, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     transactions: tuple[TransactionFacts, ...] = ()
     moving: tuple[str, ...] = ()
-    """Partitions that are on their way to other nodes."""
+    """Partitions that are being reassigned."""
     certificates: tuple[CertificateFacts, ...] = ()
     unseen: tuple[Unseen, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """Whether nodes hold the same state, in words."""
+        """Return in words whether the nodes have the same state."""
         if self.same_state is None:
-            return "stands alone" if len(self.nodes) == 1 else "not compared"
+            return "standalone" if len(self.nodes) == 1 else "not compared"
         return f"{self.compared_nodes} of {len(self.nodes)} agree" if self.same_state else "DIFFERENT STATES"
 
 

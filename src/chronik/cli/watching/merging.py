@@ -1,4 +1,4 @@
-"""One account of each node, from those that tell of it: itself over HTTP, the quorum's leader, any broker. Pure."""
+"""Facts of each node, merged from its own HTTP pages, the quorum's leader and a broker. Free of I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BYTES_OUT: Final = "chronik_sent_bytes_total"
 
 
 class Accounts(NamedTuple):
-    """What each of them told; None where one did not."""
+    """The responses of all sources; None for a source that did not answer."""
 
     cluster: DescribeClusterResponse | None = None
     nodes: DescribeNodesResponse | None = None
@@ -27,38 +27,38 @@ class Accounts(NamedTuple):
     pages: tuple[Page, ...] = ()
     levels: Mapping[int, tuple[int, int]] = {}
     silent: Mapping[int, str] = {}
-    """Why a broker does not answer, of those that were tried."""
+    """Errors of the brokers that did not answer, by node id."""
     unresponsive: frozenset[int] = frozenset()
-    """The brokers among them that accept connections."""
+    """Brokers that accept connections but do not answer."""
     folders: Mapping[int, LogDirs] = {}
 
 
 def nodes_from(accounts: Accounts) -> list[NodeFacts]:
     found: dict[int, dict[str, Any]] = {}
 
-    def tell(node_id: int, **facts: Any) -> None:
+    def add(node_id: int, **facts: Any) -> None:
         known = {name: value for name, value in facts.items() if value is not None}
         found.setdefault(node_id, {"id": node_id}).update(known)
 
     for page in accounts.pages:
-        tell(page.node_id, **_told_over_http(page))
-    _tell_of_brokers(accounts, tell)
-    _tell_of_quorum(accounts, tell)
+        add(page.node_id, **_facts_from_page(page))
+    _add_broker_facts(accounts, add)
+    _add_quorum_facts(accounts, add)
     for node_id, levels in accounts.levels.items():
-        tell(node_id, levels=levels)
+        add(node_id, levels=levels)
     for node_id, folder in accounts.folders.items():
-        tell(
+        add(
             node_id,
             log_bytes=sum(folder.sizes.values()),
             disk_bytes=folder.total_bytes,
             disk_free_bytes=folder.usable_bytes,
         )
     for node_id, why in accounts.silent.items():
-        tell(node_id, silence=why, is_unresponsive=node_id in accounts.unresponsive, status="down")
+        add(node_id, silence=why, is_unresponsive=node_id in accounts.unresponsive, status="down")
     return [NodeFacts(**found[node_id]) for node_id in sorted(found)]
 
 
-def _told_over_http(page: Page) -> dict[str, Any]:
+def _facts_from_page(page: Page) -> dict[str, Any]:
     status, metrics = page.status, page.metrics
     syncs = status.get("syncs") or {}
     levels = status.get("levels")
@@ -86,24 +86,24 @@ def _told_over_http(page: Page) -> dict[str, Any]:
     }
 
 
-def _tell_of_brokers(accounts: Accounts, tell: Any) -> None:
+def _add_broker_facts(accounts: Accounts, add: Any) -> None:
     cluster = accounts.cluster
     if cluster is None:
         return
     drained = {node.node_id for node in accounts.nodes.nodes if node.draining} if accounts.nodes is not None else set()
     for broker in cluster.brokers:
-        standing = "drained" if broker.broker_id in drained else "online"
+        mode = "drained" if broker.broker_id in drained else "online"
         if cluster.error_message:
-            standing = "not known"
-        tell(
+            mode = "not known"
+        add(
             broker.broker_id,
             kafka=f"{broker.host}:{broker.port}",
             rack=broker.rack,
-            status="fenced" if broker.is_fenced else standing,
+            status="fenced" if broker.is_fenced else mode,
         )
 
 
-def _tell_of_quorum(accounts: Accounts, tell: Any) -> None:
+def _add_quorum_facts(accounts: Accounts, add: Any) -> None:
     quorum = accounts.quorum
     if quorum is None:
         return
@@ -111,21 +111,21 @@ def _tell_of_quorum(accounts: Accounts, tell: Any) -> None:
     for state in (*quorum.current_voters, *quorum.observers):
         node_id = state.replica_id
         role = "leader" if node_id == quorum.leader_id else "follower" if node_id in voters else "observer"
-        tell(node_id, role=role, is_voter=node_id in voters, log_end=state.log_end_offset)
+        add(node_id, role=role, is_voter=node_id in voters, log_end=state.log_end_offset)
     if len(voters) == 1 and not quorum.observers:
         return
-    tell(quorum.leader_id, term=quorum.leader_epoch)
+    add(quorum.leader_id, term=quorum.leader_epoch)
 
 
-class Agreed(NamedTuple):
+class StateComparison(NamedTuple):
     nodes: int = 0
     at_index: int | None = None
     is_same: bool | None = None
 
 
-def agreement_of(pages: Iterable[Page]) -> Agreed:
+def agreement_of(pages: Iterable[Page]) -> StateComparison:
     statuses = [page.status for page in pages if "recent_hashes" in page.status]
     if len(statuses) < 2:
-        return Agreed(len(statuses))  # one alone agrees with nobody
+        return StateComparison(len(statuses))  # a single node has nothing to compare with
     compared = compare_states(statuses)
-    return Agreed(len(statuses), compared.index, compared.is_same if compared.index is not None else None)
+    return StateComparison(len(statuses), compared.index, compared.is_same if compared.index is not None else None)

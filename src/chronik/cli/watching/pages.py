@@ -1,4 +1,4 @@
-"""What nodes tell over HTTP, where that can be reached: /status and /metrics, asked of all at once."""
+"""The `/status` and `/metrics` pages of nodes, requested concurrently over HTTP."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from chronik.console.ask import NodeSilent, ask
 
 THREADS_MAX: Final = 16
 
-REFUSED: Final = {
-    HTTPStatus.UNAUTHORIZED: "it wants a token: set CHRONIK_HTTP_TOKEN",
-    HTTPStatus.FORBIDDEN: "it does not let us look",
+ERRORS_BY_STATUS: Final = {
+    HTTPStatus.UNAUTHORIZED: "the node requires a token: set CHRONIK_HTTP_TOKEN",
+    HTTPStatus.FORBIDDEN: "access denied",
 }
 
 
@@ -29,14 +29,14 @@ class HttpPort(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What one node told of itself."""
+    """The `/status` and `/metrics` pages of one node."""
 
     address: str
     status: Mapping[str, Any]
     metrics: Sums
     metrics_text: str
     asked_ms: float
-    """When the question left, by our clock, and when the answer was here."""
+    """Local time at which the request was sent, in milliseconds."""
     answered_ms: float
 
     @property
@@ -45,51 +45,51 @@ class Page(NamedTuple):
 
     @property
     def clock_ahead_ms(self) -> float | None:
-        """How far its clock is ahead of ours, if it was asked for the time half way; None if it does not tell."""
-        told = self.status.get("time_ms")
-        return None if told is None else float(told) - (self.asked_ms + self.answered_ms) / 2
+        """Offset of the node's clock relative to the local one, assuming a symmetric delay; None if it is unknown."""
+        status_json = self.status.get("time_ms")
+        return None if status_json is None else float(status_json) - (self.asked_ms + self.answered_ms) / 2
 
 
-class Refusal(NamedTuple):
+class PageFailure(NamedTuple):
     address: str
     why: str
 
 
-def pages_of(ports: Sequence[HttpPort], timeout_s: float) -> tuple[list[Page], list[Refusal]]:
-    """Asks all at once, by threads that nobody waits for at the end of the program: whoever leaves has seen enough."""
-    answers: list[Page | Refusal] = [Refusal(str(port.address), "it was not asked") for port in ports]
+def pages_of(ports: Sequence[HttpPort], timeout_s: float) -> tuple[list[Page], list[PageFailure]]:
+    """Request the pages of all nodes concurrently. The threads are daemons, so that they do not delay the exit."""
+    results: list[Page | PageFailure] = [PageFailure(str(port.address), "not requested") for port in ports]
 
-    def ask_of(number: int) -> None:
-        answers[number] = page_of(ports[number], timeout_s)
+    def fetch(number: int) -> None:
+        results[number] = page_of(ports[number], timeout_s)
 
     for start in range(0, len(ports), THREADS_MAX):
         numbers = range(start, min(start + THREADS_MAX, len(ports)))
-        threads = [threading.Thread(target=ask_of, args=(number,), daemon=True) for number in numbers]
+        threads = [threading.Thread(target=fetch, args=(number,), daemon=True) for number in numbers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     return (
-        [each for each in answers if isinstance(each, Page)],
-        [each for each in answers if isinstance(each, Refusal)],
+        [each for each in results if isinstance(each, Page)],
+        [each for each in results if isinstance(each, PageFailure)],
     )
 
 
-def page_of(port: HttpPort, timeout_s: float) -> Page | Refusal:
+def page_of(port: HttpPort, timeout_s: float) -> Page | PageFailure:
     address = str(port.address)
     try:
         asked_ms = time.time() * 1000
         status, body = ask(port.address, "/status", timeout_s, port.token, port.tls)
         answered_ms = time.time() * 1000
         if status != HTTPStatus.OK:
-            return Refusal(address, REFUSED.get(HTTPStatus(status), f"HTTP status {status}"))
-        told = json.loads(body)
-        if not isinstance(told, dict) or "node_id" not in told:
-            return Refusal(address, "it does not answer as a node of Chronik does")
+            return PageFailure(address, ERRORS_BY_STATUS.get(HTTPStatus(status), f"HTTP status {status}"))
+        status_json = json.loads(body)
+        if not isinstance(status_json, dict) or "node_id" not in status_json:
+            return PageFailure(address, "the response is not that of a Chronik node")
         status, body = ask(port.address, "/metrics", timeout_s, port.token, port.tls)
     except NodeSilent as error:
-        return Refusal(address, str(error))
+        return PageFailure(address, str(error))
     except ValueError:
-        return Refusal(address, "it does not answer as a node of Chronik does")
+        return PageFailure(address, "the response is not that of a Chronik node")
     text = body.decode(errors="replace") if status == HTTPStatus.OK else ""
-    return Page(address, told, sums(text), text, asked_ms, answered_ms)
+    return Page(address, status_json, sums(text), text, asked_ms, answered_ms)

@@ -1,5 +1,7 @@
-"""Looks at a cluster, again and again: brokers by Kafka's API, nodes by their pages. What one of them does not tell is
-noted, with the reason, and the rest is looked at all the same."""
+"""Periodic collection of a cluster's facts over Kafka's protocol and HTTP.
+
+If a source does not answer, the reason is recorded and the other facts are still collected.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,19 @@ T = TypeVar("T")
 
 LAGS_BUDGET_S: Final = 1.0
 TRANSACTIONS_DESCRIBED_MAX: Final = 50
-"""Each is a request; more than that are open only where all is well and much goes on."""
+"""Maximum number of transactions that are described, because each needs a request."""
 
 HANGING_AFTER_MS: Final = 15 * 60_000
-"""As `chronik transactions find-hanging` has it."""
+"""Age at which a transaction counts as hanging, the default of `chronik transactions find-hanging`."""
 
 ONGOING: Final = "Ongoing"
 
 
 class Watcher:
-    """Use it from one thread, as a context manager."""
+    """A collector of a cluster's facts; use it as a context manager, from one thread."""
 
     def __init__(self, access: Access, ports: Sequence[HttpPort], *, timeout_s: float, is_thorough: bool) -> None:
-        """`is_thorough`: also looks for transactions that hang, partition by partition."""
+        """Connect to the cluster; `find_hanging_transactions` enables a search in all partitions."""
         self._cluster = Cluster(access, client_id=CLIENT_ID, timeout_s=timeout_s)
         self._access = access
         self._ports = ports
@@ -62,7 +64,7 @@ class Watcher:
         self._rebalancing_since: dict[str, float] = {}
         self._unseen: dict[str, str] = {}
         self.pages: list[Page] = []
-        """What nodes told over HTTP when they were last looked at."""
+        """The nodes' pages of the last collection."""
 
     def __enter__(self) -> Watcher:
         return self
@@ -71,66 +73,66 @@ class Watcher:
         self._cluster.close()
 
     def look(self) -> ClusterFacts:
-        """Raises ClientError when neither a broker nor a page answers."""
+        """Collect the facts of the cluster; raise ClientError if neither a broker nor a node's HTTP port answers."""
         self._unseen = {}
         self._cluster.forget()
         self.pages, refused = pages_of(self._ports, self._timeout_s)
         for refusal in refused:
-            self._unseen[f"the pages at {refusal.address}"] = refusal.why
+            self._unseen[f"/status and /metrics of {refusal.address}"] = refusal.why
         if not self._ports:
-            self._unseen["the nodes' pages"] = "no HTTP port was named (--http HOST:PORT, or --dir)"
+            self._unseen["/status and /metrics of the nodes"] = "no HTTP address given (--http HOST:PORT or --dir)"
         try:
-            told = self._cluster.retrying(lambda: cluster_told_by(self._cluster.any_broker()))
+            response = self._cluster.retrying(lambda: cluster_told_by(self._cluster.any_broker()))
         except PASSING as error:
             if not self.pages:
                 raise
-            self._failed("brokers", error)
-            told = None
-        return self._facts(told)
+            self._record_failure("brokers", error)
+            response = None
+        return self._collect_facts(response)
 
-    # Parts
+    # Collectors
 
-    def _facts(self, told: DescribeClusterResponse | None) -> ClusterFacts:
-        accounts = Accounts(cluster=told, pages=tuple(self.pages))
+    def _collect_facts(self, response: DescribeClusterResponse | None) -> ClusterFacts:
+        accounts = Accounts(cluster=response, pages=tuple(self.pages))
         topics: list[MetadataResponseTopic] = []
         level = None
-        if told is not None:
-            accounts, level = self._with_brokers(accounts, told)
-            metadata = self._tried("topics", lambda: self._cluster.retrying(lambda: self._cluster.metadata(None)))
+        if response is not None:
+            accounts, level = self._query_brokers(accounts, response)
+            metadata = self._try("topics", lambda: self._cluster.retrying(lambda: self._cluster.metadata(None)))
             topics = metadata.topics if metadata is not None else []
-            accounts = accounts._replace(folders=self._folders(told, accounts))
-        ends = self._ends(topics)
+            accounts = accounts._replace(folders=self._fetch_log_dirs(response, accounts))
+        ends = self._fetch_end_offsets(topics)
         agreed = agreement_of(self.pages)
         quorum = accounts.quorum
         return ClusterFacts(
             asked=self._access.servers,
             time_ms=time.time_ns() // 1_000_000,
             monotonic_s=time.monotonic(),
-            cluster_id=told.cluster_id if told is not None else self.pages[0].status.get("cluster_id"),
-            controller=told.controller_id if told is not None and told.controller_id >= 0 else None,
+            cluster_id=response.cluster_id if response is not None else self.pages[0].status.get("cluster_id"),
+            controller=response.controller_id if response is not None and response.controller_id >= 0 else None,
             term=quorum.leader_epoch if quorum is not None else None,
             level=level,
-            note=told.error_message if told is not None else None,
+            note=response.error_message if response is not None else None,
             compared_nodes=agreed.nodes,
             compared_index=agreed.at_index,
             same_state=agreed.is_same,
             nodes=tuple(nodes_from(accounts)),
-            partitions=self._partitions(topics, ends, accounts),
-            groups=self._groups(ends) if told is not None else (),
-            transactions=self._transactions(topics) if told is not None else (),
-            moving=self._moving() if told is not None else (),
+            partitions=self._partition_facts(topics, ends, accounts),
+            groups=self._group_facts(ends) if response is not None else (),
+            transactions=self._transaction_facts(topics) if response is not None else (),
+            moving=self._reassigned_partitions() if response is not None else (),
             unseen=tuple(Unseen(what, why) for what, why in self._unseen.items()),
         )
 
-    def _with_brokers(self, accounts: Accounts, told: DescribeClusterResponse) -> tuple[Accounts, int | None]:
+    def _query_brokers(self, accounts: Accounts, response: DescribeClusterResponse) -> tuple[Accounts, int | None]:
         cluster = self._cluster
         levels: dict[int, tuple[int, int]] = {}
         silent: dict[int, str] = {}
         unresponsive: set[int] = set()
         level: int | None = None
-        for broker in told.brokers:
+        for broker in response.brokers:
             try:
-                found = self._levels_of(Address(broker.host, broker.port))
+                found = self._fetch_levels(Address(broker.host, broker.port))
                 if found is not None:
                     levels[broker.broker_id] = found[:2]
                     level = max(level or 0, found[2])
@@ -138,48 +140,48 @@ class Watcher:
                 silent[broker.broker_id] = str(error)
                 if isinstance(error, BrokerUnresponsive):
                     unresponsive.add(broker.broker_id)
-        quorum = self._tried("the quorum", lambda: quorum_told_by(cluster.controller()))
-        nodes = self._tried("which nodes are drained", lambda: describe_nodes(cluster))
+        quorum = self._try("quorum", lambda: quorum_told_by(cluster.controller()))
+        nodes = self._try("drained nodes", lambda: describe_nodes(cluster))
         known = accounts._replace(
             quorum=quorum, nodes=nodes, levels=levels, silent=silent, unresponsive=frozenset(unresponsive)
         )
         return known, level
 
-    def _levels_of(self, address: Address) -> tuple[int, int, int] | None:
+    def _fetch_levels(self, address: Address) -> tuple[int, int, int] | None:
         security = self._access.security
         with Connection(address, client_id=CLIENT_ID, timeout_s=self._timeout_s, security=security) as broker:
             return levels_told_by(broker)
 
-    def _folders(self, told: DescribeClusterResponse, accounts: Accounts) -> dict[int, LogDirs]:
+    def _fetch_log_dirs(self, response: DescribeClusterResponse, accounts: Accounts) -> dict[int, LogDirs]:
         found: dict[int, LogDirs] = {}
-        for broker in told.brokers:
+        for broker in response.brokers:
             node_id = broker.broker_id
             if node_id not in accounts.silent and not broker.is_fenced:
-                folder = self._tried(
-                    f"sizes of what node {node_id} holds",
+                folder = self._try(
+                    f"log sizes of node {node_id}",
                     lambda node_id=node_id: log_dirs(self._cluster.broker(node_id)),  # type: ignore[misc]
                 )
                 if folder is not None:
                     found[node_id] = folder
         return found
 
-    def _ends(self, topics: Sequence[MetadataResponseTopic]) -> dict[TopicPartition, int]:
+    def _fetch_end_offsets(self, topics: Sequence[MetadataResponseTopic]) -> dict[TopicPartition, int]:
         leaders: dict[int, list[TopicPartition]] = {}
         for topic in topics:
             if topic.name and topic.name not in SYSTEM_TOPICS:
                 for each in topic.partitions:
                     if each.leader_id >= 0:
                         leaders.setdefault(each.leader_id, []).append(TopicPartition(topic.name, each.partition_index))
-        return ends_of(self._cluster, leaders, self._failed)
+        return ends_of(self._cluster, leaders, self._record_failure)
 
-    def _partitions(
+    def _partition_facts(
         self, topics: Sequence[MetadataResponseTopic], ends: dict[TopicPartition, int], accounts: Accounts
     ) -> tuple[PartitionFacts, ...]:
         sizes: dict[TopicPartition, int] = {}
         for folder in accounts.folders.values():
             for at, size in folder.sizes.items():
                 sizes[at] = max(size, sizes.get(at, 0))
-        minima = self._minima(topics)
+        minima = self._fetch_min_in_sync(topics)
         return tuple(
             PartitionFacts(
                 topic.name,
@@ -197,8 +199,8 @@ class Watcher:
             for each in sorted(topic.partitions, key=lambda each: each.partition_index)
         )
 
-    def _minima(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
-        """Returns how many replicas must be in sync, of topics of which some are not: nobody asks for the others."""
+    def _fetch_min_in_sync(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
+        """Return min.insync.replicas of the topics that have out-of-sync replicas."""
         short = [
             topic.name
             for topic in topics
@@ -207,7 +209,7 @@ class Watcher:
         if not short:
             return {}
         resources = [Resource(TOPIC_RESOURCE, name) for name in short]
-        found = self._tried(
+        found = self._try(
             MIN_IN_SYNC, lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC], skip_deleted=True)
         )
         return {
@@ -217,11 +219,11 @@ class Watcher:
             if config.value
         }
 
-    def _groups(self, ends: dict[TopicPartition, int]) -> tuple[GroupFacts, ...]:
-        brokers = self._tried("groups", self._cluster.brokers_by_id)
+    def _group_facts(self, ends: dict[TopicPartition, int]) -> tuple[GroupFacts, ...]:
+        brokers = self._try("groups", self._cluster.brokers_by_id)
         if brokers is None:
             return ()
-        listed = groups_of(brokers, self._failed)
+        listed = groups_of(brokers, self._record_failure)
         now = time.monotonic()
         since = {
             group.group_id: self._rebalancing_since.get(group.group_id, now)
@@ -229,7 +231,7 @@ class Watcher:
             if group.group_state in REBALANCING
         }
         self._rebalancing_since = since
-        lags = self._lags.of(self._cluster, [group.group_id for group in listed], ends, self._failed)
+        lags = self._lags.of(self._cluster, [group.group_id for group in listed], ends, self._record_failure)
         return tuple(
             GroupFacts(
                 group.group_id,
@@ -241,25 +243,25 @@ class Watcher:
             for group in listed
         )
 
-    def _transactions(self, topics: Sequence[MetadataResponseTopic]) -> tuple[TransactionFacts, ...]:
+    def _transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> tuple[TransactionFacts, ...]:
         cluster, now_ms = self._cluster, time.time_ns() // 1_000_000
-        listed = self._tried("transactions", lambda: list_transactions(cluster)) or []
+        listed = self._try("transactions", lambda: list_transactions(cluster)) or []
         found = []
         for each in [each for each in listed if each.transaction.transaction_state == ONGOING][
             :TRANSACTIONS_DESCRIBED_MAX
         ]:
             name = each.transaction.transactional_id
-            told = self._tried(f"transaction {name}", lambda name=name: describe_transaction(cluster, name))  # type: ignore[misc]
-            if told is not None and told.transaction.transaction_start_time_ms > 0:
-                age_s = (now_ms - told.transaction.transaction_start_time_ms) / 1000
-                timeout_s = told.transaction.transaction_timeout_ms / 1000
-                partitions = tuple(map(str, told.partitions))
+            response = self._try(f"transaction {name}", lambda name=name: describe_transaction(cluster, name))  # type: ignore[misc]
+            if response is not None and response.transaction.transaction_start_time_ms > 0:
+                age_s = (now_ms - response.transaction.transaction_start_time_ms) / 1000
+                timeout_s = response.transaction.transaction_timeout_ms / 1000
+                partitions = tuple(map(str, response.partitions))
                 found.append(
-                    TransactionFacts(name, told.transaction.transaction_state, age_s, timeout_s, False, partitions)
+                    TransactionFacts(name, response.transaction.transaction_state, age_s, timeout_s, False, partitions)
                 )
-        return (*found, *self._hanging(topics)) if self._is_thorough else tuple(found)
+        return (*found, *self._hanging_transaction_facts(topics)) if self._is_thorough else tuple(found)
 
-    def _hanging(self, topics: Sequence[MetadataResponseTopic]) -> list[TransactionFacts]:
+    def _hanging_transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> list[TransactionFacts]:
         now_ms = time.time_ns() // 1_000_000
         partitions = [
             TopicPartition(topic.name, each.partition_index)
@@ -268,9 +270,7 @@ class Watcher:
             for each in topic.partitions
             if each.leader_id >= 0
         ]
-        hanging = self._tried(
-            "transactions that hang", lambda: find_hanging(self._cluster, partitions, HANGING_AFTER_MS)
-        )
+        hanging = self._try("hanging transactions", lambda: find_hanging(self._cluster, partitions, HANGING_AFTER_MS))
         return [
             TransactionFacts(
                 f"producer {each.producer.producer_id}",
@@ -284,20 +284,20 @@ class Watcher:
             for each in hanging or ()
         ]
 
-    def _moving(self) -> tuple[str, ...]:
-        moves = self._tried("moves of partitions", lambda: list_reassignments(self._cluster))
+    def _reassigned_partitions(self) -> tuple[str, ...]:
+        moves = self._try("partition reassignments", lambda: list_reassignments(self._cluster))
         return tuple(str(move.partition) for move in moves or ())
 
-    # What cannot be seen
+    # Errors
 
-    def _tried(self, what: str, ask: Callable[[], T]) -> T | None:
+    def _try(self, what: str, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
         except ApiNotSupported:
-            return None  # a broker that is not Chronik's, or an older one: there is nothing to see
+            return None  # an older version, or another broker than Chronik
         except PASSING as error:
-            self._failed(what, error)
+            self._record_failure(what, error)
             return None
 
-    def _failed(self, what: str, error: Exception) -> None:
+    def _record_failure(self, what: str, error: Exception) -> None:
         self._unseen[what] = " ".join(str(error).split())

@@ -1,1 +1,1 @@
-"""A report for somebody else to read: all that was seen, and no secret."""
+"""The support bundle: all collected facts in one archive, with secrets redacted."""

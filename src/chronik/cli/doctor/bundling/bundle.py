@@ -1,4 +1,4 @@
-"""`--bundle FILE.tar.gz`: findings, facts, pages, configs and the ends of logs, each without secrets."""
+"""`chronik doctor --bundle FILE`: a tar archive of findings, facts, status pages, configs and log tails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import chronik
-from chronik.cli.doctor import findings as told
+from chronik.cli.doctor import findings as doctor_findings
 from chronik.cli.doctor.bundling.masking import HIDDEN, Mask, is_secret, masked_config, secrets_in
 from chronik.cli.doctor.findings import Finding
 from chronik.cli.doctor.local_facts import LocalFacts
@@ -25,26 +25,26 @@ from chronik.client.access.settings import ClientSecurity
 from chronik.shown import json_text
 
 LOG_BYTES_MAX: Final = 1 << 20
-"""Of each log, the end of it."""
+"""Maximum size of a log file in the archive; only its end is included."""
 
-PARTS: Final = ("uvloop", "msgspec", "crc32c", "cramjam", "h11", "pyspark", "pyarrow", "deltalake")
+LIBRARIES: Final = ("uvloop", "msgspec", "crc32c", "cramjam", "h11", "pyspark", "pyarrow", "deltalake")
 
-ABOUT: Final = """\
-What `chronik doctor` has seen. There is no password, token, key or cluster secret in it: values under such names are
-hidden, and so is each known secret wherever it appears, and what looks like one in logs. Names are there: of nodes and
-their addresses, of topics, groups and transactional ids. Look through it before you send it to somebody.
+README: Final = """\
+The output of `chronik doctor`. Passwords, tokens, keys and the cluster secret are redacted: values of settings with
+secret names, known secrets wherever they appear, and texts in logs that look like secrets. Names are included: nodes
+and their addresses, topics, groups and transactional ids. Review the archive before you send it to anyone.
 
-findings.txt, findings.json   what is wrong, and what to do
-facts.json                    what that was judged by
-versions.txt                  of Chronik, Python, the system and libraries
-config/                       config files, as they are understood
-status/, metrics/             the nodes' pages
-logs/                         the ends of logs
+findings.txt, findings.json   problems, and how to fix them
+facts.json                    the facts that were checked
+versions.txt                  versions of Chronik, Python, the operating system and libraries
+config/                       parsed config files
+status/, metrics/             the nodes' /status and /metrics pages
+logs/                         the ends of log files
 """
 
 
 class Seen(NamedTuple):
-    """All that goes in."""
+    """The inputs of a support bundle."""
 
     findings: Sequence[Finding]
     local: LocalFacts
@@ -56,14 +56,14 @@ class Seen(NamedTuple):
 
 
 def write_bundle(path: Path, seen: Seen, environment: Iterable[tuple[str, str]]) -> list[str]:
-    """Writes it for its owner's eyes only, and returns the names of what is in it. Raises OSError."""
-    mask = Mask(secrets_of(seen, environment))
+    """Write the archive so that only its owner can read it; return the names of its members."""
+    mask = Mask(_known_secrets(seen, environment))
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     if hasattr(os, "fchmod"):
-        os.fchmod(opened, 0o600)  # one that is written over may have been open to others
+        os.fchmod(opened, 0o600)  # an existing file may be readable by others
     names = []
     with os.fdopen(opened, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, text in _parts(seen):
+        for name, text in _members(seen):
             data = mask.hide(text).encode()
             entry = tarfile.TarInfo(f"chronik-doctor/{name}")
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
@@ -72,25 +72,25 @@ def write_bundle(path: Path, seen: Seen, environment: Iterable[tuple[str, str]])
     return names
 
 
-def secrets_of(seen: Seen, environment: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields all that we know: of config files, of client settings, of the environment, of certificates' keys."""
+def _known_secrets(seen: Seen, environment: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the secrets in config files, client settings and the environment."""
     for path in seen.configs:
-        yield from secrets_in(_raw(path) or {})
+        yield from secrets_in(_read_toml(path) or {})
     security = seen.security
     yield from (security.password, security.key, security.key_password)
     yield from (value for name, value in environment if name.startswith("CHRONIK_") and is_secret(name))
 
 
-def _parts(seen: Seen) -> Iterator[tuple[str, str]]:
-    yield "README.txt", ABOUT
-    yield "findings.txt", told.paragraphs(seen.findings, 100) + "\n"
-    yield "findings.json", json_text(told.to_json(seen.findings), indent=2) + "\n"
+def _members(seen: Seen) -> Iterator[tuple[str, str]]:
+    yield "README.txt", README
+    yield "findings.txt", doctor_findings.paragraphs(seen.findings, 100) + "\n"
+    yield "findings.json", json_text(doctor_findings.to_json(seen.findings), indent=2) + "\n"
     facts = {"local": to_json(seen.local), "cluster": None if seen.cluster is None else to_json(seen.cluster)}
     yield "facts.json", json_text(facts, indent=2) + "\n"
     yield "versions.txt", _versions()
     for path in seen.configs:
-        raw = _raw(path)
-        text = f"{HIDDEN}: it is not valid TOML, so nobody knows what in it is secret" if raw is None else None
+        raw = _read_toml(path)
+        text = f"{HIDDEN}: not valid TOML, so its secrets are unknown" if raw is None else None
         yield f"config/{path.name}.json", (text or json_text(masked_config(raw or {}), indent=2, default=str)) + "\n"
     for page in seen.pages:
         yield f"status/node{page.node_id}.json", json_text(page.status, indent=2) + "\n"
@@ -99,7 +99,7 @@ def _parts(seen: Seen) -> Iterator[tuple[str, str]]:
         yield f"logs/{log.name}", _tail(log)
 
 
-def _raw(path: Path) -> dict[str, object] | None:
+def _read_toml(path: Path) -> dict[str, object] | None:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -107,7 +107,7 @@ def _raw(path: Path) -> dict[str, object] | None:
 
 
 def _tail(path: Path) -> str:
-    """Returns whole lines: half of one might be half of a secret, which nobody would know again."""
+    """Return the last lines of a log. A partial first line is dropped, because half a secret would not be redacted."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -121,7 +121,7 @@ def _tail(path: Path) -> str:
 def _versions() -> str:
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     lines = [f"chronik {chronik.__version__}", f"Python {sys.version}", system]
-    for name in PARTS:
+    for name in LIBRARIES:
         try:
             lines.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:

@@ -1,8 +1,7 @@
-"""Takes secrets out of text. Pure.
+"""Redaction of secrets in text. Free of I/O.
 
-Two ways, each of which would do for most: values under names that say they are secret are hidden where they stand; and
-whatever is known to be a secret is hidden wherever it appears, in the forms in which it might. Text of unknown origin,
-such as a log's, also loses what looks like a password, a token or a key.
+Values under secret names are redacted in place, and known secrets are redacted wherever they appear, in all their
+encodings. In free text such as logs, everything that looks like a password, a token or a key is redacted as well.
 """
 
 from __future__ import annotations
@@ -19,10 +18,19 @@ from chronik.configs.known import broker_key
 
 HIDDEN: Final = "(hidden)"
 
-WORDS: Final = (*SECRET_WORDS, "credential", "private", "keystore.key", "key.pem", "hmac", "cookie", "authorization")
+SECRET_NAME_PARTS: Final = (
+    *SECRET_WORDS,
+    "credential",
+    "private",
+    "keystore.key",
+    "key.pem",
+    "hmac",
+    "cookie",
+    "authorization",
+)
 
-SHORT: Final = 6
-"""A secret that is shorter is hidden where it stands as a word: as a part of words it would be everywhere."""
+MIN_SUBSTRING_LENGTH: Final = 6
+"""Minimum length of a secret that is redacted inside words; shorter secrets are redacted only as whole words."""
 
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
@@ -38,40 +46,40 @@ _USER_IN_URL: Final = re.compile(r"://[^/\s@:]+:[^/\s@]+@")
 
 
 def is_secret(name: str) -> bool:
-    """Says whether a value under this name is a secret. A broker config that nobody knows may be one."""
+    """Return whether a setting with this name holds a secret."""
     lowered = name.lower()
-    return any(word in lowered for word in WORDS)
+    return any(word in lowered for word in SECRET_NAME_PARTS)
 
 
 def is_secret_config(name: str) -> bool:
-    """The same, of one in [broker]: Kafka knows which of its own are."""
+    """Return whether a broker config holds a secret; unknown configs count as secret."""
     key = broker_key(name)
     return key is None or key.sensitive or is_secret(name)
 
 
 def masked_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config file's values with the secret ones hidden."""
-    return {name: _masked(name, value) for name, value in raw.items()}
+    """Return the values of a config file with secrets redacted."""
+    return {name: _redact_value(name, value) for name, value in raw.items()}
 
 
-def _masked(name: str, value: Any) -> Any:
+def _redact_value(name: str, value: Any) -> Any:
     if is_secret(name):
         return HIDDEN
     if name == "broker" and isinstance(value, Mapping):
-        return {key: HIDDEN if is_secret_config(key) else _text_free(each) for key, each in value.items()}
+        return {key: HIDDEN if is_secret_config(key) else _redact_text(each) for key, each in value.items()}
     if isinstance(value, Mapping):
         return masked_config(value)
     if isinstance(value, list):
-        return [_masked(name, each) for each in value]
-    return _text_free(value)
+        return [_redact_value(name, each) for each in value]
+    return _redact_text(value)
 
 
-def _text_free(value: Any) -> Any:
+def _redact_text(value: Any) -> Any:
     return looks_hidden(value) if isinstance(value, str) else value
 
 
 def secrets_in(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is secret in a file of configs or of client settings."""
+    """Yield the secrets in the values of a config file or client settings."""
     for name, value in raw.items():
         if name == "broker" and isinstance(value, Mapping):
             yield from (str(each) for key, each in value.items() if is_secret_config(key))
@@ -82,7 +90,7 @@ def secrets_in(raw: Mapping[str, Any]) -> Iterator[str]:
             yield from (secret for each in value if isinstance(each, Mapping) for secret in secrets_in(each))
         elif is_secret(name):
             yield str(value)
-            yield from re.findall(r'"((?:[^"\\]|\\.)*)"', str(value))  # the parts of a JAAS config
+            yield from re.findall(r'"((?:[^"\\]|\\.)*)"', str(value))  # options of a JAAS config
 
 
 class Mask:
@@ -98,23 +106,23 @@ class Mask:
 
 
 def looks_hidden(text: str) -> str:
-    """Hides what looks like a secret, whoever has written it."""
+    """Redact texts that look like secrets: private keys, tokens, authorization headers and passwords."""
     text = _PRIVATE_KEY.sub(HIDDEN, text)
     text = _TOKEN.sub(HIDDEN, text)
     text = _BEARER.sub(lambda found: f"{found[1]} {HIDDEN}", text)
     text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
-    return _ASSIGNED.sub(lambda found: found["name"] + _quoted_like(found["value"]), text)
+    return _ASSIGNED.sub(lambda found: found["name"] + _redacted_with_quotes(found["value"]), text)
 
 
-def _quoted_like(value: str) -> str:
-    """Keeps the quotes, so that JSON stays JSON."""
+def _redacted_with_quotes(value: str) -> str:
+    """Return the redaction mark with the quotes of the value, so that JSON stays valid."""
     quote_mark = value[0] if value[0] in "\"'" else ""
     return f"{quote_mark}{HIDDEN}{quote_mark}"
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """As it is, line by line, and as Python, JSON, a URL or Base64 would write it."""
-    for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= SHORT)):
+    """Yield the forms in which a secret may appear: as is, by line, and escaped for Python, JSON, URLs and Base64."""
+    for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= MIN_SUBSTRING_LENGTH)):
         yield text
         yield text.encode("unicode_escape").decode("ascii")
         yield json.dumps(text)[1:-1]
@@ -123,4 +131,4 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _pattern(form: str) -> str:
-    return re.escape(form) if len(form) >= SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
+    return re.escape(form) if len(form) >= MIN_SUBSTRING_LENGTH else rf"(?<!\w){re.escape(form)}(?!\w)"

@@ -1,1 +1,1 @@
-"""Where facts come from: files, the system, sockets. Nothing here changes anything."""
+"""Collectors of the doctor's facts: files, the operating system and sockets. They are read-only."""

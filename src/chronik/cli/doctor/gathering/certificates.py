@@ -1,5 +1,7 @@
-"""When certificates end, and whose they are, read from PEM by the few rules of DER that this takes: brokers have no
-library for certificates but OpenSSL, and Python's `ssl` tells dates only of those that it has verified."""
+"""Subjects and expiry dates of PEM certificates, read with a minimal DER parser.
+
+Brokers have no library for certificates except OpenSSL, and Python's `ssl` returns dates of verified certificates only.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +19,38 @@ COMMON_NAME: Final = bytes((0x55, 0x04, 0x03))
 
 
 class NotACertificate(ValueError):
-    """What stands there cannot be read as one."""
+    """A text that cannot be parsed as a PEM certificate."""
 
 
-class _Element(NamedTuple):
+class _DerElement(NamedTuple):
     tag: int
     body: bytes
 
 
 def certificates_in(pem: str, where: str) -> list[CertificateFacts]:
-    """Raises NotACertificate."""
-    return [_facts(ssl.PEM_cert_to_DER_cert(text), where) for text in _CERTIFICATE.findall(pem)]
+    """Parse all certificates in a PEM text; raise InvalidCertificate if one is malformed."""
+    return [_parse_certificate(ssl.PEM_cert_to_DER_cert(text), where) for text in _CERTIFICATE.findall(pem)]
 
 
-def _facts(der: bytes, where: str) -> CertificateFacts:
-    """Certificate: SEQUENCE of the signed part, whose fields are version [0] (or none), serial number, algorithm,
-    issuer, validity, subject, …"""
+def _parse_certificate(der: bytes, where: str) -> CertificateFacts:
+    """Return the facts of a DER certificate.
+
+    A certificate is a SEQUENCE whose first element has the fields version [0] (optional), serial number, algorithm,
+    issuer, validity, subject, …
+    """
     try:
-        (whole,) = _elements(der)
-        fields = _elements(_elements(whole.body)[0].body)
+        (whole,) = _parse_elements(der)
+        fields = _parse_elements(_parse_elements(whole.body)[0].body)
         if fields[0].tag == EXPLICIT_0:
             fields = fields[1:]
         _, _, _, validity, subject = fields[:5]
-        _, end = _elements(validity.body)
-        return CertificateFacts(where, _common_name(subject.body) or "nobody in particular", _time(end))
+        _, end = _parse_elements(validity.body)
+        return CertificateFacts(where, _common_name(subject.body) or "(no common name)", _parse_time(end))
     except (ValueError, IndexError, UnicodeDecodeError) as error:
-        raise NotACertificate(f"{where}: not a certificate: {error}") from None
+        raise NotACertificate(f"{where}: not a valid certificate: {error}") from None
 
 
-def _elements(data: bytes) -> list[_Element]:
+def _parse_elements(data: bytes) -> list[_DerElement]:
     found, position = [], 0
     while position < len(data):
         tag, length = data[position], data[position + 1]
@@ -55,23 +60,23 @@ def _elements(data: bytes) -> list[_Element]:
             length = int.from_bytes(data[position : position + count], "big")
             position += count
         if position + length > len(data):
-            raise ValueError("it is cut off")
-        found.append(_Element(tag, data[position : position + length]))
+            raise ValueError("truncated")
+        found.append(_DerElement(tag, data[position : position + length]))
         position += length
     return found
 
 
 def _common_name(subject: bytes) -> str:
-    for part in _elements(subject):
-        for pair in _elements(part.body):
-            name, value = _elements(pair.body)
+    for part in _parse_elements(subject):
+        for pair in _parse_elements(part.body):
+            name, value = _parse_elements(pair.body)
             if name.body == COMMON_NAME:
                 return value.body.decode()
     return ""
 
 
-def _time(element: _Element) -> float:
-    """UTCTime has two digits of a year, of which 50 and above are of the last century."""
+def _parse_time(element: _DerElement) -> float:
+    """Return the timestamp of an ASN.1 time. UTCTime has two-digit years; 50 to 99 belong to the 20th century."""
     text = element.body.decode("ascii").removesuffix("Z")
     if element.tag == UTC_TIME:
         text = ("19" if int(text[:2]) >= 50 else "20") + text

@@ -1,4 +1,4 @@
-"""What a node's config file says, and what it names: listeners, certificates, hosts that are known or not."""
+"""Facts about a node's config file: its values, listeners, certificates and the resolvability of hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chronik.errors import ConfigError
 from chronik.listeners import ListenerConfig
 from chronik.wording import suggestion
 
-OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
+READABLE_BY_OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
 STORES: Final = ("http_keystore", "http_truststore", "peer_keystore", "peer_truststore")
 STORE_KEYS: Final = ("ssl.keystore.location", "ssl.truststore.location")
 CLIENT_AUTH: Final = "ssl.client.auth"
@@ -28,9 +28,9 @@ INLINE_KEYS: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certific
 
 
 def config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:
-    """Returns the config, too, if a node could be started with it."""
-    raw = _raw(path)
-    problems = [*_problems(raw)]
+    """Return the facts of a config file, and the config itself if it is valid."""
+    raw = _read_toml(path)
+    problems = [*_find_problems(raw)]
     config = None
     try:
         config = load_config(path, {})
@@ -40,23 +40,23 @@ def config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:
     facts = ConfigFacts(
         path=str(path),
         problems=tuple(problems),
-        without_effect=tuple(_without_effect(raw)),
+        without_effect=tuple(_find_ineffective_keys(raw)),
         readable_by_others=_is_readable_by_others(path),
         has_secrets=_has_secrets(raw),
     )
-    return (facts, None) if config is None else (_with_config(facts, config, path.parent), config)
+    return (facts, None) if config is None else (_add_config_facts(facts, config, path.parent), config)
 
 
-def _raw(path: Path) -> dict[str, Any]:
-    """Returns nothing of a file that cannot be read: what is wrong with it is told when it is loaded."""
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Return the values of the file, or nothing if it cannot be parsed; loading it reports the error."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
 
 
-def _problems(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A start tells the first; here all are told."""
+def _find_problems(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all errors of a config file; starting a node reports only the first."""
     for key in raw:
         if key not in CONFIG_KEYS:
             yield f"unknown key {key!r}{suggestion(key, CONFIG_KEYS)}"
@@ -68,7 +68,7 @@ def _problems(raw: Mapping[str, Any]) -> Iterator[str]:
             yield str(error)
 
 
-def _without_effect(raw: Mapping[str, Any]) -> Iterator[str]:
+def _find_ineffective_keys(raw: Mapping[str, Any]) -> Iterator[str]:
     broker = raw.get("broker")
     for name in broker if isinstance(broker, dict) else {}:
         key = broker_key(name)
@@ -78,7 +78,7 @@ def _without_effect(raw: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_readable_by_others(path: Path) -> bool:
     try:
-        return bool(path.stat().st_mode & OTHERS)
+        return bool(path.stat().st_mode & READABLE_BY_OTHERS)
     except OSError:
         return False
 
@@ -89,8 +89,8 @@ def _has_secrets(raw: Mapping[str, Any]) -> bool:
     return any(word in name.lower() for name in names for word in SECRET_WORDS)
 
 
-def _with_config(facts: ConfigFacts, config: NodeConfig, folder: Path) -> ConfigFacts:
-    certificates, problems = _certificates(config, folder)
+def _add_config_facts(facts: ConfigFacts, config: NodeConfig, folder: Path) -> ConfigFacts:
+    certificates, problems = _collect_certificates(config, folder)
     broker = config.broker
     return ConfigFacts(
         path=facts.path,
@@ -119,7 +119,7 @@ def _with_config(facts: ConfigFacts, config: NodeConfig, folder: Path) -> Config
 
 
 def listener_facts(listener: ListenerConfig, broker: Mapping[str, str]) -> ListenerFacts:
-    told = listener.advertised
+    address = listener.advertised
     own = f"listener.name.{listener.name.lower()}.{CLIENT_AUTH}"
     auth = next((value for key, value in broker.items() if key.lower() == own), broker.get(CLIENT_AUTH, ""))
     return ListenerFacts(
@@ -127,9 +127,9 @@ def listener_facts(listener: ListenerConfig, broker: Mapping[str, str]) -> Liste
         listener.protocol,
         str(listener.address),
         is_loopback(listener.address.host),
-        None if told is None else str(told),
-        told is not None and is_loopback(told.host),
-        None if told is None else _why_unresolved(told.host),
+        None if address is None else str(address),
+        address is not None and is_loopback(address.host),
+        None if address is None else _resolution_error(address.host),
         listener.protocol == "SSL" and auth.strip().lower() == "required",
     )
 
@@ -141,7 +141,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _why_unresolved(host: str) -> str | None:
+def _resolution_error(host: str) -> str | None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
@@ -149,8 +149,12 @@ def _why_unresolved(host: str) -> str | None:
     return None
 
 
-def _certificates(config: NodeConfig, folder: Path) -> tuple[list[CertificateFacts], list[str]]:
-    """Paths are relative to where a node is started; where that is not known, to the config file."""
+def _collect_certificates(config: NodeConfig, folder: Path) -> tuple[list[CertificateFacts], list[str]]:
+    """Return the certificates of the config and the errors in their files.
+
+    Paths are relative to the directory in which the node is started, which is unknown; the config file's directory is
+    tried as well.
+    """
     found: list[CertificateFacts] = []
     problems: list[str] = []
     named = {key: getattr(config, key) for key in STORES}
@@ -162,7 +166,7 @@ def _certificates(config: NodeConfig, folder: Path) -> tuple[list[CertificateFac
         try:
             found += certificates_in(Path(place).read_text(encoding="ascii", errors="replace"), place)
         except PermissionError:
-            continue  # the node's user may read it
+            continue  # only the node's user may read it
         except OSError as error:
             problems.append(f"{key} = {path!r}: {error.strerror or error}")
         except NotACertificate as error:

@@ -1,4 +1,4 @@
-"""What a data folder holds, read and never written: whose it is, its metadata, and its logs if no node runs there."""
+"""Facts about a data directory: owner, identity, metadata, and its logs unless a node is running. Read-only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from chronik.node.data_folder import LOCK_FILE, MADE_BY_A_NODE
 from chronik.node.identity import FORMAT, IDENTITY_FILE, METADATA_FOLDERS, Identity, Mode, parse_identity
 from chronik.node.restoring import known_directory, level_raised_to
 
-RUNS: Final = "a node runs there, and looks after them itself: what it has found is on its page, /status"
+NODE_IS_RUNNING: Final = "a running node uses the directory; its /status page reports the state of the logs"
 
 Progress = Callable[[int, int], None]
-"""Is told how many partitions of how many were looked at."""
+"""A callback that receives the number of checked partitions and the total."""
 
 
 def is_data_folder(path: Path) -> bool:
@@ -36,33 +36,33 @@ def folder_facts(path: Path, config: NodeConfig | None, *, deep: bool, progress:
         mode = Mode.CLUSTER if config.peers else Mode.STANDALONE
         facts |= {"expected_node": config.node_id, "expected_mode": mode.value}
     try:
-        facts |= _owner(path)
+        facts |= _collect_owner(path)
         names = os.listdir(path)
     except FileNotFoundError:
-        problem = None if config is not None else "there is no such folder"  # a first start makes it
+        problem = None if config is not None else "no such directory"  # a first start creates it
         return FolderFacts(**facts, problem=problem)
     except OSError as error:
         return FolderFacts(**facts, problem=error.strerror or str(error))
     if not names:
         return FolderFacts(**facts)
     if not is_data_folder(path):
-        return FolderFacts(**facts, problem="it is not the data folder of a node: nothing in it is one's")
-    return FolderFacts(**facts, **_contents(path, deep, progress))
+        return FolderFacts(**facts, problem="not the data directory of a node: it has none of the expected files")
+    return FolderFacts(**facts, **_collect_contents(path, deep, progress))
 
 
-def _owner(path: Path) -> dict[str, Any]:
+def _collect_owner(path: Path) -> dict[str, Any]:
     found = path.stat()
     if not hasattr(os, "getuid"):
         return {}
     return {
-        "owner": _user(found.st_uid),
-        "user": _user(os.getuid()),
+        "owner": _user_name(found.st_uid),
+        "user": _user_name(os.getuid()),
         "is_ours": found.st_uid == os.getuid() or os.getuid() == 0,
         "is_open_to_others": bool(found.st_mode & (stat.S_IROTH | stat.S_IXOTH)),
     }
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     import pwd
 
     try:
@@ -71,21 +71,21 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _contents(path: Path, deep: bool, progress: Progress) -> dict[str, Any]:
+def _collect_contents(path: Path, deep: bool, progress: Progress) -> dict[str, Any]:
     files = OverlayFiles(path)
     facts: dict[str, Any] = {"unknown": tuple(files.list_folder(UNKNOWN_FOLDER))}
-    partitions = [*_partitions(files)]
+    partitions = [*_list_partitions(files)]
     facts["partitions"] = len(partitions)
-    lock, why_not = _locked(files)
+    lock, reason = _lock(files)
     try:
-        identity, told = _identity(files, path)
-        facts |= told | {"in_use": why_not == RUNS}
+        identity, facts_of_identity = _read_identity(files, path)
+        facts |= facts_of_identity | {"in_use": reason == NODE_IS_RUNNING}
         if identity is not None and lock is not None:
-            facts |= _metadata(files, identity, path)
+            facts |= _check_metadata(files, identity, path)
         if lock is None:
-            facts["logs_unseen"] = why_not
+            facts["logs_unseen"] = reason
         else:
-            facts |= {"logs": _logs(files, partitions, deep, progress), "is_deep": deep}
+            facts |= {"logs": _check_logs(files, partitions, deep, progress), "is_deep": deep}
     except PermissionError as error:
         facts["logs_unseen"] = f"{error.filename}: {error.strerror}"
     finally:
@@ -94,23 +94,23 @@ def _contents(path: Path, deep: bool, progress: Progress) -> dict[str, Any]:
     return facts
 
 
-def _locked(files: OverlayFiles) -> tuple[Lock | None, str]:
-    """Holds the folder while it is looked at, so that no node starts to change it. Returns why that cannot be, else."""
+def _lock(files: OverlayFiles) -> tuple[Lock | None, str]:
+    """Lock the directory so that no node starts while it is checked; return the lock, or None and the reason."""
     try:
         return files.lock(LOCK_FILE), ""
     except DataFolderInUse:
-        return None, RUNS
+        return None, NODE_IS_RUNNING
     except FileNotFoundError:
-        return None, f"it has no {LOCK_FILE}, so a node might start there meanwhile: a copy, perhaps in part"
+        return None, f"{LOCK_FILE} is missing, so a node might start concurrently; perhaps an incomplete copy"
     except OSError as error:
         return None, f"{LOCK_FILE}: {error.strerror or error}"
 
 
-def _identity(files: OverlayFiles, path: Path) -> tuple[Identity | None, dict[str, Any]]:
+def _read_identity(files: OverlayFiles, path: Path) -> tuple[Identity | None, dict[str, Any]]:
     try:
         data = read_file(files, IDENTITY_FILE)
         if data is None:
-            return None, {"identity_problem": f"{path} has lost its {IDENTITY_FILE}"}
+            return None, {"identity_problem": f"{path} has no {IDENTITY_FILE}"}
         identity = parse_identity(data, str(path / IDENTITY_FILE))
     except PermissionError as error:
         return None, {"identity_problem": f"{path / IDENTITY_FILE}: {error.strerror}"}
@@ -124,13 +124,13 @@ def _identity(files: OverlayFiles, path: Path) -> tuple[Identity | None, dict[st
     }
 
 
-def _metadata(files: OverlayFiles, identity: Identity, path: Path) -> dict[str, Any]:
-    """Reads all of it, as a start does."""
+def _check_metadata(files: OverlayFiles, identity: Identity, path: Path) -> dict[str, Any]:
+    """Read all metadata, as a node does when it starts."""
     mode = identity.mode or Mode.STANDALONE
     folder = METADATA_FOLDERS[mode]
     if not files.list_folder(folder):
-        held = any(files.list_folder(each) for each in (TOPICS_FOLDER, UNKNOWN_FOLDER))
-        return {"metadata_problem": f"{path} has lost its metadata ({folder})"} if held else {}
+        has_topics = any(files.list_folder(each) for each in (TOPICS_FOLDER, UNKNOWN_FOLDER))
+        return {"metadata_problem": f"{path} has no metadata ({folder})"} if has_topics else {}
     try:
         level = level_raised_to(files, mode)
         if level <= levels.HIGHEST:
@@ -142,14 +142,14 @@ def _metadata(files: OverlayFiles, identity: Identity, path: Path) -> dict[str, 
     return {"level": level}
 
 
-def _partitions(files: OverlayFiles) -> Iterator[tuple[str, int]]:
+def _list_partitions(files: OverlayFiles) -> Iterator[tuple[str, int]]:
     for topic in files.list_folder(TOPICS_FOLDER):
         for index in files.list_folder(f"{TOPICS_FOLDER}/{topic}"):
             if is_index(index):
                 yield topic, int(index)
 
 
-def _logs(
+def _check_logs(
     files: OverlayFiles, partitions: list[tuple[str, int]], deep: bool, progress: Progress
 ) -> tuple[LogFacts, ...]:
     logs, found = FolderLogs(files), []

@@ -1,4 +1,4 @@
-"""The logs of a folder, opened as a node would open them, recovery and all, and left as they are."""
+"""Inspection of the partition logs in a data directory: recovery runs as on a node, but nothing is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chronik.node.data_folder import SYNCED_OFFSETS_FILE
 from chronik.node.identity import METADATA_FOLDERS, Mode
 
 OPEN_FILES_MAX: Final = 64
-DAMAGES_TOLD_MAX: Final = 20
+DAMAGED_RANGES_MAX: Final = 20
 CHUNK_BYTES: Final = 1 << 20
 
 
@@ -32,31 +32,31 @@ class FolderLogs:
     def __init__(self, files: OverlayFiles) -> None:
         self._files = files
         self._synced = SyncedOffsets(files, SYNCED_OFFSETS_FILE)
-        self._names = _names_of_topics(files)
+        self._names = _topic_names(files)
 
     def look(self, topic: str, index: int, *, deep: bool) -> LogFacts | None:
-        """Returns None when there is nothing to tell."""
+        """Inspect the log of a partition; return None if it has no problems."""
         name = f"{self._names.get(topic, topic)}-{index}"
         cache = FileCache(self._files, OPEN_FILES_MAX)
         try:
-            facts = self._look(topic, index, name, cache, deep)
+            facts = self._inspect(topic, index, name, cache, deep)
         except (ChronikError, OSError, ValueError) as error:
             return LogFacts(name, unreadable=str(error))
         finally:
             cache.close()
         return facts if facts != LogFacts(name) else None
 
-    def _look(self, topic: str, index: int, name: str, cache: FileCache, deep: bool) -> LogFacts:
+    def _inspect(self, topic: str, index: int, name: str, cache: FileCache, deep: bool) -> LogFacts:
         folder = f"{TOPICS_FOLDER}/{topic}/{index}"
         synced = self._synced.get(parse_id(topic), index)
         log = PartitionLog.open(self._files, cache, folder, LogConfig(), SystemClock(), synced)
         missing = (log.missing_from, log.missing_end) if log.missing_from is not None else None
-        torn = 0 if self._has_leftovers(folder) else self._cut_off(folder)
-        damaged = tuple(_damages(self._files, cache, folder, synced)) if deep else ()
+        torn = 0 if self._has_leftovers(folder) else self._truncated_bytes(folder)
+        damaged = tuple(_find_damage(self._files, cache, folder, synced)) if deep else ()
         return LogFacts(name, torn, missing, damaged)
 
-    def _cut_off(self, folder: str) -> int:
-        """Returns how many bytes recovery has left out, without the zeros of room that was reserved."""
+    def _truncated_bytes(self, folder: str) -> int:
+        """Return the number of bytes that recovery truncates, without preallocated zeros."""
         root, total = f"{self._files.root}/{folder}", 0
         for name in os.listdir(root):
             if name.endswith(names.LOG):
@@ -66,13 +66,13 @@ class FolderLogs:
         return total
 
     def _has_leftovers(self, folder: str) -> bool:
-        """Work that was interrupted is finished when a log is opened: then sizes tell nothing."""
+        """Return whether an interrupted operation left files behind. Recovery finishes it, so sizes are meaningless."""
         present = os.listdir(f"{self._files.root}/{folder}")
         return any(each.endswith((names.SWAP, names.CLEANED, names.DELETED)) for each in present)
 
 
 def _bytes_after(path: str, position: int) -> int:
-    """Counts up to the last that is not zero."""
+    """Return the number of bytes after a position, up to the last byte that is not zero."""
     counted, end = 0, position
     with open(path, "rb") as file:
         file.seek(position)
@@ -83,34 +83,34 @@ def _bytes_after(path: str, position: int) -> int:
     return counted
 
 
-def _damages(files: OverlayFiles, cache: FileCache, folder: str, synced: int) -> Iterator[str]:
-    """Walks over all batches of a log and their checksums. What a reader would be refused is told, as offsets."""
+def _find_damage(files: OverlayFiles, cache: FileCache, folder: str, synced: int) -> Iterator[str]:
+    """Yield the offset ranges of batches whose checksums are wrong."""
     recovered = recover(files, cache, folder, synced, LogConfig().index_interval_bytes)
-    told = 0
+    damaged_count = 0
     for segment in recovered.segments:
         for piece in segment.walk(0, segment.base_offset, recovered.epochs):
             if piece.batch is None and piece.next_offset > recovered.log_start_offset:
-                told += 1
-                if told <= DAMAGES_TOLD_MAX:
+                damaged_count += 1
+                if damaged_count <= DAMAGED_RANGES_MAX:
                     yield f"offsets {piece.base_offset} to {piece.next_offset - 1}"
 
 
-def _names_of_topics(files: OverlayFiles) -> dict[str, str]:
-    """Returns what topics are called, by their ids, as far as the metadata in the folder can be read."""
+def _topic_names(files: OverlayFiles) -> dict[str, str]:
+    """Return topic names by id, as far as the metadata in the directory can be read."""
     try:
-        image = _image_of_cluster(files) if files.list_folder(METADATA_FOLDERS[Mode.CLUSTER]) else _image_alone(files)
+        image = _cluster_image(files) if files.list_folder(METADATA_FOLDERS[Mode.CLUSTER]) else _standalone_image(files)
     except (ChronikError, OSError):
         return {}
     return {format_id(topic.id): topic.name for topic in image.topics.values()}
 
 
-def _image_alone(files: OverlayFiles) -> Image:
+def _standalone_image(files: OverlayFiles) -> Image:
     folder = METADATA_FOLDERS[Mode.STANDALONE]
     return Journal(files, folder).recover() if files.list_folder(folder) else Image()
 
 
-def _image_of_cluster(files: OverlayFiles) -> Image:
-    """With what is not yet agreed on, too: a name that came to nothing does no harm here."""
+def _cluster_image(files: OverlayFiles) -> Image:
+    """Return the image with all log entries. Uncommitted ones are included; they only add topic names."""
     from chronik.metadata.image_machine import ImageMachine
     from chronik.metadata.snapshot import decode_snapshot
     from chronik.quorum.storage import RaftStorage

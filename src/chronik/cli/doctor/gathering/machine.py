@@ -1,4 +1,4 @@
-"""What the system says: limits of processes, room on disks."""
+"""Facts from the operating system: process limits and disk space."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ _OPEN_FILES: Final = re.compile(r"^Max open files\s+(\S+)\s+(\S+)", re.MULTILINE
 
 
 def limit_facts(pid: int | None, whose: str) -> LimitFacts | None:
-    """Returns what a process may have; of this one, and of what is started from here, without a pid. None where the
-    system does not tell."""
+    """Return the open-file limit of a process (None: of this one); None if the system does not report it."""
     limit = _own_limit() if pid is None else _limit_of(pid)
     return None if limit is None else LimitFacts(whose, limit, shared_out(limit).connections)
 
 
 def _limit_of(pid: int) -> int | None:
-    """A node has raised its soft limit to the hard one when it started."""
+    """Return the soft limit of a node's process, which it has raised to the hard limit."""
     try:
         found = _OPEN_FILES.search(Path(f"/proc/{pid}/limits").read_text(encoding="ascii"))
     except OSError:
@@ -42,7 +41,7 @@ def _own_limit() -> int | None:
 
 
 def disk_facts(path: Path) -> DiskFacts | None:
-    """Returns None where that is not known: a folder that does not exist is looked for above."""
+    """Return the facts of the disk of a path or its closest existing parent; None if they are unknown."""
     for each in (path, *path.absolute().parents):
         if each.exists():
             break

@@ -1,4 +1,4 @@
-"""Whom the doctor looks at: what the arguments name, by file, folder or address."""
+"""The target of the doctor: the config files, data directories and brokers that the arguments name."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from chronik.config import NodeConfig
 class Patient(NamedTuple):
     local: LocalFacts
     access: Access | None
-    """How to reach its cluster; None when only a folder was named."""
+    """How to connect to the cluster, or None if only a data directory is checked."""
     ports: list[HttpPort]
     config_files: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
 
 
 def patient_of(arguments: argparse.Namespace, progress: Progress) -> Patient:
-    """Raises WrongInput, ClientError."""
-    files, folders = _named(arguments)
-    local, configs = _local_facts(files, folders, arguments.deep, progress)
+    """Resolve the arguments to the target, and collect its local facts; raise InvalidInput for a missing directory."""
+    files, folders = _files_and_directories(arguments)
+    local, configs = _collect_local_facts(files, folders, arguments.deep, progress)
     security = security_of(arguments)
-    access = _access(arguments, configs)
+    access = _resolve_access(arguments, configs)
     ports = ports_named(arguments)
     if access is not None:
         nodes = [LocalNode(path.resolve().parent, config) for path, config in configs.items()]
@@ -43,34 +43,34 @@ def patient_of(arguments: argparse.Namespace, progress: Progress) -> Patient:
     return Patient(local, access, ports, tuple(files), logs)
 
 
-def _named(arguments: argparse.Namespace) -> tuple[list[Path], list[Path]]:
-    """Returns config files and data folders."""
+def _files_and_directories(arguments: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    """Return the config files and the data directories."""
     files = [arguments.config] if arguments.config is not None else []
     folder = arguments.dir
     if folder is None:
         return files, []
     if not folder.is_dir():
-        raise WrongInput(f"{folder}: there is no such folder")
+        raise WrongInput(f"{folder}: no such directory")
     inside = sorted(folder.glob("node*.toml"))
     if inside and not is_data_folder(folder):
         return [*files, *inside], []
     return files, [folder]
 
 
-def _access(arguments: argparse.Namespace, configs: dict[Path, NodeConfig]) -> Access | None:
-    """A broker that was named goes before those that files name; a folder alone needs none."""
+def _resolve_access(arguments: argparse.Namespace, configs: dict[Path, NodeConfig]) -> Access | None:
+    """Return how to connect to the cluster: an explicit broker takes precedence over config files."""
     if arguments.bootstrap_server is not None:
         return bootstrap_of(arguments)
     if configs:
-        told = [config.listeners[0].advertised or config.kafka for config in configs.values()]
-        return Access(",".join(map(str, told)), security_of(arguments))
+        addresses = [config.listeners[0].advertised or config.kafka for config in configs.values()]
+        return Access(",".join(map(str, addresses)), security_of(arguments))
     if arguments.config is not None or arguments.dir is not None:
         return None
     arguments.bootstrap_server = arguments.bootstrap_default
     return bootstrap_of(arguments)
 
 
-def _local_facts(
+def _collect_local_facts(
     files: list[Path], folders: list[Path], deep: bool, progress: Progress
 ) -> tuple[LocalFacts, dict[Path, NodeConfig]]:
     configs: dict[Path, NodeConfig] = {}
@@ -84,14 +84,17 @@ def _local_facts(
         if config is not None:
             configs[path] = config
             pid = LocalNode(path.resolve().parent, config).pid()
-            whose = f"node {config.node_id}" if pid is not None else "what is started from here"
-            limits.append(limit_facts(pid, whose))
-    for place, of in [*((config.data_dir, config) for config in configs.values()), *((each, None) for each in folders)]:
-        data.append(folder_facts(place, of, deep=deep, progress=progress))
+            subject = f"node {config.node_id}" if pid is not None else "a process started by this user"
+            limits.append(limit_facts(pid, subject))
+    for place, expected_config in [
+        *((config.data_dir, config) for config in configs.values()),
+        *((each, None) for each in folders),
+    ]:
+        data.append(folder_facts(place, expected_config, deep=deep, progress=progress))
         disk = disk_facts(place)
         if disk is not None:
-            disks.setdefault((disk.bytes, disk.inodes), disk)  # nodes of one disk are told of it once
+            disks.setdefault((disk.bytes, disk.inodes), disk)  # report a disk that nodes share only once
     if not limits and not folders:
-        limits.append(limit_facts(None, "what is started from here"))
+        limits.append(limit_facts(None, "a process started by this user"))
     known = {(limit.whose, limit.open_files): limit for limit in limits if limit is not None}
     return LocalFacts(tuple(found), tuple(data), tuple(disks.values()), tuple(known.values())), configs

@@ -1,1 +1,1 @@
-"""The prompt of `chronik pipeline sql`: lines in, statements out, names completed."""
+"""The interactive prompt of `chronik pipeline sql`."""

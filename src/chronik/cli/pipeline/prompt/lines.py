@@ -1,4 +1,4 @@
-"""Lines from a person: edited, completed and remembered by the standard library's `readline`, where there is one."""
+"""Line input with editing, completion and history, using the standard library's `readline` where it is available."""
 
 from __future__ import annotations
 
@@ -16,26 +16,31 @@ STATE_VARIABLE: Final = "XDG_STATE_HOME"
 
 
 def history_file() -> Path:
-    """In the user's state folder, by the rules of freedesktop.org."""
+    """Return the path of the history file in the user's state directory (XDG base directory specification)."""
     root = os.environ.get(STATE_VARIABLE) or Path.home() / ".local" / "state"
     return Path(root) / "chronik" / "sql_history"
 
 
 class Lines:
-    """Use it as a context manager: what was typed is remembered at its end."""
+    """A line editor; as a context manager, it loads the history and saves it on exit."""
 
     def __init__(
         self, typed: Callable[[], str], tables: Callable[[], list[str]], columns: Callable[[str], Iterable[str]]
     ) -> None:
-        """`typed`: what stands before the line, of a statement of several. `tables` and `columns` may raise
-        ChronikError: then nothing is completed."""
+        """Create the editor; completion is disabled while `tables` or `columns` raise ChronikError.
+
+        Args:
+            typed: Returns the previous lines of an incomplete statement.
+            tables: Returns the names of all tables.
+            columns: Returns the columns of a table.
+        """
         self._typed = typed
         self._tables = tables
         self._columns = columns
-        self._found: list[str] = []
+        self._matches: list[str] = []
         try:
             import readline
-        except ImportError:  # Windows, and some small builds
+        except ImportError:  # Windows and minimal builds
             self._readline = None
         else:
             self._readline = readline
@@ -52,7 +57,7 @@ class Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """A history that cannot be kept is not kept."""
+        """Save the history; errors are ignored."""
         if self._readline is None:
             return
         self._readline.set_completer(None)
@@ -67,7 +72,7 @@ class Lines:
         return input(prompt)
 
     def remember(self, statement: str) -> None:
-        """A statement of several lines comes back as one, unless a comment would swallow the rest of it."""
+        """Add a statement to the history, joined to one line unless it contains a comment."""
         if self._readline is None:
             return
         lines = [line.strip() for line in statement.splitlines() if line.strip()]
@@ -77,10 +82,10 @@ class Lines:
                 self._readline.add_history(entry)
 
     def _complete(self, word: str, state: int) -> str | None:
-        """Is called by readline, with 0, 1, 2 …, until it returns None."""
+        """Return the completion number `state`, or None after the last one (readline's completer protocol)."""
         if state == 0:
-            self._found = self._completions(word)
-        return self._found[state] if state < len(self._found) else None
+            self._matches = self._completions(word)
+        return self._matches[state] if state < len(self._matches) else None
 
     def _completions(self, word: str) -> list[str]:
         assert self._readline is not None

@@ -1,5 +1,4 @@
-"""Lines that are typed become statements, which end with a semicolon. Pure but for what it is handed: who reads a
-line, who runs a statement and who tells."""
+"""The read-eval loop of the SQL prompt: lines are joined to statements, which end with a semicolon."""
 
 from __future__ import annotations
 
@@ -11,35 +10,37 @@ from chronik.pipeline.query.tokens import Lexeme, Token, lexemes, statements
 
 FIRST, MORE = "sql> ", "...> "
 HELP: Final = (
-    "A statement ends with ;   \\d lists topics and tables, \\d NAME its columns, \\q quits (so does Ctrl-D).\n"
-    "Tab completes names and keywords; Ctrl-C forgets what was typed, or stops a query."
+    "A statement ends with ;   \\d lists topics and tables, \\d NAME lists columns, \\q quits (as does Ctrl-D).\n"
+    "Tab completes names and keywords; Ctrl-C clears the input or cancels a query."
 )
-UNCLOSED: Final = ("'", '"', "`")
+QUOTE_CHARACTERS: Final = ("'", '"', "`")
 QUIT_WORDS: Final = ("quit", "exit")
 
 
 class Taken(NamedTuple):
     whole: list[str]
-    """Statements that are complete."""
+    """Complete statements."""
     rest: str
-    """What is typed of the next one."""
+    """The start of the next statement."""
 
 
 def taken_from(text: str) -> Taken:
-    """Cuts complete statements from what was typed so far. A semicolon in a string, a name or a comment ends none, and
-    a script (`BEGIN … END;`) ends with its END."""
+    """Split the input into complete statements and the rest.
+
+    Semicolons in strings, identifiers and comments do not end a statement. A script (`BEGIN … END;`) is one statement.
+    """
     found = list(lexemes(text))
-    end = _end_of_whole(found)
+    end = _end_of_complete_statements(found)
     return Taken(statements(text[:end]), text[end:].lstrip())
 
 
-def _end_of_whole(found: list[Lexeme]) -> int:
-    """Returns where the last complete statement ends."""
+def _end_of_complete_statements(found: list[Lexeme]) -> int:
+    """Return the end position of the last complete statement."""
     end, first = 0, True
     in_script = False
     for number, each in enumerate(found):
-        if each.token is Token.SYMBOL and each.text in UNCLOSED:
-            break  # what comes behind it may be a part of the string
+        if each.token is Token.SYMBOL and each.text in QUOTE_CHARACTERS:
+            break  # the rest may be part of the unclosed string
         if first:
             in_script = each.is_word("BEGIN")
         first = False
@@ -49,7 +50,7 @@ def _end_of_whole(found: list[Lexeme]) -> int:
 
 
 def _ends_script(found: list[Lexeme], semicolon: int) -> bool:
-    """Blocks within it begin and end, too; `END IF`, `END WHILE` and their like end others."""
+    """Return whether the semicolon ends a script: all blocks are closed; `END IF` and `END WHILE` close no block."""
     depth = 0
     for before, each in zip([None, *found], found[: semicolon + 1], strict=False):
         if each.is_word("BEGIN"):
@@ -67,14 +68,20 @@ class Loop:
         tell: Callable[[str], None],
         remember: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`read` is handed a prompt, and raises EOFError at the end; `run` raises ChronikError when a statement fails,
-        whose one line is told; `remember` is handed what may be wanted again."""
+        """Create the loop from its callbacks.
+
+        Args:
+            read: Reads a line with a prompt; raises EOFError at the end of the input.
+            run: Runs a statement; raises ChronikError if it fails.
+            tell: Prints a message.
+            remember: Adds an input to the history.
+        """
         self._read = read
         self._run = run
         self._tell = tell
         self._remember = remember
         self.typed = ""
-        """Of a statement that is not complete."""
+        """The input of an incomplete statement."""
 
     def run(self) -> None:
         while True:
@@ -87,44 +94,44 @@ class Loop:
                 self.typed = ""
                 self._tell("")
                 continue
-            if not self._take(line):
+            if not self._process_line(line):
                 return
 
-    def _take(self, line: str) -> bool:
-        """Says whether to go on."""
+    def _process_line(self, line: str) -> bool:
+        """Process a line, and return whether to continue."""
         if not self.typed.strip() and not line.strip():
             return True
         if not self.typed.strip() and (line.lstrip().startswith("\\") or line.strip().rstrip(";") in QUIT_WORDS):
-            return self._command(line.strip())
+            return self._run_command(line.strip())
         self.typed += f"{line}\n"
         whole, rest = taken_from(self.typed)
         if whole:
             self._remember(self.typed[: len(self.typed) - len(rest)].strip() if rest else self.typed.strip())
             self.typed = rest
             for statement in whole:
-                if not self._done(statement):
+                if not self._run_statement(statement):
                     break
         return True
 
-    def _command(self, text: str) -> bool:
+    def _run_command(self, text: str) -> bool:
         word, _, argument = text.partition(" ")
         self._remember(text)
         if word.rstrip(";") in ("\\q", *QUIT_WORDS):
             return False
         if word == "\\d":
-            self._done(f"DESCRIBE {argument.strip().rstrip(';')}" if argument.strip() else "SHOW TABLES")
+            self._run_statement(f"DESCRIBE {argument.strip().rstrip(';')}" if argument.strip() else "SHOW TABLES")
         else:
-            self._tell(HELP if word in ("\\?", "\\h") else f"{word} is not known; \\? says what is")
+            self._tell(HELP if word in ("\\?", "\\h") else f"unknown command {word}; use \\? for help")
         return True
 
-    def _done(self, statement: str) -> bool:
-        """Says whether it went well: what was typed behind a statement that failed is not run."""
+    def _run_statement(self, statement: str) -> bool:
+        """Run a statement, and return whether it succeeded; after a failure, the rest of the input is discarded."""
         try:
             self._run(statement)
         except ChronikError as error:
             self._tell(" ".join(str(error).split()))
         except KeyboardInterrupt:
-            self._tell("stopped")
+            self._tell("cancelled")
         else:
             return True
         return False

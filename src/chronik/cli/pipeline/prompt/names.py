@@ -1,4 +1,4 @@
-"""The names that a prompt completes: topics, halves of them, and their columns, asked for when they are wanted."""
+"""The names that the SQL prompt completes: topics, their cold and hot halves, and their columns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.pipeline import CLIENT_ID
 
-FRESH_SECONDS: Final = 30.0
+CACHE_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 2.0
-"""Whoever has pressed Tab does not wait longer."""
+"""Request timeout; the user waits for the completion."""
 
 HALVES: Final = ("", "_cold", "_hot")
 
@@ -24,25 +24,25 @@ class Names:
         self._columns: dict[str, tuple[float, list[str]]] = {}
 
     def tables(self) -> list[str]:
-        """Raises ClientError, KafkaError."""
+        """Return the names of all tables, cached for a short time."""
         from chronik.pipeline.query.snapshots import Snapshots
         from chronik.pipeline.tables.storage import absolute_root
 
         at, found = self._topics
-        if time.monotonic() - at > FRESH_SECONDS:
+        if time.monotonic() - at > CACHE_SECONDS:
             with Cluster(self._bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_SECONDS) as cluster:
                 found = Snapshots(cluster, absolute_root(self._table_root)).topics()
             self._topics = time.monotonic(), found
         return [topic + half for topic in found if not topic.startswith("__") for half in HALVES]
 
     def columns(self, table: str) -> list[str]:
-        """Raises ClientError, KafkaError."""
+        """Return the columns of a table, cached for a short time."""
         from chronik.pipeline.query.snapshots import Snapshots
         from chronik.pipeline.tables.storage import absolute_root
 
         topic = table if table in self._topics[1] else table.removesuffix("_cold").removesuffix("_hot")
         at, found = self._columns.get(topic, (float("-inf"), []))
-        if time.monotonic() - at > FRESH_SECONDS:
+        if time.monotonic() - at > CACHE_SECONDS:
             with Cluster(self._bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_SECONDS) as cluster:
                 snapshot = Snapshots(cluster, absolute_root(self._table_root)).take([topic])[topic]
             found = list(snapshot.schema.names)

@@ -1,0 +1,126 @@
+"""The output formats of `chronik consume`, and the parsing of start positions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+
+import pytest
+
+from chronik.cli.arguments import WrongInput
+from chronik.cli.records.moments import milliseconds
+from chronik.cli.records.printed import add_format_arguments, printed_as
+from chronik.cli.records.record_json import record_from_json
+from chronik.cli.records.starts import Beginning, End, Last, Offset, Since, Start, parse_start
+from chronik.client.records import ConsumedRecord
+
+RECORD = ConsumedRecord("orders", 2, 7, 1500, b"k", b"v\xff", (("a", b"1"), ("b", None)))
+NULLS = ConsumedRecord("orders", 0, 8, -1, None, None, ())
+
+
+def format_record(words: str, record: ConsumedRecord = RECORD) -> bytes:
+    parser = argparse.ArgumentParser()
+    add_format_arguments(parser)
+    return printed_as(parser.parse_args(shlex.split(words)))(record)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", b"v\xff\n"),
+        ("-k :", b"k:v\xff\n"),
+        ("--format lines", b"v\xff\n"),
+        ("--format value", b"v\xff\n"),
+        ("--format key=value", b"k=v\xff\n"),
+        ("--format key=value -k :", b"k:v\xff\n"),
+        (r"--pattern '%t-%p@%o %T %k=%s %K,%S (%h) 100%%\t\x41\\日\n'",
+         "orders-2@7 1500 k=v\udcff 1,2 (a=1,b=) 100%\tA\\日\n"),
+        ("--pattern %o", b"7"),
+        (r"--pattern '%o\'", b"7\\"),
+        ("--pattern ''", b""),
+    ],
+)  # fmt: skip
+def test_record_is_formatted_as_requested(words: str, expected: bytes | str) -> None:
+    assert format_record(words) == (
+        expected if isinstance(expected, bytes) else expected.encode(errors="surrogateescape")
+    )
+
+
+def test_null_is_printed_in_lines_and_empty_in_patterns() -> None:
+    assert format_record("--format key=value", NULLS) == b"null=null\n"
+    assert format_record(r"--pattern '%k,%K,%s,%S,%h\n'", NULLS) == b",-1,,-1,\n"
+
+
+@pytest.mark.parametrize("words", ["--json", "--format json"])
+def test_json_output_round_trips_through_produce_format(words: str) -> None:
+    assert json.loads(format_record(words)) == {
+        "topic": "orders",
+        "partition": 2,
+        "offset": 7,
+        "timestamp": 1500,
+        "key": "k",
+        "value_base64": "dv8=",
+        "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": None}],
+    }
+    for record in (RECORD, NULLS, RECORD._replace(value=b'{"a": 1}', key=b"null")):
+        again = record_from_json(format_record(words, record))
+        assert (again.key, again.value, again.headers, again.timestamp) == (
+            record.key,
+            record.value,
+            record.headers,
+            record.timestamp,
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--pattern %q", "--pattern: '%q': expected one of %t %p"),
+        ("--pattern 50%", "--pattern: '%': expected one of"),
+        ("--pattern %s -k :", "--key-separator cannot be used"),
+        ("--format value -k :", "--key-separator cannot be used"),
+    ],
+)
+def test_invalid_format_options_are_rejected(words: str, expected: str) -> None:
+    with pytest.raises(WrongInput, match=re.escape(expected)):
+        format_record(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("start", Beginning()),
+        ("earliest", Beginning()),
+        ("beginning", Beginning()),
+        ("end", End()),
+        ("latest", End()),
+        ("-3", Last(3)),
+        ("-0", Last(0)),
+        ("0", Offset(0)),
+        ("17", Offset(17)),
+        ("@1500", Since(1500)),
+        ("@1970-01-01T00:00:01.5Z", Since(1500)),
+        ("@1970-01-01T01:00:01.5+01:00", Since(1500)),
+        ("@1970-01-02", Since(86_400_000)),
+        ("@1969-07-20", Since(0)),
+    ],
+)
+def test_start_position_is_parsed(text: str, expected: Start) -> None:
+    assert parse_start(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "1.5", "+1", "--1", "1_000", "٣", "@", "@soon", "@-5", "9223372036854775808", "@9" * 12]
+)
+def test_invalid_start_position_is_rejected(text: str) -> None:
+    with pytest.raises(WrongInput, match="expected"):
+        parse_start(text)
+
+
+def test_time_without_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert milliseconds("2026-05-31T12:00:00") == milliseconds("2026-05-31T12:00:00Z") == 1780228800000
+    with pytest.raises(WrongInput, match="expected a time such as"):
+        milliseconds("0001-01-01T00:00:00+99:00")

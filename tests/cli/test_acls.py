@@ -1,0 +1,76 @@
+"""`chronik acls` as a subprocess, with the options of kafka-acls.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.testing import Broker
+from tests.cli.running import Outcome, chronik
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def broker_with_authorizer() -> Iterator[Broker]:
+    with Broker(broker={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}) as broker:
+        yield broker
+
+
+def acls(broker: Broker, *arguments: str) -> Outcome:
+    return chronik("acls", *arguments, bootstrap=broker.bootstrap)
+
+
+def test_acls_are_added_listed_and_removed(broker_with_authorizer: Broker) -> None:
+    read = ("--allow-principal", "User:x", "--operation", "Read", "--topic", "t")
+    added = acls(broker_with_authorizer, "add", *read, "--operation", "describe_configs", "--prefixed", "--json").json
+    common = {"resource_type": "Topic", "resource_name": "t", "principal": "User:x", "host": "*", "permission": "Allow"}
+    assert added == [
+        {**common, "pattern_type": "Prefixed", "operation": operation} for operation in ("Read", "DescribeConfigs")
+    ]
+    denied = ("--deny-principal", "User:y", "--deny-host", "10.0.0.1", "--cluster", "--group", "g")
+    assert len(acls(broker_with_authorizer, "add", *denied).lines) == 3
+    assert len(acls(broker_with_authorizer, "list", "--json").json) == 4
+    assert len(acls(broker_with_authorizer, "list", "--principal", "User:y", "--json").json) == 2
+    assert (
+        len(acls(broker_with_authorizer, "list", "--topic", "topic", "--resource-pattern-type", "match", "--json").json)
+        == 2
+    )
+    assert acls(broker_with_authorizer, "list", "--topic", "topic", "--json").json == []
+    assert acls(broker_with_authorizer, "remove", *read, "--json").json == [], (
+        "the ACLs are prefixed, the filter is literal"
+    )
+    assert len(acls(broker_with_authorizer, "remove", *read, "--prefixed", "--json").json) == 1
+    assert len(acls(broker_with_authorizer, "remove", "--topic", "t", "--prefixed", "--json").json) == 1
+    assert len(acls(broker_with_authorizer, "remove", *denied, "--json").json) == 2
+    assert acls(broker_with_authorizer, "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("add", "--allow-principal", "User:x"), "no resource given"),
+        (("add", "--topic", "t"), "no principal given: use --allow-principal User:NAME"),
+        (("add", "--topic", "t", "--allow-principal", "x"), "expected TYPE:NAME, such as User:alice"),
+        (
+            ("add", "--topic", "t", "--allow-principal", "User:x", "--operation", "Peruse"),
+            "unknown operation 'Peruse'",
+        ),
+        (("add", "--topic", "t", "--allow-host", "h"), "--allow-host requires --allow-principal"),
+        (("add", "--topic", "", "--allow-principal", "User:x"), "Invalid empty resource name"),
+    ],
+)
+def test_invalid_acl_options_print_one_line_error(
+    broker_with_authorizer: Broker, arguments: tuple[str, ...], expected: str
+) -> None:
+    outcome = acls(broker_with_authorizer, *arguments)
+    assert outcome.code == 1
+    assert expected in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_acls_list_fails_without_authorizer(chronik_broker: Broker) -> None:
+    outcome = acls(chronik_broker, "list")
+    assert outcome.code == 1
+    assert "No Authorizer is configured on the broker" in outcome.err
