@@ -231,7 +231,7 @@ def test_a_batch_of_more_keys_than_the_map_takes_is_compacted_in_several_rounds(
     rounds = 0
     while (compaction := world.log.begin_compaction(world.clock.now_ms())) is not None:
         compaction.run()
-        assert len(compaction._last_offsets) <= 6
+        assert len(compaction._offset_map) <= 6
         assert world.log.complete_compaction(compaction)
         world.settle()
         rounds += 1
@@ -245,9 +245,9 @@ def test_how_far_compaction_got_is_remembered_across_a_restart() -> None:
     for number in range(40):
         write(world, b"%d" % (number % 4), b"x")
     compact_all(world)
-    assert world.log._marks.compacted_offset == 40
+    assert world.log._checkpoints.compacted_offset == 40
     again = world.reopened(world.twin.crash(1))
-    assert again.log._marks.compacted_offset == 40
+    assert again.log._checkpoints.compacted_offset == 40
     assert not again.compact()
 
 
