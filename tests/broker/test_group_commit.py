@@ -44,7 +44,7 @@ class FakeLog:
         self.synced = cast(Ticket, ticket).end
 
 
-def test_what_is_appended_while_a_sync_runs_shares_the_next_one() -> None:
+def test_appends_during_sync_share_the_next_sync() -> None:
     async def scenario() -> None:
         log = FakeLog()
         flusher = Flusher(lambda error: pytest.fail(str(error)))
@@ -63,7 +63,7 @@ def test_what_is_appended_while_a_sync_runs_shares_the_next_one() -> None:
     asyncio.run(scenario())
 
 
-def test_appends_of_one_turn_of_the_loop_share_one_sync() -> None:
+def test_appends_of_one_loop_iteration_share_a_sync() -> None:
     async def scenario() -> None:
         log = FakeLog()
         flusher = Flusher(lambda error: pytest.fail(str(error)))
@@ -77,7 +77,7 @@ def test_appends_of_one_turn_of_the_loop_share_one_sync() -> None:
     asyncio.run(scenario())
 
 
-def test_after_a_failed_sync_nothing_is_ever_synced_again() -> None:
+def test_no_sync_runs_after_a_failed_sync() -> None:
     async def scenario() -> None:
         failures: list[BaseException] = []
         log = FakeLog()
@@ -96,9 +96,7 @@ def test_after_a_failed_sync_nothing_is_ever_synced_again() -> None:
 
 
 @pytest.mark.parametrize("step", ["begin_sync", "complete_sync"])
-def test_a_log_that_breaks_its_promise_to_the_flusher_stops_the_node(
-    step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exception_in_log_is_reported_as_failure(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         failures: list[BaseException] = []
         log = FakeLog()
@@ -126,7 +124,7 @@ async def sync_once(flusher: Flusher, log: FakeLog) -> bool:
     return log.threads[-1] is threading.current_thread()
 
 
-def test_the_loop_syncs_a_little_itself_while_the_disk_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_syncs_run_inline_while_disk_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         log = FakeLog()
         flusher = Flusher(lambda error: pytest.fail(str(error)))
@@ -149,7 +147,7 @@ def test_the_loop_syncs_a_little_itself_while_the_disk_is_fast(monkeypatch: pyte
     asyncio.run(scenario())
 
 
-def test_the_loop_leaves_it_to_threads_when_several_logs_want_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_syncs_of_several_logs_run_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         logs = [FakeLog(), FakeLog()]
         flusher = Flusher(lambda error: pytest.fail(str(error)))
