@@ -1,4 +1,4 @@
-"""What the cluster wrote of a partition holds for its leader's log: a follower's may hold what was not committed."""
+"""The recorded high watermark applies to the leader's log: a follower's log may have an uncommitted tail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_uncommitted_tail_of_former_leader_is_not_committed() -> None:
     sync(replica)
     assert (replica.high_watermark, replica.log.log_end_offset) == (1, 2)
     replica.assume(ELSEWHERE, 1.0)
-    replica.high_watermark = 2  # of another batch at offset 1, as the image has it after a restart
+    replica.high_watermark = 2  # recorded for another batch at offset 1, as in the image after a restart
     assert replica.committed_end == 1
     replica.learn(1, 0)
     assert replica.committed_end == 1
@@ -30,4 +30,4 @@ def test_follower_updates_committed_end_only_from_leader() -> None:
     replica.assume(ELSEWHERE, 1.0)
     assert replica.committed_end == 0
     replica.learn(9, 0)
-    assert replica.committed_end == 1  # no more than it has
+    assert replica.committed_end == 1  # not beyond its log end offset

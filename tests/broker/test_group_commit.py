@@ -1,4 +1,4 @@
-"""Many appends share one sync, and nothing is committed by a sync that failed."""
+"""Group commit: many appends share one sync, and a failed sync commits nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_appends_during_sync_share_the_next_sync() -> None:
         log.gate.clear()
         log.end = 1
         flusher.request(log)
-        await asyncio.sleep(0)  # the first sync is under way from here on
+        await asyncio.sleep(0)  # starts the first sync
         for end in range(2, 100):
             log.end = end
             flusher.request(log)
@@ -116,7 +116,7 @@ def test_exception_in_log_is_reported_as_failure(step: str, monkeypatch: pytest.
 
 
 async def sync_once(flusher: Flusher, log: FakeLog) -> bool:
-    """Whether the loop itself waited for the disk."""
+    """Return whether the event loop ran the sync inline."""
     log.end += 1
     flusher.request(log)
     await asyncio.wait_for(flusher.drain(), 10)
@@ -134,14 +134,14 @@ def test_small_syncs_run_inline_while_disk_is_fast(monkeypatch: pytest.MonkeyPat
         log.unsynced_bytes = INLINE_BYTES_MAX
         assert await sync_once(flusher, log)
         log.unsynced_bytes = INLINE_BYTES_MAX + 1
-        assert not await sync_once(flusher, log), "too much for the loop"
+        assert not await sync_once(flusher, log), "too many bytes for the event loop"
         log.unsynced_bytes, log.is_plain = 100, False
-        assert not await sync_once(flusher, log), "not just one file's bytes"
+        assert not await sync_once(flusher, log), "the task syncs more than one file"
         log.is_plain = True
         assert await sync_once(flusher, log)
         monkeypatch.setattr("chronik.broker.flusher.INLINE_SECONDS_MAX", 0.0)
-        assert await sync_once(flusher, log), "nobody could know that this one would be slow"
-        assert not await sync_once(flusher, log), "the next is left to a thread"
+        assert await sync_once(flusher, log), "this sync turns out to be slow"
+        assert not await sync_once(flusher, log), "the next sync runs in a thread"
         flusher.close()
 
     asyncio.run(scenario())

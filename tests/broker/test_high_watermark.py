@@ -1,4 +1,4 @@
-"""What a leader tells of its log when followers get further: who is answered, and who is woken."""
+"""The high watermark of a leader, and the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTITION = Partition(replicas=(1, 2, 3), isr=(1, 2), leader=1)
 TOPIC = Topic(bytes(15) + b"\1", "topic", (PARTITION,), {}, 0)
 
 
-class SyncsWhenTold:
+class ManualFlusher:
     def request(self, log: Flushable) -> None: ...
 
 
@@ -47,7 +47,7 @@ def leader(rules: IncomingRules = IncomingRules(max_message_bytes=1000)) -> Repl
     def open_log(_: Replica) -> PartitionLog:
         return PartitionLog.open(files, cache, "topics/t/0", LogConfig(), SystemClock())
 
-    flusher = cast(Flusher, SyncsWhenTold())
+    flusher = cast(Flusher, ManualFlusher())
     synced = SyncedOffsets(files, "synced-offsets")
     replica = Replica(
         1,
@@ -87,7 +87,7 @@ def test_high_watermark_is_smallest_durable_offset_of_isr() -> None:
     assert replica.high_watermark == 1
     produce(replica)
     sync(replica)
-    replica.follower_fetched(3, 2, 0, Life())  # not in sync: it does not count
+    replica.follower_fetched(3, 2, 0, Life())  # not in the ISR: does not count
     assert replica.high_watermark == 1
 
 
@@ -105,7 +105,7 @@ def test_commit_waiters_complete_when_proposed_isr_is_rejected() -> None:
     outcomes: list[ErrorCode] = []
     replica.commits.add(1, outcomes.append)
     replica.follower_fetched(2, 1, 0, Life())
-    assert outcomes == []  # the cluster may already believe that 3 is in sync
+    assert outcomes == []  # the cluster may already consider broker 3 in sync
     replica.isr_change_refused()
     assert outcomes == [ErrorCode.NONE]
 
@@ -169,7 +169,7 @@ def test_delayed_fetch_with_min_bytes_waits_for_enough_bytes() -> None:
 
 
 def test_retried_batch_completes_when_committed() -> None:
-    """And not when those are that came between the two."""
+    """Not when batches that were sent between the two are committed."""
     replica = leader()
     told: list[int] = []
     produce(replica)

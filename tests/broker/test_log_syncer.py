@@ -1,4 +1,4 @@
-"""Who waits for the disk waits for a sync that began later: not for an earlier one, and not for all that follow."""
+"""Waiters for a sync need one that started after their append, and only one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class BusyLog:
-    """Written to all the time, so that there is always something to sync."""
+    """A log with continuous writes, which always has something to sync."""
 
     needs_sync = True
     is_syncing = False
@@ -100,12 +100,12 @@ def test_wait_until_synced_requires_sync_started_after_append() -> None:
 
 
 def test_waiters_are_not_woken_when_recording_synced_offset_fails() -> None:
-    class NoRoom:
+    class FullDisk:
         def record(self, topic_id: bytes, partition: int, offset: int) -> None:
             raise OSError(errno.ENOSPC, "no space left on device")
 
     async def scenario() -> None:
-        busy = replica(offsets=NoRoom())
+        busy = replica(offsets=FullDisk())
         waiting = asyncio.create_task(busy.syncs.all_synced())
         await asyncio.sleep(0)
         with pytest.raises(OSError, match="no space left"):
@@ -118,7 +118,7 @@ def test_waiters_are_not_woken_when_recording_synced_offset_fails() -> None:
 
 
 def test_abandoned_replica_is_freed_without_garbage_collector() -> None:
-    """Which looks no more at what has lived long: see node/garbage."""
+    """The garbage collector no longer examines long-lived objects: see node/garbage."""
 
     class Watched(Replica):
         __slots__ = ("__weakref__",)
@@ -173,7 +173,7 @@ def test_records_are_not_durable_during_sync() -> None:
         under_way = quiet.syncs.begin_sync()
         assert under_way is not None
         log = cast(BusyLog, quiet.log)
-        log.needs_sync, log.is_syncing = False, True  # nothing was written since it began
+        log.needs_sync, log.is_syncing = False, True  # nothing was written since the sync started
         waiting = asyncio.ensure_future(quiet.syncs.all_synced())
         await asyncio.sleep(0)
         assert not waiting.done()

@@ -1,5 +1,7 @@
-"""Files of a partition that leaves, or of a topic that is deleted, are out of the way before the same one may come
-again: an import that was given up and begun once more brings topics with the ids they had."""
+"""The files of a removed partition are moved away before the same partition can be created again.
+
+An import that was aborted and started again creates topics with the same ids.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ TOPIC = bytes(range(16))
 
 
 class Leaving:
-    """A replica whose last sync is under way."""
+    """A replica whose last sync is in progress."""
 
     def __init__(self, index: int) -> None:
         self.index = index

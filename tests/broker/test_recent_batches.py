@@ -6,7 +6,7 @@ LARGE = IN_PLACE_BYTES_MIN
 
 
 def kept(*sizes: int, room: RecentRoom | None = None) -> RecentBatches:
-    """One batch of one offset for each size; its bytes are its offset."""
+    """Add one batch of one offset for each size; its bytes are its offset."""
     batches = RecentBatches(room or RecentRoom())
     for offset, size in enumerate(sizes):
         batches.add(offset, offset + 1, memoryview(bytearray(bytes([offset]) * size)))
@@ -56,7 +56,7 @@ def test_committed_batches_release_memory_budget() -> None:
     room = RecentRoom(3 * LARGE)
     batches = kept(LARGE, LARGE, LARGE, 1, room=room)
     assert room.bytes_left == 0
-    assert [bytes(piece[:1]) for piece in batches.read(2, 10 * LARGE)] == [b"\2"]  # there was no room for the next
+    assert [bytes(piece[:1]) for piece in batches.read(2, 10 * LARGE)] == [b"\2"]  # the next one exceeded the budget
     batches.drop_below(2)
     assert room.bytes_left == 2 * LARGE
     assert not batches.read(1, LARGE)

@@ -1,4 +1,4 @@
-"""How much memory a replica takes before anything is written to it, and what it creates on first use."""
+"""The memory of a replica before its first write, and state that is created lazily."""
 
 from __future__ import annotations
 

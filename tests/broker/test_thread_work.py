@@ -9,7 +9,7 @@ from chronik.broker.threads import run_to_its_end
 
 
 def test_cancellation_waits_until_thread_has_finished() -> None:
-    """Or a node that stops would close a file while it is synced, and take the error for that of a broken disk."""
+    """Otherwise a stopping node would close a file during its sync, and report the error as a storage failure."""
     begun, may_end = threading.Event(), threading.Event()
     done: list[str] = []
 

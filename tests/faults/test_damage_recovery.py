@@ -1,4 +1,4 @@
-"""Damage on a stopped broker's disk: a torn tail goes, an index comes back, a flipped byte costs one batch."""
+"""Damage on a stopped broker's disk: torn tails are truncated, indexes rebuilt, and a bit flip affects one batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCHES = 20
 
 @pytest.fixture
 def stopped(chronik_broker_factory: BrokerFactory) -> Broker:
-    """A broker that holds BATCHES batches of one record each, and was killed."""
+    """Return a broker with BATCHES batches of one record each, which was killed."""
     broker = chronik_broker_factory()
     broker.create_topic("topic")
     with RawClient(broker.bootstrap) as client:
@@ -64,7 +64,7 @@ def only_file(broker: Broker, suffix: str) -> Path:
 
 
 def batches_of(path: Path) -> bytes:
-    """The file up to where its batches end: a killed broker leaves room of zeros behind them."""
+    """Return the file up to its last batch: a killed broker leaves preallocated zeros after it."""
     data, end = path.read_bytes(), 0
     while length := int.from_bytes(data[end + LENGTH_END - 4 : end + LENGTH_END], "big"):
         end += LENGTH_END + length

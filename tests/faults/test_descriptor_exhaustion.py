@@ -1,4 +1,4 @@
-"""A node that may open few files keeps some of them for its logs: clients above the rest are refused; it goes on."""
+"""A node with few file descriptors reserves some for its logs, rejects further connections and keeps working."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ LIMIT = 1024
 CLIENTS = 1100
 LINES = 3000
 PLACES = 10
-"""For somebody who works."""
+"""Connections that stay available for an active client."""
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A real process under `ulimit -n 1024`, hard and soft."""
+    """Start a node under `ulimit -n 1024`, hard and soft."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2 * CLIENTS:
-        pytest.skip(f"this process may open {hard} files, and needs {2 * CLIENTS}")
+        pytest.skip(f"this process may open {hard} files, but needs {2 * CLIENTS}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CLIENTS), hard))
     log = tmp_path / "log"
     with log.open("w") as stderr:
@@ -66,12 +66,12 @@ def test_connections_beyond_limit_are_rejected_while_logs_keep_working(
     with ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection((host, int(port)), 30)) for _ in range(CLIENTS)]
         with suppress(ConnectionError):
-            assert idle[-1].recv(1) == b"", "the last one is refused"
+            assert idle[-1].recv(1) == b"", "the last connection is rejected"
         assert process.poll() is None
         for connection in idle[:PLACES]:
             connection.close()
         wait_for("places are free", lambda: chronik("topics", "list", bootstrap=bootstrap).code == 0)
-        for _ in range(5):  # segments roll, whose files have to be opened
+        for _ in range(5):  # segments roll, which opens files
             produced = chronik("produce", "t", "--key-separator", "\t", bootstrap=bootstrap, stdin=lines)
             assert produced.code == 0, produced.err
         assert process.poll() is None

@@ -1,4 +1,4 @@
-"""A disk that is full stops the node with one line that says why; expected failures of the OS log no traceback."""
+"""A full disk stops the node with one log line that states the cause, without a traceback."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def load(cluster: Cluster) -> Iterator[None]:
 
 def fill_disk(node: ClusterNode) -> None:
     """Limit the size of the node's files: writes beyond it come back short or fail, as on a full disk."""
-    resource = pytest.importorskip("resource", reason="file size limits are a Unix thing")
+    resource = pytest.importorskip("resource", reason="file size limits require Unix")
     resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
 
 
@@ -82,7 +82,7 @@ def test_full_disk_stops_node_with_one_log_line(chronik_cluster_factory: Cluster
     node = leader if which == "controller" else next(each for each in cluster.live if each is not leader)
     with load(cluster):
         fill_disk(node)
-        cluster.wait_until(lambda: "it runs" if node.running else None, f"{node} stops", DEADLINE_SECONDS)
+        cluster.wait_until(lambda: "running" if node.running else None, f"{node} stops", DEADLINE_SECONDS)
         cluster.wait_until_ready()
     for each in cluster.nodes.values():
         assert "Traceback" not in each.log, each.log[each.log.index("Traceback") - 300 :][:2000]

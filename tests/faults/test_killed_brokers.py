@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a load: every acknowledged record is there afterwards, in order, once."""
+"""After `kill -9` during a load, every acknowledged record exists, in order, exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 3
 
 
 class Load:
-    """An idempotent librdkafka producer in a thread of its own, which remembers what was acknowledged."""
+    """An idempotent librdkafka producer in a thread, which records the acknowledged messages."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._producer = Producer(
@@ -64,7 +64,7 @@ class Load:
         if error is not None:
             self.failures.append(str(error))
         else:
-            self.acknowledged[number] = (message.partition(), message.offset())  # None where librdkafka does not know
+            self.acknowledged[number] = (message.partition(), message.offset())  # None if unknown to librdkafka
 
     def end(self) -> None:
         self._ending.set()
@@ -105,7 +105,7 @@ def test_acknowledged_records_survive_kills_in_order_exactly_once(
         assert (partition, offset) == (record.partition, record.offset if offset is not None else None)
         found[record.partition].append(number)
     for partition, numbers in found.items():
-        assert numbers == list(range(partition, load.sent, PARTITIONS)), "lost, doubled or out of order"
+        assert numbers == list(range(partition, load.sent, PARTITIONS)), "lost, duplicated or out of order"
     record_property(
         "summary",
         f"kill -9, flush={flush}: {KILLS} kills, {load.sent} records acknowledged, none lost, doubled or out of order",
@@ -115,15 +115,15 @@ def test_acknowledged_records_survive_kills_in_order_exactly_once(
 def test_full_disk_stops_node_without_losing_acknowledged_records(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
-    resource = pytest.importorskip("resource", reason="file size limits are a Unix thing")
+    resource = pytest.importorskip("resource", reason="file size limits require Unix")
     broker = chronik_broker_factory()
     broker.create_topic("load", partitions=PARTITIONS)
     load = Load(broker, "load")
     try:
         wait_until(lambda: len(load.acknowledged) > 1000, "no progress")
-        # As a full disk does, the limit makes the next write come back short or fail.
+        # The limit makes the next write fail or return short, as on a full disk.
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
-        wait_until(lambda: not broker.running, "the node goes on although it cannot write")
+        wait_until(lambda: not broker.running, "the node keeps running although it cannot write")
         broker.kill()
         assert "the node stops" in broker.log
         before = len(load.acknowledged)

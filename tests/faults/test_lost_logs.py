@@ -1,5 +1,7 @@
-"""A log that is gone from the disk is not served as an empty one: it answers an error, and says what is missing, until
-its files are back or an operator gives them up."""
+"""A log that is missing on disk is not served as an empty one.
+
+The node returns a storage error until the files are restored or an operator abandons them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ VALUES = [b"value %d" % number for number in range(5)]
 
 @pytest.fixture
 def stopped(chronik_broker_factory: BrokerFactory) -> Broker:
-    """Holds VALUES in partition 0 of `topic`, nothing in its partition 1, and was stopped as it should be."""
+    """Return a cleanly stopped broker with VALUES in partition 0 of `topic` and an empty partition 1."""
     broker = chronik_broker_factory()
     broker.create_topic("topic", partitions=2)
     with RawClient(broker.bootstrap) as client:
@@ -42,57 +44,57 @@ def stopped(chronik_broker_factory: BrokerFactory) -> Broker:
 
 
 Lost = Callable[[Broker, Path], Path]
-"""Moves something elsewhere; returns where it was."""
+"""Moves a part of the data directory elsewhere, and returns its original path."""
 
 
-def the_topics(broker: Broker, elsewhere: Path) -> Path:
-    """As somebody who tidied up."""
-    return moved(broker.data_dir / "topics", elsewhere)
+def move_topics(broker: Broker, elsewhere: Path) -> Path:
+    """Move the topics directory."""
+    return move(broker.data_dir / "topics", elsewhere)
 
 
-def the_partition(broker: Broker, elsewhere: Path) -> Path:
+def move_partition(broker: Broker, elsewhere: Path) -> Path:
     (folder,) = broker.data_dir.glob("topics/*/0")
-    return moved(folder, elsewhere)
+    return move(folder, elsewhere)
 
 
-def the_segments(broker: Broker, elsewhere: Path) -> Path:
+def move_segments(broker: Broker, elsewhere: Path) -> Path:
     (log,) = broker.data_dir.glob("topics/*/0/*.log")
-    return moved(log, elsewhere)
+    return move(log, elsewhere)
 
 
-def moved(path: Path, elsewhere: Path) -> Path:
+def move(path: Path, elsewhere: Path) -> Path:
     path.rename(elsewhere)
     return path
 
 
-def bring_back(elsewhere: Path, path: Path) -> None:
+def restore(elsewhere: Path, path: Path) -> None:
     if elsewhere.is_dir():
         shutil.copytree(elsewhere, path, dirs_exist_ok=True)
     else:
         shutil.copy(elsewhere, path)
 
 
-@pytest.mark.parametrize("lose", [the_topics, the_partition, the_segments])
+@pytest.mark.parametrize("lose", [move_topics, move_partition, move_segments])
 def test_lost_log_is_a_storage_error_until_files_are_restored(stopped: Broker, tmp_path: Path, lose: Lost) -> None:
     path = lose(stopped, tmp_path / "elsewhere")
     stopped.start()
     with RawClient(stopped.bootstrap) as client:
         assert produce(client, "topic", batch(b"refused")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(client, "topic", batch(b"elsewhere"), partition=1).error_code == ErrorCode.NONE
-    assert "topic-0: offsets 0 to 4 were synced once and are gone from this disk" in stopped.log
+    assert "topic-0: synced records are missing on disk: offsets 0 to 4" in stopped.log
     consumed = chronik("consume", "topic", "--from-beginning", bootstrap=stopped.bootstrap)
     assert consumed.code == 1
     assert "lost the partition" in consumed.err
     shown = chronik("topics", "describe", "topic", bootstrap=stopped.bootstrap)
     assert shown.lines[-1].startswith("Partition 0 is lost: ")
     stopped.stop()
-    bring_back(tmp_path / "elsewhere", path)
+    restore(tmp_path / "elsewhere", path)
     stopped.start()
     assert [record.value for record in stopped.records("topic") if record.partition == 0] == VALUES
 
 
 def test_begin_anew_abandons_lost_log_without_reusing_offsets(stopped: Broker, tmp_path: Path) -> None:
-    the_partition(stopped, tmp_path / "elsewhere")
+    move_partition(stopped, tmp_path / "elsewhere")
     stopped.start()
     refused = chronik("topics", "begin-anew", "topic", "--partition", "1", bootstrap=stopped.bootstrap)
     assert (refused.code, refused.err) == (1, "chronik: topic-1 is not lost: nothing was changed\n")
@@ -106,8 +108,8 @@ def test_begin_anew_abandons_lost_log_without_reusing_offsets(stopped: Broker, t
 
 
 def test_delete_records_with_offset_does_not_abandon_lost_log(stopped: Broker, tmp_path: Path) -> None:
-    """As programs do by themselves; -1, for all there is, is said by people."""
-    the_partition(stopped, tmp_path / "elsewhere")
+    """Programs delete up to an offset by themselves; only an operator uses -1 for all records."""
+    move_partition(stopped, tmp_path / "elsewhere")
     stopped.start()
     partition = DeleteRecordsPartition(partition_index=0, offset=3)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="topic", partitions=[partition])], timeout_ms=1000)
@@ -142,14 +144,14 @@ def test_status_lists_damaged_partitions(chronik_broker_factory: BrokerFactory, 
     with RawClient(broker.bootstrap) as client:
         assert not produce(client, "topic", batch(b"only one")).error_code
     broker.stop()
-    the_partition(broker, tmp_path / "elsewhere")
+    move_partition(broker, tmp_path / "elsewhere")
     broker.start()
-    broker.create_topic("another")  # until all logs are open
+    broker.create_topic("another")  # returns when all logs are open
     try:
         status = ask_status(Address("127.0.0.1", ports.ports[0]), 10.0)
     finally:
         ports.release()
-    assert status["damaged"] == ["topic-0: offsets 0 to 0 were synced once and are gone from this disk"]
+    assert status["damaged"] == ["topic-0: offsets 0 to 0 were synced but are missing on this node's disk"]
 
 
 def test_missing_middle_segment_is_an_error_and_rest_is_served(
@@ -163,13 +165,13 @@ def test_missing_middle_segment_is_an_error_and_rest_is_served(
     broker.stop()
     logs = sorted(broker.data_dir.glob("topics/*/0/*.log"))
     first, end = int(logs[1].stem), int(logs[2].stem)
-    moved(logs[1], tmp_path / "elsewhere")
+    move(logs[1], tmp_path / "elsewhere")
     broker.start()
     with RawClient(broker.bootstrap) as client:
         for offset in range(40):
             expected = ErrorCode.CORRUPT_MESSAGE if first <= offset < end else ErrorCode.NONE
             assert fetch(client, offset).error_code == expected, offset
     broker.stop()
-    bring_back(tmp_path / "elsewhere", logs[1])
+    restore(tmp_path / "elsewhere", logs[1])
     broker.start()
     assert [record.offset for record in broker.records("topic")] == list(range(40))

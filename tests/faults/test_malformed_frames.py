@@ -1,4 +1,4 @@
-"""A share of what `make fuzz` does in full."""
+"""Malformed frames over a socket; `make fuzz` runs more of them."""
 
 from __future__ import annotations
 

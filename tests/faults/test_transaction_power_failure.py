@@ -1,5 +1,8 @@
-"""A node with `flush = "os"` answers additions and commits before they are on its disk. Nothing that stands on them is
-in a partition's log before they are: so a power cut in between leaves nothing that nobody ends."""
+"""Transactions with `flush = "os"`, which acknowledges additions and commits before they are durable.
+
+No record that depends on them is appended before they are durable, so a power failure leaves no transaction open
+forever.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ _numbers = itertools.count()
 
 
 class SlowBroker(Broker):
-    """Its metadata is synced while the test does not hold it."""
+    """A broker that syncs its metadata only while the test does not hold it."""
 
     def __init__(self, folder: Path, flush: str) -> None:
         super().__init__(folder, flush=flush)
@@ -59,7 +62,7 @@ class SlowBroker(Broker):
         return self
 
     def client(self) -> RawClient:
-        """Returns one that is closed with the broker."""
+        """Return a client that is closed with the broker."""
         return self._clients.enter_context(RawClient(self.bootstrap))
 
     def close(self) -> None:
@@ -74,7 +77,7 @@ class SlowBroker(Broker):
         self._hold.unlink(missing_ok=True)
 
     def cut_power(self) -> None:
-        """Loses all metadata that is not synced, and nothing else: the worst that a power cut can do."""
+        """Remove all unsynced metadata and nothing else, the worst case of a power failure."""
         self.kill()
         self.let()
         files = RealFiles(self.data_dir)
@@ -82,7 +85,7 @@ class SlowBroker(Broker):
         first_index, position = SyncedMark(file).read()
         file.close()
         path = self.data_dir / segment_path(FOLDER, first_index)
-        assert path.stat().st_size > position, "there was nothing to lose"
+        assert path.stat().st_size > position, "there was no unsynced metadata"
         os.truncate(path, position)
         self.start()
 
@@ -100,20 +103,20 @@ def producer_of(broker: SlowBroker) -> Transacting:
 
 
 def writing(broker: SlowBroker) -> Transacting:
-    """Has a record in each partition, in a transaction that is open and on disk."""
+    """Return a producer with a record in each partition, in an open and durable transaction."""
     producer = producer_of(broker)
     assert producer.add(*BOTH) is OK
     assert [producer.write(V1, partition) for partition in BOTH] == [OK, OK]
     return producer
 
 
-def come_back(producer: Transacting, broker: SlowBroker) -> None:
-    """It has noticed nothing but that its connection broke."""
+def reconnect(producer: Transacting, broker: SlowBroker) -> None:
+    """Reconnect a producer, which has only noticed that its connection broke."""
     producer.client = broker.client()
 
 
-def ends(broker: Broker, topic: str, isolation: int) -> list[int]:
-    """Of both partitions, as a reader sees them."""
+def end_offsets(broker: Broker, topic: str, isolation: int) -> list[int]:
+    """Return the end offsets of both partitions as a consumer sees them."""
     partitions = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in BOTH]
     named = [ListOffsetsTopic(name=topic, partitions=partitions)]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=named)
@@ -123,7 +126,7 @@ def ends(broker: Broker, topic: str, isolation: int) -> list[int]:
 
 
 def aborted_in(broker: Broker, topic: str, partition: int) -> int:
-    """Returns how many transactions a reader of all the partition's records is told of to be aborted."""
+    """Return the number of aborted transactions that a fetch of the whole partition returns."""
     request = talk.fetch_request((topic, partition, 0))
     request.isolation_level = READ_COMMITTED
     with RawClient(broker.bootstrap) as client:
@@ -131,8 +134,8 @@ def aborted_in(broker: Broker, topic: str, partition: int) -> int:
     return len(data.aborted_transactions or ())
 
 
-def stays_unanswered(client: RawClient, broker: Broker) -> bool:
-    """While others are answered: what was sent before has been looked at by then."""
+def is_unanswered(client: RawClient, broker: Broker) -> bool:
+    """Return whether a request stays unanswered while later requests of other clients are answered."""
     with RawClient(broker.bootstrap) as other:
         for _ in range(50):
             other.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
@@ -153,10 +156,10 @@ def test_commit_is_acknowledged_immediately_and_visible_when_durable(broker: Slo
     broker.hold()
     assert producer.end() is OK
     assert producer.end() is OK, "as before"
-    assert ends(broker, producer.topic, READ_COMMITTED) == [0, 0]
-    assert ends(broker, producer.topic, READ_UNCOMMITTED) == [1, 1], "there are no markers"
+    assert end_offsets(broker, producer.topic, READ_COMMITTED) == [0, 0]
+    assert end_offsets(broker, producer.topic, READ_UNCOMMITTED) == [1, 1], "no markers were written"
     broker.let()
-    wait_for("the markers", lambda: ends(broker, producer.topic, READ_COMMITTED) == [2, 2])
+    wait_for("the markers", lambda: end_offsets(broker, producer.topic, READ_COMMITTED) == [2, 2])
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -165,12 +168,12 @@ def test_lost_commit_reopens_whole_transaction(broker: SlowBroker, commit: bool)
     broker.hold()
     assert producer.end() is OK
     broker.cut_power()
-    come_back(producer, broker)
-    assert ends(broker, producer.topic, READ_COMMITTED) == [0, 0]
+    reconnect(producer, broker)
+    assert end_offsets(broker, producer.topic, READ_COMMITTED) == [0, 0]
     assert producer.add(1) is OK
     assert producer.write(V1, 1) is OK
     assert producer.end(commit=commit) is OK
-    wait_for("the end of both", lambda: ends(broker, producer.topic, READ_COMMITTED) == [2, 3])
+    wait_for("the end of both", lambda: end_offsets(broker, producer.topic, READ_COMMITTED) == [2, 3])
     assert [aborted_in(broker, producer.topic, partition) for partition in BOTH] == [0 if commit else 1] * 2
 
 
@@ -180,7 +183,7 @@ def test_lost_commit_is_aborted_by_next_producer(broker: SlowBroker) -> None:
     assert producer.end() is OK
     broker.cut_power()
     Transacting(broker.client(), producer.topic)
-    wait_for("the markers", lambda: ends(broker, producer.topic, READ_COMMITTED) == [2, 2])
+    wait_for("the markers", lambda: end_offsets(broker, producer.topic, READ_COMMITTED) == [2, 2])
 
 
 @pytest.mark.parametrize("version", [V1, V2])
@@ -190,17 +193,17 @@ def test_no_record_is_appended_before_its_transaction_is_durable(broker: SlowBro
     if version == V1:
         assert producer.add(0) is OK
     producer.client.send(producer.record(0, 0, producer.epoch), version)
-    assert stays_unanswered(producer.client, broker)
-    assert ends(broker, producer.topic, READ_UNCOMMITTED) == [0, 0]
+    assert is_unanswered(producer.client, broker)
+    assert end_offsets(broker, producer.topic, READ_UNCOMMITTED) == [0, 0]
     broker.cut_power()
-    come_back(producer, broker)
-    assert ends(broker, producer.topic, READ_UNCOMMITTED) == [0, 0]
+    reconnect(producer, broker)
+    assert end_offsets(broker, producer.topic, READ_UNCOMMITTED) == [0, 0]
     if version == V1:
         assert producer.write(V1) is ErrorCode.INVALID_TXN_STATE
         assert producer.add(0) is OK
     assert producer.write(version) is OK
     assert producer.end() is OK
-    wait_for("the marker", lambda: ends(broker, producer.topic, READ_COMMITTED) == [2, 0])
+    wait_for("the marker", lambda: end_offsets(broker, producer.topic, READ_COMMITTED) == [2, 0])
 
 
 def test_delayed_record_is_appended_when_transaction_is_durable(broker: SlowBroker) -> None:
@@ -209,21 +212,21 @@ def test_delayed_record_is_appended_when_transaction_is_durable(broker: SlowBrok
     assert producer.add(0) is OK
     record = producer.record(0, 0, producer.epoch)
     producer.client.send(record, V1)
-    assert stays_unanswered(producer.client, broker)
+    assert is_unanswered(producer.client, broker)
     broker.let()
     (answer,) = producer.client.receive(record, V1, ProduceResponse).responses[0].partition_responses
     assert answer.error_code == OK
-    assert ends(broker, producer.topic, READ_UNCOMMITTED) == [1, 0]
+    assert end_offsets(broker, producer.topic, READ_UNCOMMITTED) == [1, 0]
     assert producer.end() is OK
 
 
 def test_abort_is_acknowledged_when_durable(broker: SlowBroker) -> None:
-    """Its producer goes on with the same epoch: if the abort were lost, the next commit would be one of both."""
+    """The producer continues with the same epoch: if the abort were lost, the next commit would commit both."""
     producer = writing(broker)
     broker.hold()
     request = end_request(producer, commit=False)
     producer.client.send(request, 4)
-    assert stays_unanswered(producer.client, broker)
+    assert is_unanswered(producer.client, broker)
     broker.let()
     assert producer.client.receive(request, 4, EndTxnResponse).error_code == OK
 
@@ -234,6 +237,6 @@ def test_flush_group_acknowledges_commit_only_when_durable(tmp_path: Path) -> No
         broker.hold()
         request = end_request(producer, commit=True)
         producer.client.send(request, 4)
-        assert stays_unanswered(producer.client, broker)
+        assert is_unanswered(producer.client, broker)
         broker.let()
         assert producer.client.receive(request, 4, EndTxnResponse).error_code == OK

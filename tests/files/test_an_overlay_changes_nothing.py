@@ -1,4 +1,4 @@
-"""What is changed over a folder stays in memory: not a byte, name or time in the folder is another afterwards."""
+"""An overlay keeps all changes in memory: the directory's contents, names and timestamps do not change."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chronik.files.overlay import OverlayFiles
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Return the modification time and contents of everything in a directory."""
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
         for path in sorted([folder, *folder.rglob("*")])

@@ -1,4 +1,4 @@
-"""One contract, three implementations: what holds for the disk holds for its twin, and for changes kept in memory."""
+"""The contract of FileSystem, tested with the disk, the simulated disk and the overlay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin is only worth something if it is at least as harsh as a disk."""
+"""The simulated disk must lose at least as much as a real disk may lose."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_unsynced_write_may_be_lost_kept_or_torn() -> None:
     assert b"" in seen
     assert b"1" * 512 + b"2" * 512 + b"3" * 512 in seen
     assert any(content is not None and len(content) % 512 > 0 for content in seen), "torn"
-    assert bytes(512) + b"2" * 512 in seen, "a later sector without the one before"
+    assert bytes(512) + b"2" * 512 in seen, "a later sector without the previous one"
     assert bytes(1536) in seen, "the length without the data"
 
 
@@ -128,4 +128,4 @@ def test_killed_process_leaves_all_writes_to_its_successor() -> None:
     after = files.kill()
     assert after.read("a") == b"abcdef"
     assert after.exists("b")
-    assert b"abc" in outcomes(after), "it is still not synced"
+    assert b"abc" in outcomes(after), "still not synced"

@@ -10,7 +10,7 @@ SMALL = LogConfig(segment_bytes=600, index_interval_bytes=120, file_delete_delay
 
 
 def world_of(config: LogConfig, *seconds: int, size: int = 1) -> World:
-    """A log with two records in each batch, whose times are these."""
+    """Return a log whose batches have two records each and these timestamps."""
     world = World(config=config)
     for second in seconds:
         world.append(batch(b"a" * size, b"b", timestamp=NOW_MS + 1000 * second))

@@ -1,4 +1,4 @@
-"""Compaction against a dict, its limits in time and memory, and what it leaves alone."""
+"""Compaction compared with a dict, its limits, and the records that it must not touch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def contents(world: World) -> dict[bytes | None, bytes | None]:
 
 
 def compact_all(world: World) -> None:
-    """Also what is in the active segment."""
+    """Compact all segments, including the active one."""
     if world.log._segments.all and world.log._segments.all[-1].size:
         world.log.roll()
     world.settle()
@@ -266,7 +266,7 @@ def test_damaged_segment_is_not_compacted() -> None:
 
 
 def damage(world: World, path: str) -> bytes:
-    """The last batch; returns what the file holds now."""
+    """Damage the last batch of a file, and return the file's contents."""
     data = bytearray(world.twin.read(path))
     data[-3] ^= 1
     inode = world.twin._names[path]

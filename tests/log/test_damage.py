@@ -1,4 +1,4 @@
-"""Bit flips, lost indexes and torn tails: noticed, contained, and never made worse."""
+"""Bit flips, missing indexes and torn tails are detected and contained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written(batches: int = 12, config: LogConfig = CONFIG) -> World:
 
 
 def positions(world: World, suffix: str = ".log") -> list[tuple[int, int, int]]:
-    """(start, end, base offset) of each batch in the first segment."""
+    """Return (start, end, base offset) of each batch in the first segment."""
     return [
         (position, position + header.size, header.base_offset)
         for position, header in iter_batches(world.twin.read(world.path(suffix)))
@@ -36,7 +36,7 @@ def flipped(data: bytes, position: int, bit: int = 0) -> bytes:
 
 
 def read_what_is_good(world: World) -> tuple[list[Record], list[int]]:
-    """Every offset asked for alone: the records served, and the offsets refused."""
+    """Read every offset individually, and return the records and the offsets that failed."""
     served: dict[int, Record] = {}
     refused = []
     for offset in range(world.log.log_start_offset, world.log.log_end_offset):

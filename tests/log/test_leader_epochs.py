@@ -1,4 +1,4 @@
-"""Leader epochs: their history, what is answered to followers, and truncation."""
+"""The leader epoch history: end offsets of epochs, and truncation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, file_delete_dela
 
 
 def three_epochs() -> World:
-    """Offsets 0-9 of epoch 2, 10-19 of epoch 5, 20-29 of epoch 6."""
+    """Return a log with offsets 0-9 in epoch 2, 10-19 in epoch 5 and 20-29 in epoch 6."""
     world = World(config=CONFIG)
     for number in range(30):
         world.append(batch(b"%d" % number), epoch=(2, 5, 6)[number // 10])

@@ -1,4 +1,4 @@
-"""A log whose synced records are gone from the disk knows from where on, and takes them once more from a leader."""
+"""A log whose synced records are missing knows their offsets, and can replicate them from a leader again."""
 
 from __future__ import annotations
 

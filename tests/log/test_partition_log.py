@@ -1,4 +1,4 @@
-"""Appending and reading back, across segments, in every size."""
+"""Appends and reads across segments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .world import FOLDER, NOW_MS, World, batch, records_of, values_of
 
 
 def filled(world: World, batches: int = 40) -> list[tuple[int, int]]:
-    """(first, last offset) of each batch written."""
+    """Append batches, and return the (first, last) offset of each."""
     ranges = []
     for number in range(batches):
         info = world.append(batch(*[b"%d-%d" % (number, n) for n in range(number % 4 + 1)]), epoch=number // 15)
@@ -41,7 +41,7 @@ def test_read_never_exceeds_end_offset() -> None:
     world = World()
     ranges = filled(world)
     for first, last in ranges:
-        assert len(world.log.read(first, 1 << 20, last)) == 0  # the batch is not whole below `last`
+        assert len(world.log.read(first, 1 << 20, last)) == 0  # the batch does not end below `last`
         data = world.log.read(first, 1 << 20, last + 1)
         assert [header.last_offset for _, header in iter_batches(data)] == [last]
 

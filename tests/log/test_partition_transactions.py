@@ -1,4 +1,4 @@
-"""What a partition's log tells of transactions: where the first one is that is not decided, and which were aborted."""
+"""The last stable offset and the aborted transactions of a partition log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_last_stable_offset_is_first_offset_of_oldest_open_transaction() -> None
 
 
 def test_last_stable_offset_waits_until_marker_is_committed() -> None:
-    """If the marker is lost with its leader, what the next one tells must not go back."""
+    """If the marker is lost with its leader, the last stable offset of the next leader must not go back."""
     writer = Writer()
     first = writer.write(1, b"a")
     marker = writer.end(1, commit=True)
@@ -55,7 +55,7 @@ def test_number_of_tracked_completed_transactions_is_bounded() -> None:
         transactions.ended(1, offset + 1, committed=True)
     assert len(transactions.stored().ended) == ENDED_MAX
     end = 6 * ENDED_MAX
-    assert transactions.first_unstable(1) == 0  # nothing is known to be decided that is not
+    assert transactions.first_unstable(1) == 0  # undecided transactions are never considered decided
     assert transactions.first_unstable(end - 100) == end - 100
     assert transactions.first_unstable(end) is None
     assert not transactions.are_in_doubt
@@ -80,21 +80,21 @@ def test_fetch_returns_aborted_transactions_of_its_range() -> None:
 
 def test_aborted_transactions_are_returned_in_order_of_first_offset() -> None:
     transactions = Transactions()
-    transactions.wrote(1, 0)  # and stays open, while the other producer has many
+    transactions.wrote(1, 0)  # stays open while the other producer has many transactions
     firsts = range(1, 6001, 2)
     for first in firsts:
         transactions.wrote(2, first)
         transactions.ended(2, first + 1, committed=False)
     transactions.ended(1, 6001, committed=False)
 
-    def told(start: int, end: int) -> list[tuple[int, int]]:
+    def find_aborted(start: int, end: int) -> list[tuple[int, int]]:
         return [each[:2] for each in transactions.aborted.between(start, end)]
 
-    assert told(0, 9000) == [(1, 0), *((2, first) for first in firsts)]
-    assert told(0, 3) == [(1, 0), (2, 1)]
-    assert told(5000, 5002) == [(1, 0), (2, 4999), (2, 5001)]
-    assert told(6001, 6002) == [(1, 0)]
-    assert told(6002, 9000) == []
+    assert find_aborted(0, 9000) == [(1, 0), *((2, first) for first in firsts)]
+    assert find_aborted(0, 3) == [(1, 0), (2, 1)]
+    assert find_aborted(5000, 5002) == [(1, 0), (2, 4999), (2, 5001)]
+    assert find_aborted(6001, 6002) == [(1, 0)]
+    assert find_aborted(6002, 9000) == []
 
 
 def test_marker_of_producer_without_batches_changes_nothing() -> None:
@@ -102,7 +102,7 @@ def test_marker_of_producer_without_batches_changes_nothing() -> None:
     writer.end(5, commit=False)
     writer.write(1, b"a")
     writer.end(1, commit=False)
-    writer.end(1, commit=False)  # told twice
+    writer.end(1, commit=False)  # a repeated marker
     assert writer.aborted() == [(1, 1)]
     assert writer.stable() == writer.log.log_end_offset
 
@@ -110,7 +110,7 @@ def test_marker_of_producer_without_batches_changes_nothing() -> None:
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_transaction_state_survives_restart(is_closed: bool) -> None:
     writer = Writer()
-    for number in range(30):  # over several segments
+    for number in range(30):  # several segments
         writer.write(1, b"%d" % number)
         writer.end(1, commit=number % 3 == 0)
     left_open = writer.write(2, b"open")
@@ -121,7 +121,7 @@ def test_transaction_state_survives_restart(is_closed: bool) -> None:
     if not is_closed:
         writer.log.sync()
     writer.restart(closes=is_closed)
-    # As the high watermark rises, which it never takes back:
+    # As the high watermark advances:
     assert [writer.stable(at) for at in (marker, marker + 1, marker + 2)] == [left_open, left_open, reopened]
     assert len(writer.aborted()) == 20
 
@@ -149,7 +149,7 @@ def test_truncating_marker_reopens_its_transaction() -> None:
 
 
 def test_truncation_restores_state_from_older_snapshot() -> None:
-    """At each point of a log of several segments: it tells what one tells that never had more."""
+    """Truncation to any point of a log with several segments gives the state of a log that never had more."""
     steps = 40
 
     def written(count: int) -> Writer:
@@ -173,7 +173,7 @@ def test_truncation_restores_state_from_older_snapshot() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_snapshot_beyond_truncation_is_deleted_durably(seed: int) -> None:
-    """After a power cut, when the log has got as far again with other batches."""
+    """After a power failure, when the log has grown to the same offset again with other batches."""
     writer = Writer(replace(SMALL, segment_bytes=10_000))
     writer.write(1, b"stays")
     writer.world.sync()
@@ -202,7 +202,7 @@ def test_aborted_transactions_below_log_start_are_removed() -> None:
 
 
 def test_delete_records_may_delete_start_of_open_transaction() -> None:
-    """As in Kafka: what is left of it is still undecided."""
+    """As in Kafka, the rest of the transaction stays undecided."""
     writer = Writer()
     writer.write(1, b"a")
     writer.world.append(batch(b"plain"))
@@ -215,7 +215,7 @@ def test_delete_records_may_delete_start_of_open_transaction() -> None:
 
 
 def test_transaction_state_survives_deletion_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots are not taken with every segment while much was aborted."""
+    """Snapshots are not taken with every segment while there are many aborted transactions."""
     monkeypatch.setattr(snapshots, "LOG_PER_ABORTED", 1000)
     writer = Writer()
     writer.write(1, b"a")
@@ -230,7 +230,7 @@ def test_transaction_state_survives_deletion_of_segments(monkeypatch: pytest.Mon
     writer.world.settle()
     writer.restart()
     assert writer.log.producers.get(9) is not None
-    assert writer.stable() == writer.log.log_start_offset  # of an open one nothing is left but that it is open
+    assert writer.stable() == writer.log.log_start_offset  # the open transaction has no records left
     writer.end(9, commit=True)
     assert writer.stable() == first
 
@@ -303,7 +303,7 @@ def test_follower_has_same_transaction_state_as_leader() -> None:
 
 
 def test_version_1_snapshot_is_readable() -> None:
-    """One of version 0.2.0: version, offset, producers."""
+    """A snapshot of Chronik 0.2.0: version, offset, producers."""
     data = "11d3fe6493010381079402919503050002cf0000018bcfe56802cf0000018bcfe5680003"
     states = ProducerStates.decode(bytes.fromhex(data), offset=3)
     assert states is not None

@@ -1,4 +1,4 @@
-"""The power is cut at every write, sync and rename of a long script, on a disk that loses all it may lose."""
+"""Power failures at every write, sync and rename of a script, on a disk that loses everything it may lose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 OPERATIONS = 1000
 
-# Every event is a cut; each is tried with so many different ideas of what survives it.
+# Each event is a power failure, tried with this many variants of what survives it.
 IMAGES_PER_CUT = count(1, 10)
 
 SHARES = 4
@@ -41,9 +41,11 @@ def test_power_failure_at_any_event_keeps_exactly_acknowledged_records(
         for image in range(IMAGES_PER_CUT):
             after = files.crash(files.events * 1000 + image)
             try:
-                records += check(after, _as_told(promises))
+                records += check(after, _copy_promises(promises))
             except Exception as error:
-                raise AssertionError(f"cut before event {files.events} ({action} {path}), image {image}") from error
+                raise AssertionError(
+                    f"power failure before event {files.events} ({action} {path}), image {image}"
+                ) from error
             cuts += 1
 
     files.before_event = cut
@@ -51,7 +53,9 @@ def test_power_failure_at_any_event_keeps_exactly_acknowledged_records(
     assert files.events > 2 * OPERATIONS
     assert cuts >= files.events // SHARES
     assert records > cuts
-    record_property("summary", f"power cuts, share {share + 1} of {SHARES}: {cuts} cuts, nothing acknowledged lost")
+    record_property(
+        "summary", f"power failures, share {share + 1} of {SHARES}: {cuts} cuts, no acknowledged record lost"
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -74,9 +78,9 @@ def test_consecutive_power_failures_lose_no_acknowledged_record() -> None:
         once = files.crash(seed)
         events: list[TwinFiles] = []
         once.before_event = lambda action, path, once=once, seed=seed, events=events: events.append(once.crash(seed))
-        check(once, _as_told(promises))
+        check(once, _copy_promises(promises))
         for twice in events:
-            check(twice, _as_told(promises))
+            check(twice, _copy_promises(promises))
 
 
 @pytest.mark.parametrize("seed", [77, *range(count(12, 200))])
@@ -87,8 +91,8 @@ def test_log_survives_many_power_failures_and_kills(seed: int) -> None:
     for life in range(25):
         chance = random.Random(seed * 1000 + life)
         last_event = files.events + chance.randint(1, 150)
-        files.before_event = lambda action, path, files=files, last=last_event: _die(files, last)
-        with contextlib.suppress(_Died):
+        files.before_event = lambda action, path, files=files, last=last_event: _crash_at(files, last)
+        with contextlib.suppress(_SimulatedCrash):
             run_script(files, promises, seed * 1000 + life, operations=100)
         files = files.crash(life) if chance.random() < 0.7 else files.kill()
         node = Node(files, ManualClock(NOW_MS), promises)
@@ -97,15 +101,15 @@ def test_log_survives_many_power_failures_and_kills(seed: int) -> None:
     assert records > 100
 
 
-class _Died(Exception):
+class _SimulatedCrash(Exception):
     pass
 
 
-def _die(files: TwinFiles, last_event: int) -> None:
+def _crash_at(files: TwinFiles, last_event: int) -> None:
     if files.events >= last_event:
-        raise _Died
+        raise _SimulatedCrash
 
 
-def _as_told(promises: list[Promise]) -> list[Promise]:
-    """A copy cheap enough for every event: what was written is shared, nobody changes it while the power is off."""
+def _copy_promises(promises: list[Promise]) -> list[Promise]:
+    """Return a copy that is cheap enough for every event: it shares the written records, which do not change."""
     return [copy.copy(promise) for promise in promises]

@@ -1,4 +1,4 @@
-"""Rules of durability, broken one at a time: the script with its power cuts must notice each of them."""
+"""Mutants that each violate a durability rule; the power failure test must detect all of them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .script import check, new_promises, run_script
 pytestmark = pytest.mark.slow
 
 
-def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SyncTicket, "run", lambda ticket: None)
 
 
-def forget_the_folder(patch: pytest.MonkeyPatch) -> None:
+def skip_directory_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TwinFiles, "sync_folder", lambda files, path: None)
 
 
-def forget_the_file(patch: pytest.MonkeyPatch) -> None:
+def skip_file_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TwinFile, "fdatasync", lambda file: None)
 
 
-def exchange_segments_without_waiting(patch: pytest.MonkeyPatch) -> None:
+def swap_segments_without_syncs(patch: pytest.MonkeyPatch) -> None:
     begin = Swaps.begin
 
     def all_at_once(swaps: Swaps, segment: object, replaced: object) -> None:
@@ -46,19 +46,19 @@ def exchange_segments_without_waiting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Swaps, "begin", all_at_once)
 
 
-def leave_exchanges_unfinished(patch: pytest.MonkeyPatch) -> None:
+def skip_completion_of_swaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_finish_swap", lambda files, folder, present, *rest: present)
 
 
-def truncate_without_lowering_the_synced_offset(patch: pytest.MonkeyPatch) -> None:
+def truncate_without_lowering_synced_offset(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SyncedOffsets, "lower", lambda synced, topic_id, partition, offset: None)
 
 
-def leave_what_was_cut_off(patch: pytest.MonkeyPatch) -> None:
+def keep_truncated_segments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TwinFile, "truncate", lambda file, size: None)
 
 
-def delete_before_the_start_is_stored(patch: pytest.MonkeyPatch) -> None:
+def delete_before_log_start_is_durable(patch: pytest.MonkeyPatch) -> None:
     def at_once(log: PartitionLog, offset: int) -> int:
         log.log_start_offset = max(log.log_start_offset, offset)
         log._segments.drop_before(log.log_start_offset, 0)
@@ -67,7 +67,7 @@ def delete_before_the_start_is_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "delete_records_before", at_once)
 
 
-def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
+def skip_leader_epoch_sync(patch: pytest.MonkeyPatch) -> None:
     store = EpochHistory.store
 
     def unsynced(history: EpochHistory) -> None:
@@ -76,15 +76,15 @@ def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EpochHistory, "store", unsynced)
 
 
-def compact_what_is_not_the_latest(patch: pytest.MonkeyPatch) -> None:
+def compact_latest_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Compaction, "_is_latest", lambda compaction, offset, key: offset % 7 != 0)
 
 
-def close_segments_with_their_room(patch: pytest.MonkeyPatch) -> None:
+def close_segments_without_trim(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segments, "release_room", lambda segments: None)
 
 
-def forget_that_a_segment_was_cut_where_it_ends(patch: pytest.MonkeyPatch) -> None:
+def skip_sync_of_trimmed_segment(patch: pytest.MonkeyPatch) -> None:
     def unsynced(segments: Segments) -> None:
         segments.all[-1].release_room()
 
@@ -92,22 +92,22 @@ def forget_that_a_segment_was_cut_where_it_ends(patch: pytest.MonkeyPatch) -> No
 
 
 MUTANTS = [
-    acknowledge_before_the_sync,
-    forget_the_folder,
-    forget_the_file,
-    exchange_segments_without_waiting,
-    leave_exchanges_unfinished,
-    truncate_without_lowering_the_synced_offset,
-    leave_what_was_cut_off,
-    delete_before_the_start_is_stored,
-    forget_leader_epochs,
-    compact_what_is_not_the_latest,
-    close_segments_with_their_room,
-    forget_that_a_segment_was_cut_where_it_ends,
+    acknowledge_before_sync,
+    skip_directory_sync,
+    skip_file_sync,
+    swap_segments_without_syncs,
+    skip_completion_of_swaps,
+    truncate_without_lowering_synced_offset,
+    keep_truncated_segments,
+    delete_before_log_start_is_durable,
+    skip_leader_epoch_sync,
+    compact_latest_records,
+    close_segments_without_trim,
+    skip_sync_of_trimmed_segment,
 ]
 
 
-class Noticed(Exception):
+class MutantDetected(Exception):
     pass
 
 
@@ -119,7 +119,7 @@ def run_with_cuts(seed: int) -> None:
         try:
             check(files.crash(files.events), [copy.copy(promise) for promise in promises])
         except Exception as error:
-            raise Noticed from error
+            raise MutantDetected from error
 
     files.before_event = cut
     run_script(files, promises, seed, operations=400)
@@ -135,5 +135,5 @@ def test_power_failure_test_detects_mutant(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    with pytest.raises((Noticed, AssertionError)):
+    with pytest.raises((MutantDetected, AssertionError)):
         run_scripts()

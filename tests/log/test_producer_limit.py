@@ -1,4 +1,4 @@
-"""The limit on the producers that all partitions of a node remember together."""
+"""The limit on the producers of all partitions of a node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_partitions_share_producer_limit_exactly() -> None:
     assert len(first) + len(second) == LIMIT
     fill(second, range(LIMIT, LIMIT + 1000))
     assert len(first) + len(second) <= LIMIT
-    assert len(first) >= LIMIT // 2 - 1, "the partition that remembers most forgets first"
+    assert len(first) >= LIMIT // 2 - 1, "the partition with the most producers evicts first"
     assert second.get(LIMIT + 999) is not None
     assert second.get(LIMIT) is None
 
@@ -50,7 +50,7 @@ def test_default_limit_applies_to_all_partitions_together() -> None:
         partitions.append(loaded)
         remembered = sum(map(len, partitions))
         assert remembered <= PRODUCERS_PER_NODE_MAX
-        assert number > 4 or remembered == number * len(snapshot), "nothing is forgotten below the limit"
+        assert number > 4 or remembered == number * len(snapshot), "nothing is evicted below the limit"
 
 
 def test_producers_of_deleted_partition_do_not_count() -> None:

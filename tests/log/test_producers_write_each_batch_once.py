@@ -1,4 +1,4 @@
-"""Idempotent producers: retries are answered with the old offset, gaps and old epochs are refused, always."""
+"""Idempotent producers: duplicate detection, sequence gaps and fenced epochs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_retry_of_last_five_batches_returns_stored_offsets() -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_retry_of_older_batch_is_duplicate_with_unknown_offset(is_restarted: bool) -> None:
-    """Refused several times although it is stored, while those behind it were taken."""
+    """The stored batch was rejected several times, while later batches were accepted."""
     world = World(config=CONFIG)
     infos = [send(world, sequence, count=2) for sequence in range(4, 24, 2)]
     if is_restarted:
@@ -50,10 +50,10 @@ def test_retry_of_older_batch_is_duplicate_with_unknown_offset(is_restarted: boo
     again = send(world, 6, count=2)
     assert again.duplicate
     assert again.base_offset == -1
-    assert infos[1].last_offset <= again.last_offset < infos[5].base_offset, "as safe as what came after it"
-    assert refusal(world, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nobody knows of that one"
+    assert infos[1].last_offset <= again.last_offset < infos[5].base_offset, "at least as durable as the next batch"
+    assert refusal(world, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence 3 was never sent"
     with pytest.raises(KafkaError):
-        send(world, 13, count=2)  # half of it lies in what is remembered: no client sends that
+        send(world, 13, count=2)  # overlaps with a stored batch, which no client sends
     assert len(values_of(world.log)) == 20
 
 
@@ -63,7 +63,7 @@ def test_sequence_older_than_half_of_range_is_not_a_duplicate() -> None:
         states.update(parse_header(batch(b"v", producer_id=1, sequence=sequence)), 0, 0)
     producer = states.get(1)
     assert producer is not None
-    assert producer.gapless_from == 5, "nothing is forgotten that is remembered"
+    assert producer.gapless_from == 5, "the retained batches stay known"
     for sequence in range(7, 10):
         header = parse_header(batch(b"v", producer_id=1, sequence=SEQUENCE_MAX // 2 + sequence))
         states.update(header, 0, 0)
@@ -87,7 +87,7 @@ def test_new_producer_epoch_starts_at_zero_and_fences_old_one() -> None:
 
 
 def test_unknown_producer_may_start_at_any_sequence() -> None:
-    """All that was known of it may have been deleted."""
+    """Its state may have been deleted."""
     world = World()
     assert send(world, 77).base_offset == 0
     assert send(world, 78).base_offset == 1

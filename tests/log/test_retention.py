@@ -1,4 +1,4 @@
-"""Retention by time and size, DeleteRecords, and what remains on disk."""
+"""Retention by time and size, DeleteRecords, and the deletion of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 def hourly(config: LogConfig, hours: int = 10) -> World:
-    """A record an hour, and a segment for each."""
+    """Return a log with one record and one segment per hour."""
     world = World(config=config)
     for hour in range(hours):
         world.append(batch(b"%d" % hour, timestamp=NOW_MS + hour * HOUR_MS))

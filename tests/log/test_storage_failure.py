@@ -1,4 +1,4 @@
-"""ENOSPC, EIO and a failed fsync at every event: StorageFailed, and nothing is promised from then on."""
+"""ENOSPC, EIO and a failed fsync at every event: StorageFailed is raised, and nothing is acknowledged afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_storage_failure_at_any_event_keeps_acknowledged_records(error_number: i
         with pytest.raises(StorageFailed):
             run_script(files, promises, seed=11, operations=OPERATIONS)
         assert files.failure is not None
-        # Neither a power cut nor a restart of the process loses what had been acknowledged by then.
+        # Neither a power failure nor a restart loses records that were acknowledged before.
         check(files.crash(event), promises)
         check(files.kill(), promises)
 
@@ -56,7 +56,7 @@ def test_sync_fails_after_an_earlier_sync_failed() -> None:
 
 
 def test_failed_sync_may_drop_unsynced_records() -> None:
-    """So that the tests above mean something: a twin that kept the data would hide a wrong acknowledgement."""
+    """A simulated disk that kept the data would hide a wrong acknowledgement."""
     files = TwinFiles()
     world = World(files)
     world.append(batch(b"a"))

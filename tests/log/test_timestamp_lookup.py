@@ -1,4 +1,4 @@
-"""ListOffsets by timestamp and the record with the largest timestamp, against a plain search."""
+"""ListOffsets by timestamp and by max timestamp, compared with a linear search."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COMPACTED = LogConfig(
 
 @pytest.mark.parametrize("is_index_old", [False, True])
 def test_lookup_ignores_batches_emptied_by_compaction(is_index_old: bool) -> None:
-    """They hold a producer's last sequence and keep the time of the records that were in them."""
+    """Empty batches preserve a producer's last sequence and keep the timestamp of their removed records."""
     world = World(config=COMPACTED)
     world.append(batch(b"gone", key=b"k", producer_id=7, sequence=0))
     world.append(batch(b"v", key=b"k", timestamp=NOW_MS - 5_000, producer_id=8, sequence=0))
@@ -109,17 +109,17 @@ def test_lookup_does_not_read_whole_segment() -> None:
 LATE_MS = NOW_MS + 1_000_000
 
 
-def lying(count: int, codec: Codec = Codec.NONE) -> bytearray:
-    """Says that it holds a record of a time that none of them has."""
+def batch_with_wrong_max_timestamp(count: int, codec: Codec = Codec.NONE) -> bytearray:
+    """Return a batch whose max timestamp belongs to none of its records."""
     tail = field(b"k") + field(None) + b"\x00"
     return bytearray(batch_of([record(delta, tail) for delta in range(count)], codec, max_timestamp=LATE_MS))
 
 
 def test_lookup_stops_at_batch_with_wrong_max_timestamp() -> None:
-    """Whoever reads from there misses nothing, and no lie makes a search open the whole log."""
+    """A consumer that starts there misses nothing, and a wrong header does not cause a scan of the whole log."""
     world = World(config=LogConfig())
     for _ in range(5):
-        world.append(lying(3), epoch=3)
+        world.append(batch_with_wrong_max_timestamp(3), epoch=3)
     world.append(batch(b"late", timestamp=LATE_MS), epoch=3)
     assert offset_for_timestamp(world.log, LATE_MS) == TimedOffset(0, LATE_MS, 3)
     assert max_timestamp_offset(world.log) == TimedOffset(0, LATE_MS, 3)
@@ -130,7 +130,7 @@ def test_lookup_stops_at_batch_with_wrong_max_timestamp() -> None:
 def test_lookup_beyond_budget_returns_start_of_batch() -> None:
     world = World(config=LogConfig())
     world.append(batch(b"early"), epoch=3)
-    world.append(lying(1_000), epoch=3)
+    world.append(batch_with_wrong_max_timestamp(1_000), epoch=3)
     timed = world.log.batch_for_timestamp(LATE_MS, 0)
     assert timed is not None
     assert first_or_start(timed, Budget(10**6, 999, 10**6)) == TimedOffset(1, LATE_MS, 3)

@@ -1,4 +1,4 @@
-"""A tombstone stays until what it deletes is gone for good, whatever keeps a compaction from removing that."""
+"""A tombstone is kept until the records that it deletes are durably removed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_tombstones_are_removed_after_delete_retention() -> None:
 
 
 def test_tombstone_beyond_full_offset_map_is_kept() -> None:
-    """Rounds that do not get as far as the tombstone have not removed the old value either."""
+    """Compactions that do not reach the tombstone have not removed the old value either."""
     keys_bytes = 4 * KEY_COST_BYTES
     world = World(config=replace(CONFIG, segment_bytes=100_000, delete_retention_ms=0))
     write(world, b"deleted", b"old value")
@@ -63,8 +63,10 @@ def test_tombstone_beyond_full_offset_map_is_kept() -> None:
 
 
 def test_tombstone_is_removed_one_compaction_after_the_records_it_deletes() -> None:
-    """A follower is sent tombstones whose time is over, and its old values may lie in another segment: a power cut may
-    take the one and leave the other."""
+    """Otherwise a power failure could lose the tombstone and keep the old values.
+
+    A follower replicates expired tombstones, and its old values may be in another segment.
+    """
     world = World(config=replace(CONFIG, delete_retention_ms=0))
     write(world, b"a", b"old value")
     world.log.roll()

@@ -1,4 +1,4 @@
-"""What a log refuses around the end of a transaction, with Kafka's errors."""
+"""Errors around the end of a transaction, as in Kafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_non_transactional_batch_during_open_transaction_is_rejected() -> None:
     writer = Writer()
     send(writer, 1, 0, 0)
     assert code_of(writer, 0, 1, transactional=False) is ErrorCode.INVALID_TXN_STATE
-    assert code_of(writer, 1, 0, transactional=False) is ErrorCode.INVALID_TXN_STATE  # nor does a new epoch help
+    assert code_of(writer, 1, 0, transactional=False) is ErrorCode.INVALID_TXN_STATE  # also with a new epoch
     writer.world.append(batch(b"of another", producer_id=2, sequence=0))
     end_transaction(writer.log, 1, 0, True)
     send(writer, 1, 0, 1, transactional=False)
@@ -68,7 +68,7 @@ def test_sequence_restarts_at_zero_after_marker_with_new_epoch(restarts: bool) -
         writer.restart_without_snapshots()
     assert code_of(writer, 5, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code_of(writer, 4, 2) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert code_of(writer, 4, 0) is ErrorCode.INVALID_PRODUCER_EPOCH  # a retry that comes late, too
+    assert code_of(writer, 4, 0) is ErrorCode.INVALID_PRODUCER_EPOCH  # also a late retry
     send(writer, 1, 5, 0)
     send(writer, 1, 5, 1)
 
@@ -86,7 +86,7 @@ def test_marker_with_older_coordinator_epoch_is_fenced(closes: bool) -> None:
     writer = Writer()
     send(writer, 1, 4, 0)
     end_transaction(writer.log, 1, 4, True, 7)
-    first = send(writer, 1, 5, 0)  # a new epoch knows the coordinator still
+    first = send(writer, 1, 5, 0)  # the coordinator epoch survives a new producer epoch
     writer.world.sync()
     writer.restart(closes=closes)
     assert marker_code(writer, 5, 6) is ErrorCode.TRANSACTION_COORDINATOR_FENCED

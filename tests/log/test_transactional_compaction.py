@@ -1,4 +1,4 @@
-"""Compaction beside transactions: what is undecided stays, aborted records go, and markers after them, as in Kafka."""
+"""Compaction of transactional records: undecided records are kept, aborted records and their markers are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG = LogConfig(
 
 
 def compact(writer: Writer) -> None:
-    """Also what is in the active segment."""
+    """Compact all segments, including the active one."""
     writer.log.roll()
     writer.world.append(batch(b"more", key=b"filler", timestamp=writer.world.clock.now_ms()))
     writer.world.settle()
@@ -94,10 +94,10 @@ def test_marker_is_removed_after_its_records_and_delete_retention() -> None:
         writer.write(1, b"1", keys=[b"a"])
         marker = writer.end(1, commit=commit)
         writer.write(1, b"2", keys=[b"a"], plain=True)
-        compact(writer)  # takes the record
+        compact(writer)  # removes the record
         assert (values(writer, b"a"), markers(writer)) == ([b"2"], [marker])
         writer.world.clock.advance(10 * RETENTION_S)
-        compact(writer)  # meets no record: its time begins
+        compact(writer)  # finds no record: sets the delete horizon
         assert markers(writer) == [marker]
         writer.world.clock.advance(RETENTION_S / 2)
         compact(writer)
@@ -124,7 +124,7 @@ def test_marker_with_delete_horizon_keeps_its_outcome() -> None:
 
 
 def test_last_batch_of_producer_is_kept_empty_with_its_marker() -> None:
-    """Or its sequence number, and that it has nothing open, would be forgotten with the next snapshot that is lost."""
+    """Otherwise the producer's sequence and its completed transaction would be lost with the next lost snapshot."""
     writer = Writer(CONFIG)
     writer.write(1, b"1", b"2", keys=[b"a", b"b"])
     marker = writer.end(1, commit=False)
@@ -154,8 +154,8 @@ def test_marker_that_started_producer_epoch_is_kept() -> None:
     assert producer.epoch == 1
 
 
-def gone(writer: Writer) -> None:
-    """One transaction is aborted, and all of it compacted away."""
+def abort_and_compact(writer: Writer) -> None:
+    """Abort a transaction and compact it away completely."""
     for _ in range(3):
         compact(writer)
         writer.world.clock.advance(10 * RETENTION_S)
@@ -170,7 +170,7 @@ def test_snapshot_with_open_transaction_below_compacted_offset_is_ignored() -> N
     kept = writer.world.twin.read(old)
     writer.end(1, commit=False)
     writer.write(1, b"2", keys=[b"a"], plain=True)
-    gone(writer)
+    abort_and_compact(writer)
     files = writer.world.twin.kill()
     for path in [path for path in files.paths() if path.endswith(".snapshot")]:
         files.overwrite(path, b"torn")

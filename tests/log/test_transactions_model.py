@@ -1,4 +1,4 @@
-"""Random histories of a log with transactions, against a list of all that was ever written."""
+"""Random histories of a transactional log, compared with a list of everything that was written."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Written:
     producer_id: int = PLAIN
     values: list[bytes] = field(default_factory=list)
     commits: bool | None = None
-    """How a marker ends the transaction; None for records."""
+    """Whether a marker commits the transaction; None for records."""
 
 
 class Model:
-    """Looks at everything for every answer."""
+    """A naive model that examines the complete history for every result."""
 
     def __init__(self) -> None:
         self.batches: list[Written] = []
@@ -45,7 +45,7 @@ class Model:
         self.high_watermark = 0
 
     def decided(self) -> list[tuple[Written, Written | None]]:
-        """All records, with the marker that ends their transaction."""
+        """Return all records with the marker that ends their transaction."""
         ends: dict[int, Written] = {}
         found: list[tuple[Written, Written | None]] = []
         for written in reversed(self.batches):
@@ -56,7 +56,7 @@ class Model:
         return found[::-1]
 
     def stable(self) -> int:
-        """Up to the first record whose end is not committed."""
+        """Return the offset of the first record whose marker is not committed."""
         for written, end in self.decided():
             if written.producer_id != PLAIN and (end is None or end.offset >= self.high_watermark):
                 return min(max(written.offset, self.start), self.high_watermark)
@@ -74,7 +74,7 @@ class Model:
 
 
 class History:
-    """Does the same to both."""
+    """A history that is applied to the log and to the model."""
 
     def __init__(self) -> None:
         self.writer = Writer(CONFIG)
@@ -82,7 +82,7 @@ class History:
         self.count = 0
 
     def write(self, producer_id: int, count: int) -> None:
-        # Each record has its own key, so that compaction takes only what was aborted.
+        # Each record has its own key, so that compaction removes only aborted records.
         values = [b"%d" % (self.count + number) for number in range(count)]
         self.count += count
         if producer_id == PLAIN:
@@ -98,7 +98,7 @@ class History:
         self.model.batches.append(Written(offset, producer_id, commits=commit))
 
     def commit(self, share: float) -> None:
-        """The high watermark rises, as far as followers have got."""
+        """Advance the high watermark."""
         self.writer.world.sync()
         before = self.model.high_watermark
         goal = before + (self.writer.log.log_end_offset - before) * share
@@ -106,14 +106,14 @@ class History:
         self.model.high_watermark = max(before, *(end for end in ends if end <= goal), 0)
 
     def truncate(self, share: float) -> None:
-        """Of what is not committed something is cut off."""
+        """Truncate some of the uncommitted records."""
         self.writer.world.settle()
         low, high = self.model.high_watermark, self.writer.log.log_end_offset
         self.writer.log.truncate_to(low + int((high - low) * share))
         self._ends()
 
     def crash(self, seed: int) -> None:
-        """The power fails: what was not synced may be lost, and compaction may be half done."""
+        """Simulate a power failure: unsynced writes may be lost, and a compaction may be incomplete."""
         self.writer.world = self.writer.world.reopened(self.writer.world.twin.crash(seed))
         self._ends()
 
@@ -159,7 +159,7 @@ class History:
 
 
 def finish(history: History, max_bytes: int) -> None:
-    """Also a replica that fetched everything agrees."""
+    """Check the log, and that a replica of it agrees."""
     follower = copied(history.writer.log, World(config=CONFIG))
     model = history.model
     assert follower.last_stable_offset(model.high_watermark) == model.stable()

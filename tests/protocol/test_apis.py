@@ -77,7 +77,7 @@ EXPECTED = {
 
 def test_api_table_has_expected_versions() -> None:
     found = {api.name: (api.key, api.min_version, api.max_version, api.first_flexible) for api in KAFKA_APIS.values()}
-    assert found == EXPECTED, "an API has a line in EXPECTED above, copied from Kafka's schema and not from ours"
+    assert found == EXPECTED, "each API needs a line in EXPECTED, copied from Kafka's schema and not from ours"
 
 
 def test_message_schema_has_key_and_versions_of_its_api() -> None:
@@ -99,8 +99,8 @@ def test_each_message_module_declares_exactly_its_api() -> None:
 
 def test_readme_states_number_of_apis() -> None:
     count = len(KAFKA_APIS)
-    is_told = f"{count} APIs in every version" in README.read_text(encoding="utf-8")
-    assert is_told, f"README.md says how many APIs there are: {count}"
+    is_stated = f"{count} APIs in every version" in README.read_text(encoding="utf-8")
+    assert is_stated, f"README.md must state the number of APIs: {count}"
 
 
 def test_chronik_apis_are_not_listed_by_api_versions() -> None:

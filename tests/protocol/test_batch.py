@@ -1,4 +1,4 @@
-"""A produced batch is judged and patched by its header and checksum alone."""
+"""Validation and patching of produced batches by header and checksum, without decompression."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BODY = BATCH[HEADER_BYTES:]
 
 
 def altered(**fields: int) -> bytes:
-    """The batch with other header fields and a checksum that fits them."""
+    """Return the batch with other header fields and a valid checksum."""
     return seal(HEADER._replace(**fields), BODY)
 
 

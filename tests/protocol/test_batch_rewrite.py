@@ -1,4 +1,4 @@
-"""Compaction and recompression change what is in a batch, never where it stands or who wrote it."""
+"""Compaction and recompression of batches, which keep offsets and producer fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Five codecs that others can read and whose output can be read, and that no input makes larger than their limit."""
+"""Compression codecs: compatibility with other implementations, and bounded decompression."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_concatenated_xerial_streams_are_decompressed() -> None:
     assert decompress(Codec.SNAPPY, empty + one[16:] + empty) == TEXT
     with pytest.raises(CorruptRecords):
         decompress(Codec.SNAPPY, one + one[:15])
-    with pytest.raises(CorruptRecords):  # blocks are counted, and headers are not: no more of these than of those
+    with pytest.raises(CorruptRecords):  # the number of headers is limited by the number of blocks
         decompress(Codec.SNAPPY, one + empty + one)
 
 
@@ -147,7 +147,7 @@ def test_xerial_blocks_share_the_limit() -> None:
 @pytest.mark.parametrize("codec", REAL_CODECS)
 def test_truncated_data_is_corrupt_at_any_length(codec: Codec) -> None:
     compressed = compress(codec, TEXT + NOISE[:100])
-    # Between two xerial blocks there is nothing that says how many there are: such a cut shows in the records.
+    # The number of xerial blocks is not stored, so a cut between blocks shows only in the records.
     block_ends = _xerial_block_ends(compressed) if codec is Codec.SNAPPY else set()
     for end in {*range(0, len(compressed), max(1, len(compressed) // 60)), len(compressed) - 1} - block_ends:
         with pytest.raises(CorruptRecords):
@@ -206,7 +206,7 @@ def _snappy_bomb(size: int) -> bytes:
         length.append(rest & 0x7F | 0x80)
         rest >>= 7
     length.append(rest)
-    # One literal zero, then copies of the byte before: three bytes that stand for 64 each, the last one for 63.
+    # A literal zero, then copies of the previous byte: three bytes expand to 64, the last ones to 63.
     return bytes(length) + b"\x00\x00" + b"\xfe\x01\x00" * (size // 64 - 1) + b"\xfa\x01\x00"
 
 
@@ -216,7 +216,7 @@ def _lz4_bomb(size: int) -> bytes:
 
 
 def _zstd_bomb(size: int) -> bytes:
-    # A frame of run-length blocks: four bytes that stand for 128 KiB each.
+    # A frame of run-length blocks: four bytes expand to 128 KiB each.
     return b"\x28\xb5\x2f\xfd\x00\x58" + b"\x02\x00\x10\x00" * (size // (128 * 1024)) + b"\x03\x00\x00\x00"
 
 
@@ -249,7 +249,7 @@ def test_decompression_bomb_uses_bounded_memory(codec: Codec) -> None:
 def test_decompression_bombs_expand_to_a_gigabyte(codec: Codec) -> None:
     size = 2 * MIB
     bomb = BOMBS[codec](size)
-    if codec is Codec.GZIP:  # its bomb has no end, so only a stream shows what it holds
+    if codec is Codec.GZIP:  # this bomb has no end marker, so it has to be decompressed as a stream
         assert len(zlib.decompressobj(31).decompress(bomb)) == size + MIB
     else:
         assert decompress(codec, bomb) == bytes(size)

@@ -1,4 +1,4 @@
-"""Small batches that stand for much: what is done for them is counted, and ends where the budget does."""
+"""Decompression bombs: the work for small batches is limited by a budget."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_lazy_scan_decompresses_only_what_is_consumed(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_consecutive_batches_share_a_budget(codec: Codec) -> None:
-    """What was opened to get further is counted once, and where nothing is left they are refused as too large."""
+    """Decompressed data counts once, and batches beyond the budget are rejected as too large."""
     records = [Record(n, 1_000, b"k", bytes(4_500)) for n in range(200)]
     encoded, whole = encode_batch(records, codec=codec), len(encode_batch(records)) - HEADER_BYTES
     budget = Budget(whole + 1, 10**6, 10**6)
@@ -221,7 +221,7 @@ def test_plain_old_messages_are_limited_by_max_message_bytes() -> None:
 
 
 def in_slices(stored: Bytes, magic: int, size_max: int) -> list[Record]:
-    """As an old client reads it, fetch by fetch."""
+    """Read the records as an old client does, fetch by fetch."""
     read: list[Record] = []
     while slice_ := list(iter_messages(convert_down(stored, magic, first_offset=len(read), size_max=size_max))):
         assert slice_[0].offset == len(read)

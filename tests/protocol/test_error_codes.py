@@ -1,4 +1,4 @@
-"""The error codes are Kafka's: same numbers, same names, same promise about retries."""
+"""Error codes have the numbers, names and retriability of Kafka."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CLIENT_IDS = (None, "", "rdkafka", "ü" * 300)
 
 
 def in_frame(frame: bytes) -> memoryview:
-    """A frame without its size, which must be right."""
+    """Return a frame without its size, which must be correct."""
     assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
     return memoryview(frame)[4:]
 
@@ -59,7 +59,7 @@ def test_response_headers_match_other_codecs(api: Api) -> None:
         assert codec.decode_response(api.key, version, frame) == (77, response)
 
 
-@pytest.mark.slow  # kio has a module for each version, and takes seconds to load them all
+@pytest.mark.slow  # kio has a module per version, and loading them takes seconds
 @pytest.mark.parametrize("api", API_LIST, ids=lambda api: api.name)
 def test_headers_match_kio(api: Api) -> None:
     known = [version for version in range(api.min_version, api.max_version + 1) if _kio_knows(api, version)]

@@ -1,4 +1,4 @@
-"""Whatever bytes come, they are read or refused with an error that has a code; nothing else is ever raised."""
+"""Arbitrary bytes are decoded or rejected with an error code; no other exception is raised."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.long import count
 LIMIT = 1024 * 1024
 CASES = count(1_000, 30_000)
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFF]
-SECONDS_MAX = 1.0  # for one input of a few kilobytes: a hang, not a slow machine
+SECONDS_MAX = 1.0  # for an input of a few kilobytes; detects hangs, not slow machines
 
 HEADERS = (("h", b"x"), ("n", None))
 RECORDS = [Record(index, 1_000 + index, b"k%d" % index, b"value" * index, HEADERS) for index in range(8)]
@@ -74,7 +74,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 
 def outcomes(readers: list[Reader], inputs: list[bytes]) -> Counter[ErrorCode]:
-    """How often each code was the answer, over all inputs and readers; any error without a code ends the test."""
+    """Count the error codes over all inputs and readers; any other exception fails the test."""
     counts: Counter[ErrorCode] = Counter()
     for data in inputs:
         started = time.thread_time()
@@ -170,18 +170,18 @@ EMPTY_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])
 
 def test_malformed_record_error_describes_the_fault() -> None:
     assert "after the last record" in corrupt(RECORD + b"\x00")
-    assert "records in" in corrupt(RECORD, record_count=2**31 - 1)
-    assert "records in" in corrupt(RECORD, record_count=-1)
-    assert "offset 0 between 0 and" in corrupt(EMPTY_RECORD * 2, record_count=2, last_offset_delta=1)
-    assert "varint of more than 32 bits" in corrupt(b"\xff" * 10 + RECORD)
-    assert "varint of more than 32 bits" in corrupt(b"\xff\xff\xff\xff\x1f" + RECORD)
-    assert "where 6 are left" in corrupt(b"\x0e" + EMPTY_RECORD[1:])
-    assert "a field of -2 bytes" in corrupt(bytes([12, 0, 0, 0, 3, 1, 0]))
-    assert "a field of 63 bytes" in corrupt(bytes([12, 0, 0, 0, 126, 1, 0]))
-    assert "headers in" in corrupt(bytes([12, 0, 0, 0, 1, 1, 2]))
-    assert "header without a name" in corrupt(bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]))
+    assert "do not fit into" in corrupt(RECORD, record_count=2**31 - 1)
+    assert "do not fit into" in corrupt(RECORD, record_count=-1)
+    assert "offset 0 is not between 0 and" in corrupt(EMPTY_RECORD * 2, record_count=2, last_offset_delta=1)
+    assert "varint has more than 32 bits" in corrupt(b"\xff" * 10 + RECORD)
+    assert "varint has more than 32 bits" in corrupt(b"\xff\xff\xff\xff\x1f" + RECORD)
+    assert "but 6 are left" in corrupt(b"\x0e" + EMPTY_RECORD[1:])
+    assert "a field claims -2 bytes" in corrupt(bytes([12, 0, 0, 0, 3, 1, 0]))
+    assert "a field claims 63 bytes" in corrupt(bytes([12, 0, 0, 0, 126, 1, 0]))
+    assert "headers do not fit into" in corrupt(bytes([12, 0, 0, 0, 1, 1, 2]))
+    assert "header has no name" in corrupt(bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]))
     assert "end 1 bytes before the record" in corrupt(bytes([14, 0, 0, 0, 1, 1, 0, 0]))
-    assert "from offset -1" in corrupt(RECORD, base_offset=-1)
+    assert "invalid offsets -1" in corrupt(RECORD, base_offset=-1)
 
 
 def test_number_of_record_headers_is_limited() -> None:
@@ -191,5 +191,5 @@ def test_number_of_record_headers_is_limited() -> None:
 
     (record,) = decode_batch(batch(RECORD_HEADERS_MAX))
     assert len(record.headers) == RECORD_HEADERS_MAX
-    with pytest.raises(CorruptRecords, match="are more than"):
+    with pytest.raises(CorruptRecords, match="exceed the limit of"):
         decode_batch(batch(RECORD_HEADERS_MAX + 1))

@@ -1,4 +1,4 @@
-"""Clients from before record batches: what they produce becomes batches, what they fetch becomes message sets."""
+"""Conversion between record batches and the message sets of old clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.long import count
 
 MAGICS = [0, 1]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
-# The other implementations lack the legacy header checksum that LZ4 has in magic 0; it has a test of its own.
+# Other implementations lack the legacy LZ4 header checksum of magic 0, which has a separate test.
 FORMS_OTHERS_KNOW = [(magic, codec) for magic in MAGICS for codec in OLD_CODECS if magic or codec is not Codec.LZ4]
 SAMPLE = [
     Record(0, 1_700_000_000_000, b"key", b"value"),
@@ -89,7 +89,7 @@ def test_kafka_python_decodes_down_converted_records(magic: int, codec: Codec) -
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_aiokafka_decodes_down_converted_records(codec: Codec) -> None:
-    records = SAMPLE if codec else SAMPLE[:1]  # it takes one message at a time, and a wrapper is one
+    records = SAMPLE if codec else SAMPLE[:1]  # aiokafka decodes one message at a time, and a wrapper is one
     read = aiokafka_legacy.LegacyRecordBatch(convert_down(encode_batch(records, codec=codec), 1), 1)
     assert read.validate_crc()
     assert [Record(each.offset, each.timestamp, each.key, each.value) for each in read] == records

@@ -1,4 +1,4 @@
-"""Records through a batch and back, byte for byte where it is fixed, and as kafka-python and aiokafka see them."""
+"""Encoding and decoding of records, compared with expected bytes, kafka-python and aiokafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 FIELD = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), FIELD), max_size=4).map(tuple)
 
-# Offsets grow by at least one; a gap is what compaction leaves.
+# Offsets ascend; gaps are left by compaction.
 GAPS = st.integers(1, 3) | st.integers(1, 10_000)
 ROWS = st.lists(st.tuples(GAPS, INT64, FIELD, FIELD, HEADERS), min_size=1, max_size=30)
 
@@ -131,7 +131,7 @@ def test_batches_of_other_clients_are_decoded(library: Any, codec: Codec) -> Non
 def test_uncompressed_batches_match_other_clients_bytes(library: Any) -> None:
     theirs = built_by(library, Codec.NONE, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1)
     ours = encode_batch(SAMPLE)
-    epoch = slice(12, 16)  # some write 0 where no leader has spoken yet; the checksum does not cover it
+    epoch = slice(12, 16)  # some clients write 0 as the leader epoch, which the checksum does not cover
     assert theirs[: epoch.start] + theirs[epoch.stop :] == ours[: epoch.start] + ours[epoch.stop :]
 
 

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: only news is told, and a client that is out of step is told so."""
+"""Incremental fetch sessions: limits, epochs, owners, and the partitions that a response includes."""
 
 from __future__ import annotations
 

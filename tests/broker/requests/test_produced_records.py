@@ -1,4 +1,4 @@
-"""What a producer may send: checked by header and checksum, opened only where a topic asks for it."""
+"""Validation of produced records by header and checksum, with decompression only where the topic requires it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_old_message_formats_are_converted_to_batches(magic: int) -> None:
 
 
 def test_validation_does_not_modify_request_buffer() -> None:
-    """It may have to wait, after it was accepted, until it is known who leads."""
+    """An accepted request may have to wait for the leader and be validated again."""
     rules = IncomingRules(max_message_bytes=1_000_000, log_append_time=True)
     sent = batch(b"a")
     first, second = (accept_produced(memoryview(sent), rules, 9, NOW_MS + later) for later in (0, 5))

@@ -19,8 +19,8 @@ def batch(sequence: int, producer_id: int = 7, epoch: int = 0) -> bytes:
     return encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-class Story:
-    """One partition, and what is stored in it."""
+class Scenario:
+    """A partition with stored batches and rejected ones."""
 
     def __init__(self, *stored: int) -> None:
         self.clock = ManualClock()
@@ -32,8 +32,8 @@ class Story:
     def refuse(self, data: bytes, code: ErrorCode = NOT_LEADER) -> None:
         self.refused.note("topic", 0, data, code)
 
-    def verdict(self, data: bytes, partition: int = 0) -> ErrorCode | None:
-        """None when it may go on to the log, which has its own opinion."""
+    def check_error(self, data: bytes, partition: int = 0) -> ErrorCode | None:
+        """Return the error of a batch, or None if it is passed to the log."""
         try:
             self.refused.check("topic", partition, parse_header(data), self.states)
         except KafkaError as error:
@@ -42,55 +42,55 @@ class Story:
 
 
 def test_batches_after_rejected_batch_are_rejected_until_retry() -> None:
-    story = Story(0, 1, 2)  # by an earlier leader, which could not say so
+    story = Scenario(0, 1, 2)  # stored by an earlier leader without an acknowledgement
     story.refuse(batch(1))
     story.refuse(batch(2))
-    assert story.verdict(batch(5)) is NOT_LEADER
-    assert story.verdict(batch(4)) is NOT_LEADER
-    assert story.verdict(batch(1)) is None
-    assert story.verdict(batch(2)) is None, "it is there"
-    assert story.verdict(batch(3)) is None, "it is next"
+    assert story.check_error(batch(5)) is NOT_LEADER
+    assert story.check_error(batch(4)) is NOT_LEADER
+    assert story.check_error(batch(1)) is None
+    assert story.check_error(batch(2)) is None, "already stored"
+    assert story.check_error(batch(3)) is None, "the next sequence"
 
 
 def test_unknown_producer_cannot_start_after_rejected_batch() -> None:
-    story = Story()
+    story = Scenario()
     story.refuse(batch(0))
-    assert story.verdict(batch(1)) is NOT_LEADER
-    assert story.verdict(batch(0)) is None
+    assert story.check_error(batch(1)) is NOT_LEADER
+    assert story.check_error(batch(0)) is None
 
 
 def test_following_batch_is_rejected_with_same_error() -> None:
-    story = Story()
+    story = Scenario()
     story.refuse(batch(0), ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert story.verdict(batch(1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert story.check_error(batch(1)) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_rejection_does_not_affect_other_producers_or_partitions() -> None:
-    story = Story()
+    story = Scenario()
     story.refuse(batch(0))
-    assert story.verdict(batch(1, producer_id=8)) is None
-    assert story.verdict(batch(1, epoch=1)) is None
-    assert story.verdict(batch(1), partition=1) is None
+    assert story.check_error(batch(1, producer_id=8)) is None
+    assert story.check_error(batch(1, epoch=1)) is None
+    assert story.check_error(batch(1), partition=1) is None
 
 
 def test_rejection_expires_after_timeout() -> None:
-    story = Story(0)
+    story = Scenario(0)
     story.refuse(batch(3))
-    assert story.verdict(batch(5)) is NOT_LEADER
+    assert story.check_error(batch(5)) is NOT_LEADER
     story.clock.advance(FOLLOWING_SECONDS + 0.1)
-    assert story.verdict(batch(5)) is None
+    assert story.check_error(batch(5)) is None
     assert not story.refused
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.MESSAGE_TOO_LARGE])
 def test_non_retriable_errors_are_not_recorded(code: ErrorCode) -> None:
-    story = Story()
+    story = Scenario()
     story.refuse(batch(0), code)
-    assert story.verdict(batch(1)) is None
+    assert story.check_error(batch(1)) is None
 
 
 def test_batches_without_sequence_are_not_recorded() -> None:
-    story = Story()
+    story = Scenario()
     for records in (encode_batch([Record(0, -1, None, b"v")]), b"", b"\xff" * 100):
         story.refuse(records)
     story.refused.note("topic", 0, None, NOT_LEADER)
@@ -99,31 +99,31 @@ def test_batches_without_sequence_are_not_recorded() -> None:
 
 @pytest.mark.parametrize(("letters", "kept"), [(249, 1), (250, 0), (32_000, 0)])
 def test_invalid_topic_names_are_not_recorded(letters: int, kept: int) -> None:
-    story = Story()
+    story = Scenario()
     story.refused.note("x" * letters, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert len(story.refused) == kept
 
 
 def test_number_of_recorded_rejections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "PRODUCERS_MAX", 3)
-    story = Story()
+    story = Scenario()
     for producer_id in range(5):
         story.refuse(batch(0, producer_id))
     assert len(story.refused) == 3
-    assert story.verdict(batch(1, producer_id=4)) is NOT_LEADER
-    assert story.verdict(batch(1, producer_id=0)) is None
+    assert story.check_error(batch(1, producer_id=4)) is NOT_LEADER
+    assert story.check_error(batch(1, producer_id=0)) is None
 
 
 def test_rejection_handles_sequence_wraparound() -> None:
-    story = Story()
+    story = Scenario()
     story.refuse(batch(INT32_MAX))
     story.refuse(batch(0))
-    assert story.verdict(batch(0)) is NOT_LEADER
-    assert story.verdict(batch(INT32_MAX)) is None
+    assert story.check_error(batch(0)) is NOT_LEADER
+    assert story.check_error(batch(INT32_MAX)) is None
 
 
 def test_expired_rejections_are_evicted() -> None:
-    story = Story()
+    story = Scenario()
     for producer_id in range(3):
         story.refuse(batch(0, producer_id))
     story.clock.advance(FOLLOWING_SECONDS + 0.1)

@@ -1,4 +1,4 @@
-"""Questions for rows and their answers: each question goes to one driver, and its answer to the one who asked."""
+"""Sample requests: each is given to one driver, and its response reaches the client that sent it."""
 
 from __future__ import annotations
 
@@ -100,16 +100,16 @@ def test_only_first_response_of_assigned_pipeline_counts() -> None:
 
 def test_timeout_error_tells_whether_driver_took_request() -> None:
     async def scenario(samples: Samples) -> None:
-        with pytest.raises(KafkaError, match=r"pipeline p did not come for the question within 0.01 s") as failed:
+        with pytest.raises(KafkaError, match=r"pipeline p did not fetch the request within 0.01 s") as failed:
             await samples.ask("p", "orders", 20, 0.01)
         assert failed.value.code is ErrorCode.REQUEST_TIMED_OUT
         driver = asyncio.create_task(samples.take("p", LONG_SECONDS))
-        with pytest.raises(KafkaError, match=r"pipeline p did not answer within 0.01 s"):
+        with pytest.raises(KafkaError, match=r"pipeline p did not respond within 0.01 s"):
             await samples.ask("p", "orders", 20, 0.01)
         late = await driver
         assert late is not None
         samples.answer("p", late.id, b"too late")
-        assert await samples.take("p", 0) is None, "old questions are asked of nobody"
+        assert await samples.take("p", 0) is None, "expired requests are not given to a driver"
 
     run(scenario)
 

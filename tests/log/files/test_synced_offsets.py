@@ -1,4 +1,4 @@
-"""The node's file of synced offsets."""
+"""The file with a node's synced offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_recorded_offsets_survive_kill_and_close() -> None:
     synced = SyncedOffsets(files, PATH)
     for partition in range(100):
         synced.record(A, partition, partition * 10)
-    synced.record(A, 5, 7)  # lower: somebody is late
+    synced.record(A, 5, 7)  # a lower offset, reported late
     again = SyncedOffsets(files.kill(), PATH)
     assert [again.get(A, partition) for partition in range(100)] == [partition * 10 for partition in range(100)]
     assert again.get(B, 0) == 0
@@ -66,14 +66,14 @@ def test_slots_of_removed_partitions_are_reused() -> None:
 
 
 def test_removed_offset_is_not_restored_for_recreated_partition() -> None:
-    """Its log begins anew, at offset 0: damage below an old offset would stay in it as if it had once been good."""
+    """The new log starts at offset 0: with the old offset, damage below it would be kept instead of truncated."""
     files = TwinFiles()
     synced = SyncedOffsets(files, PATH)
     synced.record(A, 0, 100)
     synced.sync()
     synced.remove(A, 0)
-    assert any(SyncedOffsets(files.crash(seed), PATH).get(A, 0) for seed in range(20)), "the slot is not durably gone"
-    assert synced.get(A, 0) == 0, "the new log is opened"
+    assert any(SyncedOffsets(files.crash(seed), PATH).get(A, 0) for seed in range(20)), "the removal is not durable yet"
+    assert synced.get(A, 0) == 0, "opening the new log makes the removal durable"
     assert not any(SyncedOffsets(files.crash(seed), PATH).get(A, 0) for seed in range(20))
 
 
@@ -99,4 +99,4 @@ def test_durable_removals_are_not_tracked() -> None:
     assert len(synced._removed) <= REMOVALS_KEPT + 100
     syncs = files.events
     assert synced.get(A, 0) == 0
-    assert files.events == syncs, "it was durable already"
+    assert files.events == syncs, "the removal was already durable"

@@ -15,7 +15,7 @@ from .values import STYLES, generate
 
 GOLDEN = Path(__file__).parent / "golden"
 SOME_STYLES = ("highest", "mixed", "mixed")
-"""Fields in the wrong place, or of the wrong type or version, are noticed with these."""
+"""Styles that detect fields of a wrong position, type or version."""
 
 
 @pytest.mark.parametrize("pairs", BY_MESSAGE, ids=named)
@@ -55,9 +55,9 @@ def test_every_message_version_has_oracle_or_golden_bytes(record_property: Calla
     summary = f"{len(PAIRS)} pairs: {tally[2]} with two or more oracles, {tally[1]} with one, {tally[0]} with none"
     record_property("summary", "codec coverage: " + ", ".join([summary, *map(str, alone)]))
     assert len(PAIRS) > 300
-    kafkas = [pair for pair in alone if pair.cls.__schema__.api_key in KAFKA_APIS]  # nobody else has our own
+    kafkas = [pair for pair in alone if pair.cls.__schema__.api_key in KAFKA_APIS]  # other codecs lack Chronik's APIs
     unproven = [str(pair) for pair in kafkas if not (GOLDEN / f"{pair}.txt").exists()]
-    assert not unproven, f"no other codec knows them: spell one out in {GOLDEN.name}/, as test_golden_bytes_… does"
+    assert not unproven, f"no other codec supports these: add golden bytes in {GOLDEN.name}/ (see test_golden_bytes)"
 
 
 @pytest.mark.slow

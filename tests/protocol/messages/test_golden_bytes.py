@@ -1,4 +1,4 @@
-"""Messages spelled out byte by byte from Kafka's schemas: bytes that no release of another codec can change."""
+"""Messages compared with bytes that were written by hand from Kafka's schemas."""
 
 from __future__ import annotations
 

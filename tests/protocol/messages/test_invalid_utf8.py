@@ -37,7 +37,7 @@ def test_long_string_with_invalid_utf8_is_rejected() -> None:
 
     message = codec.decode(MetadataRequest, 0, sent(NOT_UTF8_BYTES_MAX))
     assert codec.decode(MetadataRequest, 0, codec.encode(message, 0)) == message
-    with pytest.raises(MalformedMessage, match="not UTF-8"):
+    with pytest.raises(MalformedMessage, match="not valid UTF-8"):
         codec.decode(MetadataRequest, 0, sent(NOT_UTF8_BYTES_MAX + 1))
 
 

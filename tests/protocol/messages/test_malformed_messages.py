@@ -1,4 +1,4 @@
-"""Whatever the bytes are, a decoder answers with a message or with one of three typed errors, quickly and in bounds."""
+"""Decoders return a message or raise one of three typed errors, in bounded time and memory, for any bytes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def refused(cls: type, version: int, data: bytes, match: str = "") -> None:
+def assert_rejected(cls: type, version: int, data: bytes, match: str = "") -> None:
     try:
         decoded: object = codec.decode(cls, version, data)
     except MalformedMessage as error:
         told = str(error)
     else:
-        pytest.fail(f"{data.hex()} was taken for version {version} of {decoded!r}")
+        pytest.fail(f"{data.hex()} was decoded as version {version} of {decoded!r}")
     assert re.search(match, told)
 
 
@@ -51,13 +51,13 @@ def test_truncated_or_extended_message_is_rejected(pairs: list[Pair]) -> None:
         rng = random.Random(str(pair))
         ends = set(range(min(len(data), 40))) | {len(data) - 1} | {rng.randrange(len(data) + 1) for _ in range(40)}
         for end in ends - {len(data), -1}:
-            refused(*pair, data[:end])
+            assert_rejected(*pair, data[:end])
         if not issubclass(pair.cls, Request):
-            refused(*pair, data + b"\0", "1 bytes after its end")
+            assert_rejected(*pair, data + b"\0", "1 trailing bytes")
 
 
 def test_trailing_bytes_of_request_are_ignored() -> None:
-    """librdkafka 2.16 asks for all topics with an array count of four bytes where one belongs."""
+    """librdkafka 2.16 sends an array count of four bytes instead of one when it requests all topics."""
     request = codec.decode(MetadataRequest, 13, bytes.fromhex("00000000010000"))
     assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
@@ -65,18 +65,18 @@ def test_trailing_bytes_of_request_are_ignored() -> None:
 class TestLengths:
     @pytest.mark.parametrize("length", [-2, -32768, 1, 32767])
     def test_invalid_string_length_is_rejected(self, length: int) -> None:
-        refused(ProduceRequest, 3, struct.pack(">hhii", length, 1, 1, 0))
+        assert_rejected(ProduceRequest, 3, struct.pack(">hhii", length, 1, 1, 0))
 
     def test_null_in_non_nullable_field_is_rejected(self) -> None:
-        refused(JoinGroupRequest, 0, struct.pack(">h", -1) + bytes(50), "group_id: length -1")
-        refused(JoinGroupRequest, 6, bytes(50), "group_id: length -1")
-        refused(FetchRequest, 4, struct.pack(">iiiibi", -1, 0, 0, 0, 0, -1), "topics: -1 elements")
-        refused(FetchRequest, 12, bytes(26), "topics: -1 elements")
+        assert_rejected(JoinGroupRequest, 0, struct.pack(">h", -1) + bytes(50), "group_id: length -1")
+        assert_rejected(JoinGroupRequest, 6, bytes(50), "group_id: length -1")
+        assert_rejected(FetchRequest, 4, struct.pack(">iiiibi", -1, 0, 0, 0, 0, -1), "topics: -1 elements")
+        assert_rejected(FetchRequest, 12, bytes(26), "topics: -1 elements")
 
     @pytest.mark.parametrize("length", [-2, -(2**31), 1, 2**31 - 1])
     def test_invalid_records_length_is_rejected(self, length: int) -> None:
         before = struct.pack(">hihi", 1, 1000, 0, 0)[:6] + struct.pack(">ihsii", 1, 1, b"t", 1, 0)
-        refused(ProduceRequest, 0, before + struct.pack(">i", length), "records")
+        assert_rejected(ProduceRequest, 0, before + struct.pack(">i", length), "records")
 
     def test_compact_string_is_limited_to_32767_bytes(self) -> None:
         def with_topic(size: int) -> bytes:
@@ -84,7 +84,7 @@ class TestLengths:
 
         message = codec.decode(MetadataRequest, 9, with_topic(32767))
         assert message.topics == [MetadataRequestTopic(name="x" * 32767)]
-        refused(MetadataRequest, 9, with_topic(32768), "length 32769")
+        assert_rejected(MetadataRequest, 9, with_topic(32768), "length 32769")
 
 
 class TestVarints:
@@ -101,7 +101,7 @@ class TestVarints:
 class TestCounts:
     @pytest.mark.parametrize("count", [2, 1000, 2**31 - 1, -2, -(2**31)])
     def test_count_beyond_remaining_bytes_is_rejected_before_allocation(self, count: int) -> None:
-        refused(MetadataRequest, 1, struct.pack(">ih", count, 0), "elements in 2 bytes")
+        assert_rejected(MetadataRequest, 1, struct.pack(">ih", count, 0), "elements do not fit into 2 bytes")
 
     def test_element_budget_applies_to_whole_message(self) -> None:
         def two_filters(first: int, second: int) -> bytes:
@@ -110,7 +110,7 @@ class TestCounts:
         most = wire.REQUEST_ELEMENTS_MAX
         message = codec.decode(ListGroupsRequest, 5, two_filters(most - 10, 10))
         assert len(message.states_filter) + len(message.types_filter) == most
-        refused(ListGroupsRequest, 5, two_filters(most - 10, 11), "more array elements")
+        assert_rejected(ListGroupsRequest, 5, two_filters(most - 10, 11), "too many array elements")
 
     def test_huge_frame_of_tiny_elements_is_rejected_cheaply(self) -> None:
         count = 50_000_000
@@ -118,12 +118,12 @@ class TestCounts:
         started = time.thread_time()
         tracemalloc.start()
         try:
-            refused(DescribeTopicPartitionsRequest, 0, frame, "more array elements")
+            assert_rejected(DescribeTopicPartitionsRequest, 0, frame, "too many array elements")
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert time.thread_time() - started < SECONDS_MAX
-        assert peak < len(frame) + 1_000_000  # one copy of the frame is allowed: strings are sliced from bytes
+        assert peak < len(frame) + 1_000_000  # one copy of the frame is allowed, because strings are sliced from bytes
 
     def test_maximum_number_of_elements_is_decoded_in_time(self) -> None:
         count = wire.REQUEST_ELEMENTS_MAX
@@ -142,27 +142,27 @@ class TestTaggedFields:
 
     @pytest.mark.parametrize("tags", [b"\2\0\0\0\0", b"\2\5\0\4\0"])
     def test_repeated_or_descending_tags_are_rejected(self, tags: bytes) -> None:
-        refused(MetadataRequest, 12, self.EMPTY + tags, "follows tag")
+        assert_rejected(MetadataRequest, 12, self.EMPTY + tags, "follows tag")
 
     def test_repeated_known_tags_are_rejected(self) -> None:
         empty = codec.encode(FetchRequest(), 12)[:-1]
         assert codec.decode(FetchRequest, 12, empty + b"\1\0\2\2x"[:4] + b"x").cluster_id == "x"
-        refused(FetchRequest, 12, empty + b"\2" + b"\0\2\2x" * 2, "follows tag")
+        assert_rejected(FetchRequest, 12, empty + b"\2" + b"\0\2\2x" * 2, "follows tag")
 
     def test_known_tagged_field_must_match_its_length(self) -> None:
         empty = codec.encode(FetchRequest(), 12)[:-1]
-        refused(FetchRequest, 12, empty + b"\1\0\3\2xy", "another size")
-        refused(FetchRequest, 12, empty + b"\1\0\1\2xy", "another size")
+        assert_rejected(FetchRequest, 12, empty + b"\1\0\3\2xy", "another size")
+        assert_rejected(FetchRequest, 12, empty + b"\1\0\1\2xy", "another size")
 
     def test_tagged_field_length_beyond_end_is_rejected(self) -> None:
-        refused(MetadataRequest, 12, self.EMPTY + b"\1\0\5abc", "tag 0: length 5")
+        assert_rejected(MetadataRequest, 12, self.EMPTY + b"\1\0\5abc", "tag 0: length 5")
 
     @pytest.mark.parametrize("count", [wire.REQUEST_ELEMENTS_MAX + 1, 20_000_000])
     def test_tagged_fields_beyond_budget_are_rejected(self, count: int) -> None:
         header = struct.pack(">hhih", 3, 12, 1, -1)
         started = time.thread_time()
-        refused(MetadataRequest, 12, self.EMPTY + varint(count) + bytes(2 * count), "more array elements")
-        with pytest.raises(MalformedMessage, match="more array elements"):
+        assert_rejected(MetadataRequest, 12, self.EMPTY + varint(count) + bytes(2 * count), "too many array elements")
+        with pytest.raises(MalformedMessage, match="too many array elements"):
             codec.decode_request(memoryview(header + varint(count) + bytes(2 * count)))
         assert time.thread_time() - started < SECONDS_MAX
 
@@ -218,4 +218,4 @@ def test_decoded_records_are_slices_of_frame() -> None:
 def test_invalid_presence_byte_of_nullable_struct_is_rejected() -> None:
     data = codec.encode(REQUESTS[75](), 0)
     assert data[-2] == 255
-    refused(REQUESTS[75], 0, data[:-2] + b"\2" + data[-1:], "neither null nor present")
+    assert_rejected(REQUESTS[75], 0, data[:-2] + b"\2" + data[-1:], "neither null nor present")

@@ -1,4 +1,4 @@
-"""Who declares a message wrongly is told which field it is, and what others have in its place."""
+"""A wrong message declaration is reported with the field and its counterpart in another codec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .oracles import ORACLES, Oracle
 BY_NAME = [oracle for oracle in ORACLES if oracle.name in ("kio", "kafka-python")]
 
 
-def a_wrong_kind() -> type[Struct]:
+def wrong_kind() -> type[Struct]:
     class HeartbeatRequest(Request):
         group_id: str = string("0+")
         generation_id: int = int16("0+")
@@ -20,7 +20,7 @@ def a_wrong_kind() -> type[Struct]:
     return HeartbeatRequest
 
 
-def two_in_the_wrong_order() -> type[Struct]:
+def wrong_order() -> type[Struct]:
     class HeartbeatRequest(Request):
         member_id: str = string("0+")
         generation_id: int = int32("0+")
@@ -29,7 +29,7 @@ def two_in_the_wrong_order() -> type[Struct]:
     return HeartbeatRequest
 
 
-def text_for_a_part() -> type[Struct]:
+def string_instead_of_struct() -> type[Struct]:
     class DeleteRecordsRequest(Request):
         topics: list[str] = array(string, "0+")
         timeout_ms: int = int32("0+")
@@ -37,7 +37,7 @@ def text_for_a_part() -> type[Struct]:
     return DeleteRecordsRequest
 
 
-def one_too_few() -> type[Struct]:
+def missing_field() -> type[Struct]:
     class HeartbeatRequest(Request):
         group_id: str = string("0+")
         generation_id: int = int32("0+")
@@ -50,10 +50,13 @@ def one_too_few() -> type[Struct]:
 @pytest.mark.parametrize(
     ("mistake", "told"),
     [
-        (a_wrong_kind, r"HeartbeatRequest 0: `generation_id` is int16, .* `generation_id`, int32"),
-        (two_in_the_wrong_order, r"HeartbeatRequest 0: `member_id` is string, .* `group_?id`, string"),
-        (text_for_a_part, r"DeleteRecordsRequest 0: `topics` is array of string, .* `topics`, array of struct"),
-        (one_too_few, r"HeartbeatRequest 0: .*group_id, generation_id; .*group_id, generation_id, member_id"),
+        (wrong_kind, r"HeartbeatRequest 0: `generation_id` is int16, .* `generation_id`, int32"),
+        (wrong_order, r"HeartbeatRequest 0: `member_id` is string, .* `group_?id`, string"),
+        (
+            string_instead_of_struct,
+            r"DeleteRecordsRequest 0: `topics` is array of string, .* `topics`, array of struct",
+        ),
+        (missing_field, r"HeartbeatRequest 0: .*group_id, generation_id; .*group_id, generation_id, member_id"),
     ],
 )
 def test_comparison_names_field_that_differs_from_oracle(oracle: Oracle, mistake: object, told: str) -> None:

@@ -19,7 +19,7 @@ from chronik.protocol.messages.metadata import (
 from chronik.protocol.messages.produce import ProduceRequest
 from chronik.protocol.schema import Struct
 
-ANY: Any = None  # a value of a wrong type on purpose
+ANY: Any = None  # deliberately of a wrong type
 
 
 def partition(**values: Any) -> MetadataResponse:
@@ -81,7 +81,7 @@ def test_undeclared_version_is_rejected() -> None:
             codec.decode(ProduceRequest, version, b"")
 
 
-class TestFieldsThatTheVersionDoesNotHave:
+class TestUnsupportedFields:
     def test_request_with_unsupported_field_is_rejected(self) -> None:
         with pytest.raises(UnsupportedField, match=r"ProduceRequest.transactional_id does not exist in version 2"):
             codec.encode(ProduceRequest(transactional_id="t"), 2)
