@@ -32,8 +32,8 @@ class Leaving:
 def test_partition_is_not_recreated_while_its_files_are_in_use(partition: int | None) -> None:
     async def story() -> None:
         events: list[str] = []
-        cache: Any = SimpleNamespace(forget_folder=lambda folder: None)
-        aside: Any = SimpleNamespace(put=lambda folder, to: events.append("moved"), remove_deleted=lambda: None)
+        cache: Any = SimpleNamespace(forget_folder=lambda directory: None)
+        aside: Any = SimpleNamespace(put=lambda directory, to: events.append("moved"), remove_deleted=lambda: None)
         removals = Removals(cache, aside, lambda topic_id: events.append(f"left {len(removals.leaving)}"))
         replica = Leaving(1)
         removals.add(TOPIC, partition, [cast(Any, replica)])

@@ -53,8 +53,8 @@ def move_topics(broker: Broker, elsewhere: Path) -> Path:
 
 
 def move_partition(broker: Broker, elsewhere: Path) -> Path:
-    (folder,) = broker.data_dir.glob("topics/*/0")
-    return move(folder, elsewhere)
+    (directory,) = broker.data_dir.glob("topics/*/0")
+    return move(directory, elsewhere)
 
 
 def move_segments(broker: Broker, elsewhere: Path) -> Path:
@@ -127,7 +127,7 @@ def test_log_emptied_by_delete_records_is_not_lost(stopped: Broker) -> None:
     stopped.restart()
     with RawClient(stopped.bootstrap) as client:
         assert produce(client, "topic", batch(b"goes on")).base_offset == 5
-    assert "are gone" not in stopped.log
+    assert "are missing" not in stopped.log
 
 
 def test_lost_synced_offsets_file_loses_no_records(stopped: Broker) -> None:

@@ -48,9 +48,9 @@ _numbers = itertools.count()
 class SlowBroker(Broker):
     """A broker that syncs its metadata only while the test does not hold it."""
 
-    def __init__(self, folder: Path, flush: str) -> None:
-        super().__init__(folder, flush=flush)
-        self._hold = folder / "hold"
+    def __init__(self, directory: Path, flush: str) -> None:
+        super().__init__(directory, flush=flush)
+        self._hold = directory / "hold"
         self._clients = ExitStack()
 
     @property

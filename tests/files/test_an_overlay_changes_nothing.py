@@ -11,11 +11,11 @@ from chronik.files import RealFiles, read_file, remove_tree, write_atomically
 from chronik.files.overlay import OverlayFiles
 
 
-def everything_in(folder: Path) -> dict[str, tuple[int, bytes | None]]:
+def everything_in(directory: Path) -> dict[str, tuple[int, bytes | None]]:
     """Return the modification time and contents of everything in a directory."""
     return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
-        for path in sorted([folder, *folder.rglob("*")])
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in sorted([directory, *directory.rglob("*")])
     }
 
 

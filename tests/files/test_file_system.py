@@ -98,8 +98,8 @@ def test_directories_are_created_listed_and_removed(files: FileSystem) -> None:
     assert files.list_folder("a/b") == ["1", "2", "c"]
     assert files.list_folder("a") == ["b"]
     assert not files.exists("a/b")
-    for folder in ("a/b", "a", ""):
-        files.sync_folder(folder)
+    for directory in ("a/b", "a", ""):
+        files.sync_folder(directory)
     remove_tree(files, "a/b")
     assert files.list_folder("a") == []
     files.remove_folder("a")

@@ -127,17 +127,17 @@ class TwinFiles:
             self._rename_durably_later(path, NameChange(path, None))
 
     def make_folder(self, path: str) -> list[str]:
-        for folder in [*reversed(folders_above(path)), path]:
-            if folder not in self._names:
-                self.event("make folder", folder)
-                self._rename_durably_later(folder, NameChange(folder, Inode(None)))
+        for directory in [*reversed(folders_above(path)), path]:
+            if directory not in self._names:
+                self.event("make directory", directory)
+                self._rename_durably_later(directory, NameChange(directory, Inode(None)))
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
         if path in self._names:
-            self.event("remove folder", path)
+            self.event("remove directory", path)
             if self.list_folder(path):
-                self.fail("remove folder", path, errno.ENOTEMPTY)
+                self.fail("remove directory", path, errno.ENOTEMPTY)
             self._rename_durably_later(path, NameChange(path, None))
 
     def list_folder(self, path: str) -> list[str]:
@@ -146,9 +146,9 @@ class TwinFiles:
         return sorted(name for name in inside if "/" not in name)
 
     def sync_folder(self, path: str) -> None:
-        self.event("sync folder", path)
+        self.event("sync directory", path)
         if path not in self._names:
-            self.fail("sync folder", path, errno.ENOENT)
+            self.fail("sync directory", path, errno.ENOENT)
         for change in self._pending_names.pop(path, ()):
             change.apply(self._durable_names)
 

@@ -47,7 +47,7 @@ def swap_segments_without_syncs(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_completion_of_swaps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_finish_swap", lambda files, folder, present, *rest: present)
+    patch.setattr(recovery, "_finish_swap", lambda files, directory, present, *rest: present)
 
 
 def truncate_without_lowering_synced_offset(patch: pytest.MonkeyPatch) -> None:

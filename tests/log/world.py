@@ -87,11 +87,11 @@ class World:
         assert isinstance(self.files, TwinFiles)
         return self.files
 
-    def open(self, folder: str = FOLDER) -> PartitionLog:
+    def open(self, directory: str = FOLDER) -> PartitionLog:
         return PartitionLog.open(
             self.files,
             self.cache,
-            folder,
+            directory,
             self.config,
             self.clock,
             self.synced.get(TOPIC_ID, 0),

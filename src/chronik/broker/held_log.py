@@ -78,7 +78,7 @@ class HeldLog:
             self._opened()
 
     def _opened(self) -> None:
-        """Hook for subclasses that runs after the log was opened."""
+        """Run after the log was opened; a hook for subclasses."""
 
     def _update_end_offsets(self, log: PartitionLog) -> None:
         """Update the durable offset and high watermark after the log end offset has changed."""

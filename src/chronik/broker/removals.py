@@ -67,9 +67,9 @@ class Removals:
 
     def _move_to_deleted(self, removal: _Removal) -> None:
         topic_id, partition, abandoned = removal
-        folder = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
-        self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
-        self._set_aside.put(folder, DELETED_FOLDER)
+        directory = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
+        self._cache.forget_folder(f"{TOPICS_FOLDER}/{directory}")
+        self._set_aside.put(directory, DELETED_FOLDER)
         self.leaving.difference_update((topic_id, replica.index) for replica in abandoned)
         if partition is not None:
             self.leaving.discard((topic_id, partition))

@@ -71,21 +71,21 @@ class SetAside:
     def __init__(self, files: FileSystem) -> None:
         self._files = files
 
-    def put(self, folder: str, under: str, mark: Mark | None = None) -> None:
+    def put(self, directory: str, under: str, mark: Mark | None = None) -> None:
         """Move a directory from `topics` to `under`, unless it is empty."""
-        path = f"{TOPICS_FOLDER}/{folder}"
+        path = f"{TOPICS_FOLDER}/{directory}"
         if not self._files.list_folder(path):
             return
         if mark is not None:
             write_atomically(self._files, f"{path}/{MARK_FILE}", msgspec.json.encode(mark))
-        self._move(path, under, folder.replace("/", "-"))
+        self._move(path, under, directory.replace("/", "-"))
 
-    def put_unknown(self, folder: str, deleted_by: str | None, now_ms: int) -> None:
+    def put_unknown(self, directory: str, deleted_by: str | None, now_ms: int) -> None:
         """Quarantine a directory. `deleted_by` is the cluster that has deleted or moved it, if that is certain."""
         mark = None if deleted_by is None else Mark(deleted_by, now_ms)
         reason = "is unknown to the cluster" if mark is None else "was deleted or moved while this node was down"
-        logger.warning("directory %s/%s %s; quarantined in %s", TOPICS_FOLDER, folder, reason, UNKNOWN_FOLDER)
-        self.put(folder, UNKNOWN_FOLDER, mark)
+        logger.warning("directory %s/%s %s; quarantined in %s", TOPICS_FOLDER, directory, reason, UNKNOWN_FOLDER)
+        self.put(directory, UNKNOWN_FOLDER, mark)
 
     def unknown_topics(self) -> dict[bytes, str]:
         """Return the names of quarantined topic directories by topic id."""
@@ -125,9 +125,9 @@ class SetAside:
         files.sync_folder(folder_of(target))
         logger.warning("directory %s restored from %s: its topic is known again", target, source)
 
-    def _has_records(self, folder: str) -> bool:
-        logs = [name for name in self._files.list_folder(folder) if name.endswith(".log")]
-        return any(self._files.size(f"{folder}/{name}") for name in logs)
+    def _has_records(self, directory: str) -> bool:
+        logs = [name for name in self._files.list_folder(directory) if name.endswith(".log")]
+        return any(self._files.size(f"{directory}/{name}") for name in logs)
 
     def give_up_expired(self, cluster_id: str, now_ms: int) -> None:
         """Delete directories that this cluster deleted or moved, after their retention time."""
@@ -142,8 +142,8 @@ class SetAside:
         for name in self._files.list_folder(DELETED_FOLDER):
             remove_tree(self._files, f"{DELETED_FOLDER}/{name}")
 
-    def _read_mark(self, folder: str) -> Mark | None:
-        data = read_file(self._files, f"{folder}/{MARK_FILE}")
+    def _read_mark(self, directory: str) -> Mark | None:
+        data = read_file(self._files, f"{directory}/{MARK_FILE}")
         try:
             return None if data is None else msgspec.json.decode(data, type=Mark)
         except msgspec.DecodeError:

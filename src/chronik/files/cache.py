@@ -61,7 +61,7 @@ class FileCache:
         self._pins[file] = self._pins.get(file, 0) + 1
 
     def unpin(self, file: File) -> None:
-        """Undo one `pin`. Closes the file if it was forgotten meanwhile."""
+        """Undo one `pin`. Close the file if it was dropped from the cache."""
         self._pins[file] -= 1
         if self._pins[file]:
             return
@@ -77,9 +77,9 @@ class FileCache:
         if file is not None:
             self._close(file)
 
-    def forget_folder(self, folder: str) -> None:
+    def forget_folder(self, directory: str) -> None:
         """Close all open files below a directory. Call this before the directory is renamed or deleted."""
-        for path in [path for path in self._open if path.startswith(folder + "/")]:
+        for path in [path for path in self._open if path.startswith(directory + "/")]:
             self.forget(path)
 
     def close(self) -> None:

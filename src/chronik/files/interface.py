@@ -152,16 +152,16 @@ def read_file(files: FileSystem, path: str) -> bytes | None:
         file.close()
 
 
-def remove_tree(files: FileSystem, folder: str) -> None:
+def remove_tree(files: FileSystem, directory: str) -> None:
     """Durably delete a directory with its contents."""
-    _remove_contents(files, folder)
-    files.remove_folder(folder)
-    files.sync_folder(folder_of(folder))
+    _remove_contents(files, directory)
+    files.remove_folder(directory)
+    files.sync_folder(folder_of(directory))
 
 
-def _remove_contents(files: FileSystem, folder: str) -> None:
-    for name in files.list_folder(folder):
-        path = f"{folder}/{name}"
+def _remove_contents(files: FileSystem, directory: str) -> None:
+    for name in files.list_folder(directory):
+        path = f"{directory}/{name}"
         if files.list_folder(path):
             _remove_contents(files, path)
             files.remove_folder(path)
@@ -178,8 +178,8 @@ def folder_of(path: str) -> str:
 
 def folders_above(path: str) -> list[str]:
     """Return all parent directories of a path, innermost first; the last one is the data directory itself."""
-    folders = []
+    directories = []
     while path:
         path = folder_of(path)
-        folders.append(path)
-    return folders
+        directories.append(path)
+    return directories

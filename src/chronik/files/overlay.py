@@ -67,7 +67,7 @@ class OverlayFiles:
         self.root = str(root)
         self._contents: dict[str, _Content] = {}
         self._removed: set[str] = set()
-        self._folders: set[str] = set()
+        self._directories: set[str] = set()
 
     def replenish_descriptors(self) -> None:
         """Do nothing: an overlay has no reserve of descriptors."""
@@ -100,12 +100,12 @@ class OverlayFiles:
         self._removed.add(path)
 
     def make_folder(self, path: str) -> list[str]:
-        self._folders.update({path, *folders_above(path)})
+        self._directories.update({path, *folders_above(path)})
         self._removed.difference_update({path, *folders_above(path)})
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
-        self._folders.discard(path)
+        self._directories.discard(path)
         self._removed.add(path)
 
     def list_folder(self, path: str) -> list[str]:
@@ -116,7 +116,7 @@ class OverlayFiles:
             names = set()
         if path in self._removed:
             names = set()
-        made = (*self._contents, *self._folders)
+        made = (*self._contents, *self._directories)
         return sorted(names | {each[len(prefix) :] for each in made if each and folder_of(each) == path})
 
     def sync_folder(self, path: str) -> None:

@@ -43,10 +43,10 @@ if sys.platform == "win32":
     def sync_folder(path: str) -> None:
         """Do nothing: NTFS journals names itself, and directories cannot be opened for syncing."""
 
-    def disk_space(folder: str) -> DiskSpace:
+    def disk_space(directory: str) -> DiskSpace:
         import shutil
 
-        usage = shutil.disk_usage(folder)
+        usage = shutil.disk_usage(directory)
         return DiskSpace(usage.total, usage.free)
 
     def lock_exclusively(fd: int, path: str) -> None:
@@ -62,9 +62,9 @@ else:
     pread = os.pread
     pwrite = os.pwrite
 
-    def disk_space(folder: str) -> DiskSpace:
+    def disk_space(directory: str) -> DiskSpace:
         """Return the disk space as `shutil.disk_usage` does, without importing its archive codecs."""
-        disk = os.statvfs(folder)
+        disk = os.statvfs(directory)
         return DiskSpace(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     if sys.platform == "darwin":

@@ -79,14 +79,14 @@ class RealFiles:
             os.unlink(self._full(path))
 
     def make_folder(self, path: str) -> list[str]:
-        with self._fail_stop("make folder", path):
-            for folder in (*reversed(folders_above(path)[:-1]), path):
+        with self._fail_stop("make directory", path):
+            for directory in (*reversed(folders_above(path)[:-1]), path):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(self._full(folder), self._folder_mode)
+                    os.mkdir(self._full(directory), self._folder_mode)
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
-        with self._fail_stop("remove folder", path), contextlib.suppress(FileNotFoundError):
+        with self._fail_stop("remove directory", path), contextlib.suppress(FileNotFoundError):
             os.rmdir(self._full(path))
 
     def list_folder(self, path: str) -> list[str]:
@@ -98,7 +98,7 @@ class RealFiles:
 
     def sync_folder(self, path: str) -> None:
         full = self._full(path)
-        with self._fail_stop("sync folder", path):
+        with self._fail_stop("sync directory", path):
             self._with_reserve(lambda: platform.sync_folder(full))
 
     def lock(self, path: str) -> RealLock:
@@ -121,9 +121,9 @@ class RealFiles:
         _restrict_permissions(self.root)
         for path in map(self._full, paths):
             _restrict_permissions(path)
-            for folder, folders, names in os.walk(path):
-                for name in (*folders, *names):
-                    _restrict_permissions(f"{folder}/{name}")
+            for directory, directories, names in os.walk(path):
+                for name in (*directories, *names):
+                    _restrict_permissions(f"{directory}/{name}")
 
     def share_as_the_root_is(self) -> None:
         """Make files that are created later readable by the group, if the group may read the root directory."""

@@ -38,13 +38,13 @@ class CleanedSegment:
     """
 
     def __init__(
-        self, cache: FileCache, folder: str, base_offset: int, epochs: EpochHistory, config: LogConfig
+        self, cache: FileCache, directory: str, base_offset: int, epochs: EpochHistory, config: LogConfig
     ) -> None:
         log_name = names.offset_name(base_offset, names.LOG)
         self._cache = cache
         self._epochs = epochs
         self._interval = config.index_interval_bytes
-        self._segment = Segment(cache, folder, base_offset, log_name=log_name + names.CLEANED)
+        self._segment = Segment(cache, directory, base_offset, log_name=log_name + names.CLEANED)
         self._segment.index = SegmentIndex(cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True)
         self._buffer = bytearray()
         self._headers: list[BatchHeader] = []

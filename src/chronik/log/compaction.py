@@ -248,7 +248,7 @@ class Compaction(msgspec.Struct, eq=False):
 
 def plan_compaction(
     files: FileSystem,
-    folder: str,
+    directory: str,
     config: LogConfig,
     epochs: EpochHistory,
     producers: ProducerStates,
@@ -287,7 +287,7 @@ def plan_compaction(
     aborted = producers.transactions.aborted.copy()
     return Compaction(
         files,
-        folder,
+        directory,
         config,
         epochs.copy(),
         ends,

@@ -327,8 +327,8 @@ class PartitionLog(StoredLog):
             self._lower_recovery_point(offset)
         self._segments.drop_from(0, self.config.file_delete_delay_ms)
         self._producers.forget()
-        for folder in [self.folder, *self._files.make_folder(self.folder)]:
-            self._files.sync_folder(folder)
+        for directory in [self.folder, *self._files.make_folder(self.folder)]:
+            self._files.sync_folder(directory)
         self._checkpoints.start.store(offset)
         self.log_start_offset = self.log_end_offset = self.synced_offset = offset
         self._truncate_checkpoints(0)

@@ -41,30 +41,30 @@ class Recovered(msgspec.Struct):
 
 
 def recover(
-    files: FileSystem, cache: FileCache, folder: str, synced_offset: int, index_interval_bytes: int
+    files: FileSystem, cache: FileCache, directory: str, synced_offset: int, index_interval_bytes: int
 ) -> Recovered:
     """Recover a log except for its producer state. Everything that is kept is synced on return."""
-    present = _complete_interrupted_changes(files, folder)
-    epochs = EpochHistory(cache, f"{folder}/{names.LEADER_EPOCHS}")
-    start_file = OffsetFile(files, f"{folder}/{names.LOG_START}")
+    present = _complete_interrupted_changes(files, directory)
+    epochs = EpochHistory(cache, f"{directory}/{names.LEADER_EPOCHS}")
+    start_file = OffsetFile(files, f"{directory}/{names.LOG_START}")
     if not present:
         # Nothing was ever written, or synced records are lost; their offsets must not be assigned again.
         missing_from = 0 if synced_offset > 0 else None
         return Recovered([], synced_offset, synced_offset, epochs, start_file, present, missing_from)
         # A process that was killed between a rename and its sync left names that a power failure could revert.
-    files.sync_folder(folder)
+    files.sync_folder(directory)
     stored_start = start_file.load()
     bases = names.offsets_of(present, names.LOG)
     if stored_start is not None:
-        bases = _delete_below_start(files, folder, bases, stored_start)
+        bases = _delete_below_start(files, directory, bases, stored_start)
     is_start_known = stored_start is not None or names.LOG_START not in present
     ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
-    segments = [Segment.existing(cache, folder, base, end) for base, end in zip(bases, ends, strict=True)]
-    tail = _TailRecovery(files, cache, folder, epochs, synced_offset, index_interval_bytes)
+    segments = [Segment.existing(cache, directory, base, end) for base, end in zip(bases, ends, strict=True)]
+    tail = _TailRecovery(files, cache, directory, epochs, synced_offset, index_interval_bytes)
     if bases and is_start_known and bases[0] > max(stored_start or 0, synced_offset):
         # The log start offset is stored in its checkpoint, so this is an unsynced rest whose first segment is lost.
         tail.remove(segments, 0)
-    if not _load_epochs(files, epochs, f"{folder}/{names.LEADER_EPOCHS}", segments):
+    if not _load_epochs(files, epochs, f"{directory}/{names.LEADER_EPOCHS}", segments):
         _rebuild_epochs(epochs, segments)
     try:
         log_end = tail.recover(segments)
@@ -72,7 +72,7 @@ def recover(
         _rebuild_epochs(epochs, segments)
         log_end = tail.recover(segments)
     if log_end > synced_offset:
-        _sync_metadata(files, folder)
+        _sync_metadata(files, directory)
     log_start = stored_start or 0
     if not segments:
         log_end = log_start  # an emptied log: nothing before its start offset is missing
@@ -83,7 +83,7 @@ def recover(
     if missing_from is not None:
         # Synced or deleted records are missing. Their offsets must not be assigned again: start a new segment.
         log_end = max(synced_offset, log_start)
-        segments.append(Segment(cache, folder, log_end))
+        segments.append(Segment(cache, directory, log_end))
     if epochs.drop_from(log_end):
         epochs.rewrite()
     epochs.forget_before(log_start)
@@ -101,14 +101,14 @@ class _TailRecovery:
         self,
         files: FileSystem,
         cache: FileCache,
-        folder: str,
+        directory: str,
         epochs: EpochHistory,
         synced_offset: int,
         index_interval_bytes: int,
     ) -> None:
         self._files = files
         self._cache = cache
-        self._folder = folder
+        self._directory = directory
         self._epochs = epochs
         self._synced_offset = synced_offset
         self._interval = index_interval_bytes
@@ -195,56 +195,56 @@ class _TailRecovery:
             self._files.remove(segment.log_path)
             self._files.remove(segment.index.path)
         if segments[first:]:
-            self._files.sync_folder(self._folder)
+            self._files.sync_folder(self._directory)
         del segments[first:]
 
 
-def _sync_metadata(files: FileSystem, folder: str) -> None:
+def _sync_metadata(files: FileSystem, directory: str) -> None:
     """Sync the directory entries and the leader epoch file, which a killed process may have left unsynced."""
-    path = f"{folder}/{names.LEADER_EPOCHS}"
+    path = f"{directory}/{names.LEADER_EPOCHS}"
     if files.exists(path):
         file = files.open(path)
         file.fdatasync()
         file.close()
-    for each in (folder, *folders_above(folder)):
+    for each in (directory, *folders_above(directory)):
         files.sync_folder(each)
 
 
-def _complete_interrupted_changes(files: FileSystem, folder: str) -> set[str]:
+def _complete_interrupted_changes(files: FileSystem, directory: str) -> set[str]:
     """Delete unfinished files, complete interrupted segment swaps, and return the remaining file names."""
-    present = set(files.list_folder(folder))
+    present = set(files.list_folder(directory))
     for name in sorted(present):
         if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
-            files.remove(f"{folder}/{name}")
+            files.remove(f"{directory}/{name}")
             present.discard(name)
     for name in sorted(present):
         swap = names.parse_swap_name(name)
         if swap is not None:
-            present = _finish_swap(files, folder, present, name, *swap)
+            present = _finish_swap(files, directory, present, name, *swap)
     return present
 
 
 def _finish_swap(
-    files: FileSystem, folder: str, present: set[str], name: str, first_offset: int, end_offset: int
+    files: FileSystem, directory: str, present: set[str], name: str, first_offset: int, end_offset: int
 ) -> set[str]:
     for old in sorted(present):
         parsed = names.parse_offset_name(old)
         if parsed and first_offset <= parsed[0] < end_offset and parsed[1] in (names.LOG, names.INDEX):
-            files.remove(f"{folder}/{old}")
+            files.remove(f"{directory}/{old}")
             present = present - {old}
-    files.sync_folder(folder)
+    files.sync_folder(directory)
     final = names.offset_name(first_offset, names.LOG)
-    files.rename(f"{folder}/{name}", f"{folder}/{final}")
-    files.sync_folder(folder)
+    files.rename(f"{directory}/{name}", f"{directory}/{final}")
+    files.sync_folder(directory)
     return present - {name} | {final}
 
 
-def _delete_below_start(files: FileSystem, folder: str, bases: list[int], log_start: int) -> list[int]:
+def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log_start: int) -> list[int]:
     """Delete segments below the log start offset. The last segment is kept because it holds the log end offset."""
     kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
     for base in bases[:kept]:
-        files.remove(f"{folder}/{names.offset_name(base, names.LOG)}")
-        files.remove(f"{folder}/{names.offset_name(base, names.INDEX)}")
+        files.remove(f"{directory}/{names.offset_name(base, names.LOG)}")
+        files.remove(f"{directory}/{names.offset_name(base, names.INDEX)}")
     return bases[kept:]
 
 

@@ -71,15 +71,15 @@ class Segment:
         "size",
     )
 
-    def __init__(self, cache: FileCache, folder: str, base_offset: int, *, log_name: str | None = None) -> None:
+    def __init__(self, cache: FileCache, directory: str, base_offset: int, *, log_name: str | None = None) -> None:
         """Create a segment without a file; the first append creates the file."""
-        self.folder = folder
+        self.folder = directory
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
-        self.log_path = f"{folder}/{log_name or names.offset_name(base_offset, names.LOG)}"
+        self.log_path = f"{directory}/{log_name or names.offset_name(base_offset, names.LOG)}"
         self.index = SegmentIndex(
-            cache, f"{folder}/{names.offset_name(base_offset, names.INDEX)}", base_offset, is_new=True
+            cache, f"{directory}/{names.offset_name(base_offset, names.INDEX)}", base_offset, is_new=True
         )
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
@@ -91,9 +91,9 @@ class Segment:
         self._read_positions: dict[int, int] = {}
 
     @classmethod
-    def existing(cls, cache: FileCache, folder: str, base_offset: int, end_offset: int) -> Segment:
+    def existing(cls, cache: FileCache, directory: str, base_offset: int, end_offset: int) -> Segment:
         """Return a segment whose file exists. Its index is loaded when first needed."""
-        segment = cls(cache, folder, base_offset)
+        segment = cls(cache, directory, base_offset)
         segment.size = cache.files.size(segment.log_path)
         segment.end_offset = end_offset
         segment.index = SegmentIndex(cache, segment.index.path, base_offset, is_new=False)

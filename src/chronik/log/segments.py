@@ -20,13 +20,13 @@ from chronik.protocol.varint import INT32_MAX
 class Segments:
     """The segments of a log in order. The last one is the active segment, to which batches are appended."""
 
-    __slots__ = ("_cache", "_folder", "_unsynced", "all", "swaps")
+    __slots__ = ("_cache", "_directory", "_unsynced", "all", "swaps")
 
-    def __init__(self, cache: FileCache, folder: str, unsynced: Unsynced, segments: list[Segment]) -> None:
+    def __init__(self, cache: FileCache, directory: str, unsynced: Unsynced, segments: list[Segment]) -> None:
         self.all = segments
-        self.swaps = Swaps(cache, folder, unsynced)
+        self.swaps = Swaps(cache, directory, unsynced)
         self._cache = cache
-        self._folder = folder
+        self._directory = directory
         self._unsynced = unsynced
 
     @property
@@ -40,9 +40,9 @@ class Segments:
     def start(self, base_offset: int) -> Segment:
         """Create a new active segment. Its first append creates the file."""
         if not self.all:
-            for parent in self._cache.files.make_folder(self._folder):
+            for parent in self._cache.files.make_folder(self._directory):
                 self._unsynced.add_folder(parent)
-        segment = Segment(self._cache, self._folder, base_offset)
+        segment = Segment(self._cache, self._directory, base_offset)
         self.all.append(segment)
         return segment
 
@@ -105,8 +105,8 @@ class Segments:
     def _schedule_deletion(self, segments: list[Segment], delete_delay_ms: int) -> None:
         invariant(not segments or not self.swaps, "segments must not be deleted during a segment swap")
         for segment in segments:
-            self._unsynced.doom(self._folder, segment.log_path, delete_delay_ms)
-            self._unsynced.doom(self._folder, segment.index.path, delete_delay_ms)
+            self._unsynced.doom(self._directory, segment.log_path, delete_delay_ms)
+            self._unsynced.doom(self._directory, segment.index.path, delete_delay_ms)
 
 
 def _is_expired(active: Segment, config: LogConfig, headers: Sequence[BatchHeader]) -> bool:

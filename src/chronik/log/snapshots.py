@@ -29,12 +29,12 @@ SNAPSHOTS_KEPT = 2
 class ProducerMemory:
     """The producer state of a partition, with its snapshot files."""
 
-    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_folder", "_limit", "_offsets", "_unsynced", "states")
+    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_directory", "_limit", "_offsets", "_unsynced", "states")
 
     def __init__(
         self,
         cache: FileCache,
-        folder: str,
+        directory: str,
         clock: Clock,
         unsynced: Unsynced,
         present: Iterable[str],
@@ -43,7 +43,7 @@ class ProducerMemory:
         self._limit = limit or ProducerLimit()
         self.states = ProducerStates(self._limit)
         self._cache = cache
-        self._folder = folder
+        self._directory = directory
         self._clock = clock
         self._unsynced = unsynced
         self._offsets = names.offsets_of(present, names.SNAPSHOT) if present else []
@@ -82,7 +82,7 @@ class ProducerMemory:
         file.truncate(0)
         file.append(self.states.encode(offset))
         self._unsynced.add_file(file)
-        self._unsynced.add_folder(self._folder)
+        self._unsynced.add_folder(self._directory)
         self._bytes_since_snapshot = 0
         if offset not in self._offsets:
             self._offsets.append(offset)
@@ -101,7 +101,7 @@ class ProducerMemory:
         for offset in newer:
             self._remove(offset)
         if newer:  # otherwise a power failure could bring them back after other batches were appended
-            self._cache.files.sync_folder(self._folder)
+            self._cache.files.sync_folder(self._directory)
         self.states, snapshot_offset = self._load_newest(compacted_offset)
         self._bytes_since_snapshot = 0
         for segment in segments:
@@ -137,4 +137,4 @@ class ProducerMemory:
         self._cache.files.remove(self._path(offset))
 
     def _path(self, offset: int) -> str:
-        return f"{self._folder}/{names.offset_name(offset, names.SNAPSHOT)}"
+        return f"{self._directory}/{names.offset_name(offset, names.SNAPSHOT)}"

@@ -50,7 +50,7 @@ class StoredLog:
         self,
         files: FileSystem,
         cache: FileCache,
-        folder: str,
+        directory: str,
         config: LogConfig,
         clock: Clock,
         lower_recovery_point: Callable[[int], None],
@@ -58,7 +58,7 @@ class StoredLog:
         producer_limit: ProducerLimit | None = None,
     ) -> None:
         """Create a log from its recovered state; use `open` instead."""
-        self.folder = folder
+        self.folder = directory
         self.config = config
         """The topic's storage configs. May be replaced; the new configs apply to later operations."""
         self.epochs = recovered.epochs
@@ -74,10 +74,10 @@ class StoredLog:
         self._clock = clock
         self._lower_recovery_point = lower_recovery_point
         self._unsynced = Unsynced(cache, clock)
-        self._segments = Segments(cache, folder, self._unsynced, recovered.segments)
-        self._producers = ProducerMemory(cache, folder, clock, self._unsynced, recovered.names, producer_limit)
+        self._segments = Segments(cache, directory, self._unsynced, recovered.segments)
+        self._producers = ProducerMemory(cache, directory, clock, self._unsynced, recovered.names, producer_limit)
         self._checkpoints = OffsetMarks(
-            recovered.start_file, OffsetFile(files, f"{folder}/{names.COMPACTED}"), recovered.log_start_offset
+            recovered.start_file, OffsetFile(files, f"{directory}/{names.COMPACTED}"), recovered.log_start_offset
         )
         self._sync_task: SyncTicket | None = None
         self._truncations = 0
@@ -87,7 +87,7 @@ class StoredLog:
         cls,
         files: FileSystem,
         cache: FileCache,
-        folder: str,
+        directory: str,
         config: LogConfig,
         clock: Clock,
         recovery_point: int = 0,
@@ -102,8 +102,8 @@ class StoredLog:
             lower_recovery_point: Durably records a lower synced offset before a truncation.
             producer_limit: A limit that several logs share; by default the log has its own.
         """
-        recovered = recover(files, cache, folder, recovery_point, config.index_interval_bytes)
-        log = cls(files, cache, folder, config, clock, lower_recovery_point, recovered, producer_limit)
+        recovered = recover(files, cache, directory, recovery_point, config.index_interval_bytes)
+        log = cls(files, cache, directory, config, clock, lower_recovery_point, recovered, producer_limit)
         if recovered.names:
             log._checkpoints.load(log.log_start_offset, log.log_end_offset)
             log._reload_producers()

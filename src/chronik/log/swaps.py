@@ -32,11 +32,11 @@ class Swap(msgspec.Struct, eq=False):
 class Swaps:
     """The segment swaps of a log that are in progress."""
 
-    __slots__ = ("_cache", "_folder", "_swaps", "_unsynced")
+    __slots__ = ("_cache", "_directory", "_swaps", "_unsynced")
 
-    def __init__(self, cache: FileCache, folder: str, unsynced: Unsynced) -> None:
+    def __init__(self, cache: FileCache, directory: str, unsynced: Unsynced) -> None:
         self._cache = cache
-        self._folder = folder
+        self._directory = directory
         self._unsynced = unsynced
         self._swaps: list[Swap] = []
 
@@ -46,7 +46,7 @@ class Swaps:
     def begin(self, segment: Segment, replaced: list[Segment]) -> None:
         """Start a swap (step 1). `segment` is the new segment that a compaction has written."""
         segment.adopt(self._cache)
-        self._rename_log(segment, f"{self._folder}/{names.swap_name(segment.base_offset, segment.end_offset)}")
+        self._rename_log(segment, f"{self._directory}/{names.swap_name(segment.base_offset, segment.end_offset)}")
         self._swaps.append(Swap(segment, replaced))
 
     def sync_begins(self) -> None:
@@ -63,8 +63,8 @@ class Swaps:
             swap.steps_done += 1
             if swap.steps_done == 2:
                 for old in swap.replaced:
-                    self._unsynced.doom(self._folder, old.log_path, delete_delay_ms)
-                    self._unsynced.doom(self._folder, old.index.path, delete_delay_ms)
+                    self._unsynced.doom(self._directory, old.log_path, delete_delay_ms)
+                    self._unsynced.doom(self._directory, old.index.path, delete_delay_ms)
             elif swap.steps_done == 3:
                 self._finish(swap.segment)
         self._swaps = [swap for swap in self._swaps if swap.steps_done <= 3]
@@ -73,12 +73,12 @@ class Swaps:
         """Complete all swaps. Blocks on the disk."""
         while self._swaps:
             self.sync_begins()
-            self._cache.files.sync_folder(self._folder)
+            self._cache.files.sync_folder(self._directory)
             self.advance(delete_delay_ms)
 
     def _finish(self, segment: Segment) -> None:
-        self._rename_log(segment, f"{self._folder}/{names.offset_name(segment.base_offset, names.LOG)}")
-        index_path = f"{self._folder}/{names.offset_name(segment.base_offset, names.INDEX)}"
+        self._rename_log(segment, f"{self._directory}/{names.offset_name(segment.base_offset, names.LOG)}")
+        index_path = f"{self._directory}/{names.offset_name(segment.base_offset, names.INDEX)}"
         self._cache.forget(segment.index.path)
         self._cache.files.rename(segment.index.path, index_path)
         segment.index.path = index_path
@@ -87,4 +87,4 @@ class Swaps:
         self._unsynced.forget(segment.log_path)
         self._cache.files.rename(segment.log_path, path)
         segment.log_path = path
-        self._unsynced.add_folder(self._folder)
+        self._unsynced.add_folder(self._directory)

@@ -34,8 +34,8 @@ class SyncTicket(msgspec.Struct, eq=False):
         """
         for unsynced in self.files:
             unsynced.fdatasync()
-        for folder in self.folders:
-            self.storage.sync_folder(folder)
+        for directory in self.folders:
+            self.storage.sync_folder(directory)
         for file, offset in self.offsets:
             file.write(offset)
         for path in self.doomed:
@@ -45,32 +45,32 @@ class SyncTicket(msgspec.Struct, eq=False):
 class Unsynced:
     """The files and directories that the next sync task syncs, and the files that it deletes."""
 
-    __slots__ = ("_cache", "_clock", "_doomed", "_files", "_folders")
+    __slots__ = ("_cache", "_clock", "_directories", "_doomed", "_files")
 
     def __init__(self, cache: FileCache, clock: Clock) -> None:
         self._cache = cache
         self._clock = clock
         self._files: dict[File, None] = {}
-        self._folders: dict[str, None] = {}
+        self._directories: dict[str, None] = {}
         self._doomed: list[tuple[int, str]] = []
 
     def __bool__(self) -> bool:
-        if self._files or self._folders:
+        if self._files or self._directories:
             return True
         return bool(self._doomed) and any(due_ms <= self._clock.now_ms() for due_ms, _ in self._doomed)
 
     def add_file(self, file: File) -> None:
         self._files[file] = None
 
-    def add_folder(self, folder: str) -> None:
-        self._folders[folder] = None
+    def add_folder(self, directory: str) -> None:
+        self._directories[directory] = None
 
     def forget(self, path: str) -> None:
         """Close a file that is about to be renamed or deleted and needs no sync any more."""
         self._cache.forget(path)
         self._files = {file: None for file in self._files if file.path != path}
 
-    def doom(self, folder: str, path: str, delay_ms: int) -> None:
+    def doom(self, directory: str, path: str, delay_ms: int) -> None:
         """Rename a file to `….deleted`, and let a later sync task delete it.
 
         Deleting a large file can take long.
@@ -78,7 +78,7 @@ class Unsynced:
         self.forget(path)
         if self._cache.files.exists(path):
             self._cache.files.rename(path, path + names.DELETED)
-            self.add_folder(folder)
+            self.add_folder(directory)
             self._doomed.append((self._clock.now_ms() + delay_ms, path + names.DELETED))
 
     def begin(self, end_offset: int, offsets: list[tuple[OffsetFile, int]]) -> SyncTicket:
@@ -89,14 +89,14 @@ class Unsynced:
             end_offset,
             # Files that a truncation has synced since are skipped; they may be closed by now.
             [file for file in self._files if file.unsynced],
-            list(self._folders),
+            list(self._directories),
             [path for due_ms, path in self._doomed if due_ms <= now_ms],
             offsets,
         )
         for file in ticket.files:
             self._cache.pin(file)
         self._files = {}
-        self._folders = {}
+        self._directories = {}
         self._doomed = [doomed for doomed in self._doomed if doomed[0] > now_ms]
         return ticket
 

@@ -34,30 +34,34 @@ def failed(response: type[R], request: Request, code: ErrorCode) -> R:
 def _compile(response: type[Response], request: type[Request]) -> Callable[[Request, ErrorCode, str], Any]:
     """Compile a function that builds the error response, because a request may name 250,000 elements."""
     known: dict[str, Any] = {}
-    made = _made(response, request, "asked", known)
-    return cast(Callable[[Request, ErrorCode, str], Any], eval(f"lambda asked, code, message: {made}", known))
+    expression = _build_expression(response, request, "request", known)
+    return cast(Callable[[Request, ErrorCode, str], Any], eval(f"lambda request, code, message: {expression}", known))
 
 
-def _made(cls: type[Struct], asked: type[Struct] | str | None, name: str, known: dict[str, Any]) -> str:
+def _build_expression(
+    cls: type[Struct], request_type: type[Struct] | str | None, name: str, known: dict[str, Any]
+) -> str:
     """Return an expression that builds a part of the response.
 
-    `name` is the part of the request that it mirrors, of the class `asked` unless it is a primitive. Classes are added
-    to `known` by name.
+    `name` is the part of the request that it mirrors, of the class `request_type` unless it is a primitive. Classes are
+    added to `known` by name.
     """
     known[cls.__name__] = cls
     values = {field.name: ERRORS[field.name] for field in cls.__schema__.fields if field.name in ERRORS}
     for field in cls.__schema__.fields:
         if field.mirrors is None:
             continue
-        if not isinstance(asked, type):
+        if not isinstance(request_type, type):
             values[field.name] = name
             continue
         value = f"{name}.{field.mirrors}"
-        (mirrored,) = (each for each in asked.__schema__.fields if each.name == field.mirrors)
+        (mirrored,) = (each for each in request_type.__schema__.fields if each.name == field.mirrors)
         if isinstance(field.element, type):
-            made = _made(field.element, mirrored.element, f"{name}_", known)
+            expression = _build_expression(field.element, mirrored.element, f"{name}_", known)
             is_named = any(each.mirrors for each in field.element.__schema__.fields)  # if not, all elements are equal
-            value = f"[{made} for {name}_ in {value} or ()]" if is_named else f"[{made}] * len({value} or ())"
+            value = (
+                f"[{expression} for {name}_ in {value} or ()]" if is_named else f"[{expression}] * len({value} or ())"
+            )
         elif mirrored.nullable.first < field.nullable.first:  # in some versions the response field cannot be null
             value = f"{field.default!r} if {value} is None else {value}"
         values[field.name] = value

@@ -143,7 +143,7 @@ def convert_down(
 
 
 def _records_within(header: BatchHeader, body: Body, first_offset: int, capacity: int) -> tuple[list[Record], bool]:
-    """Return the records from `first_offset` on that fit into `room` bytes, at least one, and whether more follow."""
+    """Return records from `first_offset` on, at least one, within `capacity` bytes, and whether more follow."""
     records: list[Record] = []
     view = memoryview(body)
     for offset, timestamp, key_start, key_length, value_start, value_length, _ in skim(header, body):

@@ -57,7 +57,7 @@ def test_truncated_or_extended_message_is_rejected(pairs: list[Pair]) -> None:
 
 
 def test_trailing_bytes_of_request_are_ignored() -> None:
-    """librdkafka 2.16 sends an array count of four bytes instead of one when it requests all topics."""
+    """A client, librdkafka 2.16, sends an array count of four bytes instead of one when it requests all topics."""
     request = codec.decode(MetadataRequest, 13, bytes.fromhex("00000000010000"))
     assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 

@@ -29,8 +29,8 @@ class SyncedOffsets:
 
     def __init__(self, files: FileSystem, path: str) -> None:
         """Open the file, or create it durably."""
-        for folder in [*files.make_folder(folder_of(path)), folder_of(path)]:
-            files.sync_folder(folder)
+        for directory in [*files.make_folder(folder_of(path)), folder_of(path)]:
+            files.sync_folder(directory)
         is_new = not files.exists(path)
         self._file = files.create(path)
         if is_new:
