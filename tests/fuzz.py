@@ -1,9 +1,8 @@
-"""Malformed bytes, by a seed: into the decoder, over a socket into a real broker, and into all that says who somebody
-is and what he may do.
+"""Fuzzing with a seed: malformed bytes for the decoder, for a broker over a socket, and for authentication and ACLs.
 
     .venv/bin/python -m tests.fuzz --seed 1 --decoder 1000000 --socket 100000 --security 100000 --logins 5000
 
-A broker must answer or close the connection, quickly, and be well afterwards.
+A broker must respond or close the connection quickly, and stay healthy.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ PROGRESS_EVERY = 10_000
 
 @dataclass(slots=True)
 class Tally:
+    """Outcomes of the frames sent to a broker."""
+
     answered: int = 0
     closed: int = 0
     slowest_seconds: float = 0.0
@@ -41,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--decoder", type=int, default=1_000_000)
     parser.add_argument("--socket", type=int, default=100_000)
-    parser.add_argument("--security", type=int, default=100_000, help="cases of each: messages, tokens, rules, …")
-    parser.add_argument("--logins", type=int, default=5_000, help="conversations with a broker, and changes")
+    parser.add_argument("--security", type=int, default=100_000, help="cases per target (messages, tokens, rules, …)")
+    parser.add_argument("--logins", type=int, default=5_000, help="authentication exchanges with a broker")
     options = parser.parse_args(arguments)
     if options.decoder:
         fuzz_decoder.main(options.seed, options.decoder)
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             tally = fuzz_socket(broker, options.seed, options.socket)
         print(
             f"socket: {options.socket} frames, seed {options.seed}: {tally.answered} answered, {tally.closed} closed, "
-            f"slowest {tally.slowest_seconds * 1000:.0f} ms; the broker is well"
+            f"slowest {tally.slowest_seconds * 1000:.0f} ms; the broker is healthy"
         )
     for told in chain(said(options.seed, options.security), asked(options.seed, options.logins)):
         print(told, flush=True)
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def fuzz_socket(broker: Broker, seed: int, count: int) -> Tally:
-    """Raises AssertionError when the broker does not answer or close in time, dies, or grows."""
+    """Raise AssertionError if the broker does not respond or close in time, dies, or uses too much memory."""
     rng = random.Random(seed)
     tally = Tally()
     pid = broker.pid
@@ -69,7 +70,7 @@ def fuzz_socket(broker: Broker, seed: int, count: int) -> Tally:
         try:
             answered = _is_answered(broker, data)
         except TimeoutError:
-            raise AssertionError(f"neither an answer nor an end within {ANSWER_SECONDS_MAX} s: {data.hex()}") from None
+            raise AssertionError(f"no response and no close within {ANSWER_SECONDS_MAX} s: {data.hex()}") from None
         tally.answered += answered
         tally.closed += not answered
         tally.slowest_seconds = max(tally.slowest_seconds, time.perf_counter() - began)
@@ -81,7 +82,7 @@ def fuzz_socket(broker: Broker, seed: int, count: int) -> Tally:
 
 
 def _is_answered(broker: Broker, data: bytes) -> bool:
-    """Says that nothing more will come, so that a request that is free to wait ends as well."""
+    """Half-close the connection after sending, so that a request that may wait ends too."""
     with socket.create_connection(("127.0.0.1", broker.port), ANSWER_SECONDS_MAX) as client:
         try:
             client.sendall(data)
@@ -92,14 +93,14 @@ def _is_answered(broker: Broker, data: bytes) -> bool:
         except (ConnectionResetError, BrokenPipeError):
             return False
         except OSError as error:
-            if error.errno == errno.ENOTCONN:  # closed before we could
+            if error.errno == errno.ENOTCONN:  # already closed by the broker
                 return False
             raise
         return answered
 
 
 def _malformed(rng: random.Random) -> bytes:
-    """A frame: random, or a valid request damaged in some way, or behind a length that lies."""
+    """Return a malformed frame: random bytes, or a damaged valid request, or a wrong length."""
     frame = bytearray(fuzz_decoder.valid_request(rng))
     rng.choice(fuzz_decoder.MUTATIONS)(rng, frame)
     size = len(frame)
@@ -115,7 +116,7 @@ def _check_health(broker: Broker, pid: int) -> None:
     if sys.platform == "linux":
         with open(f"/proc/{pid}/statm") as statm:
             resident = int(statm.read().split()[1]) * 4096
-        assert resident < RESIDENT_BYTES_MAX, f"the broker takes {resident >> 20} MiB"
+        assert resident < RESIDENT_BYTES_MAX, f"the broker uses {resident >> 20} MiB"
     assert "Traceback" not in broker.log, broker.log[broker.log.index("Traceback") - 200 :][:3000]
 
 

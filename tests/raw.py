@@ -1,4 +1,4 @@
-"""A client without mercy: any request at any version, any bytes at all."""
+"""A low-level Kafka client for tests, which sends any request version or arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Disconnected(AssertionError):
-    """The broker has closed the connection instead of answering."""
+    """The broker has closed the connection instead of sending a response."""
 
 
 class RawClient:
+    """A synchronous Kafka client that sends requests of any version, or arbitrary bytes."""
+
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
@@ -62,12 +64,12 @@ class RawClient:
         self.socket.sendall(data)
 
     def read_frame(self) -> bytes | None:
-        """The next frame, or None when the broker has closed the connection."""
+        """Return the next frame, or None if the broker has closed the connection."""
         size = self._read(4)
         return None if size is None else self._read(struct.unpack(">i", size)[0])
 
     def is_closed_by_broker(self) -> bool:
-        """Waits for the broker to close the connection; fails when it answers instead."""
+        """Wait until the broker closes the connection; fail if it sends a response instead."""
         return self.read_frame() is None
 
     def _read(self, count: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Many appends share one sync, and nothing is committed by a sync that failed."""
+"""Group commit: many appends share one sync, and a failed sync commits nothing."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class FakeLog:
         self.synced = cast(Ticket, ticket).end
 
 
-def test_what_is_appended_while_a_sync_runs_shares_the_next_one() -> None:
+def test_appends_during_sync_share_the_next_sync() -> None:
     async def scenario() -> None:
         log = FakeLog()
         flusher = Flusher(lambda error: pytest.fail(str(error)))
         log.gate.clear()
         log.end = 1
         flusher.request(log)
-        await asyncio.sleep(0)  # the first sync is under way from here on
+        await asyncio.sleep(0)  # starts the first sync
         for end in range(2, 100):
             log.end = end
             flusher.request(log)
@@ -63,7 +63,7 @@ def test_what_is_appended_while_a_sync_runs_shares_the_next_one() -> None:
     asyncio.run(scenario())
 
 
-def test_appends_of_one_turn_of_the_loop_share_one_sync() -> None:
+def test_appends_of_one_loop_iteration_share_a_sync() -> None:
     async def scenario() -> None:
         log = FakeLog()
         flusher = Flusher(lambda error: pytest.fail(str(error)))
@@ -77,7 +77,7 @@ def test_appends_of_one_turn_of_the_loop_share_one_sync() -> None:
     asyncio.run(scenario())
 
 
-def test_after_a_failed_sync_nothing_is_ever_synced_again() -> None:
+def test_no_sync_runs_after_a_failed_sync() -> None:
     async def scenario() -> None:
         failures: list[BaseException] = []
         log = FakeLog()
@@ -96,9 +96,7 @@ def test_after_a_failed_sync_nothing_is_ever_synced_again() -> None:
 
 
 @pytest.mark.parametrize("step", ["begin_sync", "complete_sync"])
-def test_a_log_that_breaks_its_promise_to_the_flusher_stops_the_node(
-    step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exception_in_log_is_reported_as_failure(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         failures: list[BaseException] = []
         log = FakeLog()
@@ -118,7 +116,7 @@ def test_a_log_that_breaks_its_promise_to_the_flusher_stops_the_node(
 
 
 async def sync_once(flusher: Flusher, log: FakeLog) -> bool:
-    """Whether the loop itself waited for the disk."""
+    """Return whether the event loop ran the sync inline."""
     log.end += 1
     flusher.request(log)
     await asyncio.wait_for(flusher.drain(), 10)
@@ -126,7 +124,7 @@ async def sync_once(flusher: Flusher, log: FakeLog) -> bool:
     return log.threads[-1] is threading.current_thread()
 
 
-def test_the_loop_syncs_a_little_itself_while_the_disk_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_syncs_run_inline_while_disk_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         log = FakeLog()
         flusher = Flusher(lambda error: pytest.fail(str(error)))
@@ -136,20 +134,20 @@ def test_the_loop_syncs_a_little_itself_while_the_disk_is_fast(monkeypatch: pyte
         log.unsynced_bytes = INLINE_BYTES_MAX
         assert await sync_once(flusher, log)
         log.unsynced_bytes = INLINE_BYTES_MAX + 1
-        assert not await sync_once(flusher, log), "too much for the loop"
+        assert not await sync_once(flusher, log), "too many bytes for the event loop"
         log.unsynced_bytes, log.is_plain = 100, False
-        assert not await sync_once(flusher, log), "not just one file's bytes"
+        assert not await sync_once(flusher, log), "the task syncs more than one file"
         log.is_plain = True
         assert await sync_once(flusher, log)
         monkeypatch.setattr("chronik.broker.flusher.INLINE_SECONDS_MAX", 0.0)
-        assert await sync_once(flusher, log), "nobody could know that this one would be slow"
-        assert not await sync_once(flusher, log), "the next is left to a thread"
+        assert await sync_once(flusher, log), "this sync turns out to be slow"
+        assert not await sync_once(flusher, log), "the next sync runs in a thread"
         flusher.close()
 
     asyncio.run(scenario())
 
 
-def test_the_loop_leaves_it_to_threads_when_several_logs_want_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_syncs_of_several_logs_run_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         logs = [FakeLog(), FakeLog()]
         flusher = Flusher(lambda error: pytest.fail(str(error)))

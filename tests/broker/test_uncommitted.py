@@ -10,7 +10,7 @@ from chronik.broker.uncommitted import NodeUncommitted, Uncommitted, can_pipelin
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MAX
 from chronik.metadata.records import Partition
 
-from .test_the_high_watermark import Life, leader, produce, sync
+from .test_high_watermark import Life, leader, produce, sync
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Led:
     has_followers: bool = True
 
 
-def test_bytes_count_from_append_until_the_high_watermark_passes_them() -> None:
+def test_bytes_are_uncommitted_until_high_watermark_passes_them() -> None:
     node = NodeUncommitted()
     uncommitted = Uncommitted(node)
     uncommitted.append(10, 100)
@@ -32,7 +32,7 @@ def test_bytes_count_from_append_until_the_high_watermark_passes_them() -> None:
     assert (uncommitted.bytes, node.bytes, uncommitted.appended) == (0, 0, 150)
 
 
-def test_cleared_partition_leaves_the_bytes_of_others_in_the_nodes_total() -> None:
+def test_clearing_partition_keeps_bytes_of_other_partitions() -> None:
     node = NodeUncommitted()
     first, second = Uncommitted(node), Uncommitted(node)
     first.append(10, 100)
@@ -47,7 +47,7 @@ def test_cleared_partition_leaves_the_bytes_of_others_in_the_nodes_total() -> No
 
 
 @pytest.mark.parametrize(("size", "expected"), [(0, True), (1, False)])
-def test_replicated_partition_is_pipelined_up_to_its_limit(size: int, expected: bool) -> None:
+def test_replicated_partition_can_pipeline_up_to_its_limit(size: int, expected: bool) -> None:
     led = Led()
     led.uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX)
     led.uncommitted.append(2, size)
@@ -58,7 +58,7 @@ def test_replicated_partition_is_pipelined_up_to_its_limit(size: int, expected: 
 
 
 @pytest.mark.parametrize(("size", "expected"), [(0, True), (1, False)])
-def test_every_partition_is_pipelined_up_to_the_nodes_limit(size: int, expected: bool) -> None:
+def test_partitions_can_pipeline_up_to_node_limit(size: int, expected: bool) -> None:
     node = NodeUncommitted()
     alone, replicated = Led(Uncommitted(node), has_followers=False), Led(Uncommitted(node))
     alone.uncommitted.append(1, UNCOMMITTED_BYTES_MAX)
@@ -67,13 +67,13 @@ def test_every_partition_is_pipelined_up_to_the_nodes_limit(size: int, expected:
     assert can_pipeline([replicated]) is expected
 
 
-def test_partition_without_followers_has_no_limit_of_its_own() -> None:
+def test_partition_without_followers_has_no_partition_limit() -> None:
     led = Led(has_followers=False)
     led.uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX + 1)
     assert can_pipeline([led])
 
 
-def test_leaders_bytes_are_uncommitted_until_the_isr_has_them() -> None:
+def test_leader_bytes_are_uncommitted_until_isr_has_them() -> None:
     replica = leader()
     produce(replica)
     sync(replica)
@@ -84,7 +84,7 @@ def test_leaders_bytes_are_uncommitted_until_the_isr_has_them() -> None:
     assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0
 
 
-def test_bytes_of_an_ended_leader_epoch_are_not_counted_any_more() -> None:
+def test_bytes_of_ended_leader_epoch_are_not_counted() -> None:
     replica = leader()
     produce(replica)
     assert replica.uncommitted.node_bytes > 0
@@ -99,14 +99,14 @@ def test_bytes_of_an_ended_leader_epoch_are_not_counted_any_more() -> None:
     assert replica.uncommitted.bytes == replica.uncommitted.node_bytes == 0
 
 
-def test_bytes_of_a_deleted_partition_are_not_counted_any_more() -> None:
+def test_bytes_of_deleted_partition_are_not_counted() -> None:
     replica = leader()
     produce(replica)
     replica.abandon()
     assert replica.uncommitted.node_bytes == 0
 
 
-def test_bytes_of_a_partition_without_followers_are_uncommitted_until_they_are_synced() -> None:
+def test_bytes_without_followers_are_uncommitted_until_synced() -> None:
     replica = leader()
     replica.assume(Partition((1,), (1,), leader=1, leader_epoch=1, partition_epoch=1), 1.0)
     assert not replica.has_followers

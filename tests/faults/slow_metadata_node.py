@@ -1,5 +1,7 @@
-"""A test's broker that does not sync its metadata while a file is there: so a test sees what is done before a sync, and
-what a power cut takes at that moment. Its argument is the path of the file."""
+"""A broker that does not sync its metadata while a file exists, whose path is its argument.
+
+Tests use it to observe the state before a sync, and to simulate a power failure at that moment.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ def main(hold: Path) -> int:
 
     sync = WriteAheadLog.sync
 
-    def sync_when_let(self: WriteAheadLog) -> None:
+    def sync_when_released(self: WriteAheadLog) -> None:
         while hold.exists():
             time.sleep(0.001)
         sync(self)
 
-    WriteAheadLog.sync = sync_when_let  # type: ignore[method-assign]
+    WriteAheadLog.sync = sync_when_released  # type: ignore[method-assign]
     return broker_process.main()
 
 

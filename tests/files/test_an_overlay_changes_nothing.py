@@ -1,4 +1,4 @@
-"""What is changed over a folder stays in memory: not a byte, name or time in the folder is another afterwards."""
+"""An overlay keeps all changes in memory: the directory's contents, names and timestamps do not change."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from chronik.files import RealFiles, read_file, remove_tree, write_atomically
 from chronik.files.overlay import OverlayFiles
 
 
-def everything_in(folder: Path) -> dict[str, tuple[int, bytes | None]]:
+def everything_in(directory: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Return the modification time and contents of everything in a directory."""
     return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
-        for path in sorted([folder, *folder.rglob("*")])
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in sorted([directory, *directory.rglob("*")])
     }
 
 
-def test_every_kind_of_change_stays_in_memory(tmp_path: Path) -> None:
+def test_overlay_keeps_all_changes_in_memory(tmp_path: Path) -> None:
     for name in ("a/cut", "a/written", "a/renamed", "a/removed", "b/gone"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"0123456789")
@@ -45,7 +46,7 @@ def test_every_kind_of_change_stays_in_memory(tmp_path: Path) -> None:
     assert everything_in(tmp_path) == before
 
 
-def test_a_cut_file_that_grows_again_has_none_of_what_was_cut(tmp_path: Path) -> None:
+def test_overlay_file_extended_after_truncation_has_zeros(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     file = OverlayFiles(tmp_path).open("a")
     file.truncate(2)
@@ -55,7 +56,7 @@ def test_a_cut_file_that_grows_again_has_none_of_what_was_cut(tmp_path: Path) ->
     file.close()
 
 
-def test_a_folder_in_use_cannot_be_locked_and_a_lock_leaves_no_file(tmp_path: Path) -> None:
+def test_overlay_lock_is_exclusive_and_creates_no_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         OverlayFiles(tmp_path).lock(".lock")
     assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,12 @@
-"""A disk in memory that loses what a real one may lose.
+"""A simulated disk in memory that loses what a real disk may lose.
 
-`crash(seed)` gives the disk as it might be found after a power cut at this moment: of everything that was not synced,
-some part chosen by the seed survived. Unsynced writes may be lost, kept, cut short or kept in arbitrary 512-byte
-sectors; names that were created, renamed or removed since the last `sync_folder` may each have made it or not. This is
-harsher than any one file system, so what survives it does not depend on which one is used.
+`crash(seed)` returns the disk as it might be after a power failure: of everything that was not synced, a part chosen by
+the seed survives. Unsynced writes may be lost, kept, torn, or kept in arbitrary 512-byte sectors; each name that was
+created, renamed or removed since the last `sync_directory` may or may not be durable. This is harsher than any single
+file system, so the tests do not depend on one.
 
-`before_event` is called before each change takes effect, which is where tests cut the power; `fail_at` makes one
-change fail.
+`before_event` is called before each change takes effect, which is where tests simulate a power failure; `fail_at` makes
+one change fail.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from tests.files.twin_disk import Change, Inode, NameChange, survivors
 
 
 class TwinFiles:
+    """A FileSystem on a simulated disk."""
+
     def __init__(self) -> None:
         self.failure: str | None = None
-        self.now_ms = 0  # what files take as their time when they are written; tests set it
+        self.now_ms = 0  # the modification time of written files; tests set it
         self.events = 0
         self.before_event: Callable[[str, str], None] | None = None
         self.reserves = True
-        """Whether files can be lengthened without writing; not every file system can do it, and no full one."""
+        """Whether preallocation works; not every file system supports it, and none on a full disk."""
         self._names: dict[str, Inode] = {"": Inode(None)}
         self._durable_names: dict[str, Inode] = dict(self._names)
         self._pending_names: dict[str, list[NameChange]] = {}
@@ -38,15 +40,15 @@ class TwinFiles:
         self._failure_errno = 0
         self._locked: set[str] = set()
 
-    # -- what tests do to it ------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     def fail_at(self, event: int, error_number: int) -> None:
-        """Lets one change fail: the one before which there were `event` events."""
+        """Make the change fail that follows `event` events."""
         self._failure_at = event
         self._failure_errno = error_number
 
     def crash(self, seed: int) -> TwinFiles:
-        """Returns the disk as found after a power cut now; this one is left as it is."""
+        """Return the disk as found after a power failure now; this one does not change."""
         chance = random.Random(seed)
         names = dict(self._durable_names)
         for changes in self._pending_names.values():
@@ -63,7 +65,7 @@ class TwinFiles:
         return after
 
     def kill(self) -> TwinFiles:
-        """Returns the disk as found after `kill -9`: the kernel still has everything that was written."""
+        """Return the disk as found after `kill -9`: the kernel still has everything that was written."""
         after = TwinFiles()
         after._names, after._durable_names, after._pending_names = copy.deepcopy(
             (self._names, self._durable_names, self._pending_names)
@@ -74,7 +76,7 @@ class TwinFiles:
         return bytes(self._content(path))
 
     def overwrite(self, path: str, content: bytes) -> None:
-        """Damages a file behind everyone's back; durable at once."""
+        """Overwrite a file durably, bypassing the file system."""
         inode = self._names[path]
         inode.content, inode.synced, inode.pending = bytearray(content), bytearray(content), []
 
@@ -88,7 +90,7 @@ class TwinFiles:
         return False
 
     def replenish_descriptors(self) -> None:
-        """Does nothing: it has as many as it needs."""
+        """Do nothing: a simulated disk has no limit of descriptors."""
 
     def open(self, path: str) -> TwinFile:
         self._content(path)
@@ -125,17 +127,17 @@ class TwinFiles:
             self._rename_durably_later(path, NameChange(path, None))
 
     def make_folder(self, path: str) -> list[str]:
-        for folder in [*reversed(folders_above(path)), path]:
-            if folder not in self._names:
-                self.event("make folder", folder)
-                self._rename_durably_later(folder, NameChange(folder, Inode(None)))
+        for directory in [*reversed(folders_above(path)), path]:
+            if directory not in self._names:
+                self.event("make directory", directory)
+                self._rename_durably_later(directory, NameChange(directory, Inode(None)))
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
         if path in self._names:
-            self.event("remove folder", path)
+            self.event("remove directory", path)
             if self.list_folder(path):
-                self.fail("remove folder", path, errno.ENOTEMPTY)
+                self.fail("remove directory", path, errno.ENOTEMPTY)
             self._rename_durably_later(path, NameChange(path, None))
 
     def list_folder(self, path: str) -> list[str]:
@@ -144,9 +146,9 @@ class TwinFiles:
         return sorted(name for name in inside if "/" not in name)
 
     def sync_folder(self, path: str) -> None:
-        self.event("sync folder", path)
+        self.event("sync directory", path)
         if path not in self._names:
-            self.fail("sync folder", path, errno.ENOENT)
+            self.fail("sync directory", path, errno.ENOENT)
         for change in self._pending_names.pop(path, ()):
             change.apply(self._durable_names)
 
@@ -159,7 +161,7 @@ class TwinFiles:
     # -- for TwinFile -------------------------------------------------------------------------------------------------
 
     def event(self, action: str, path: str) -> None:
-        """Raises StorageFailed when this is the change that is to fail, or when one failed before."""
+        """Count a change. Raise StorageFailed if it has to fail, or if an earlier one failed."""
         self.refuse_after_failure()
         if self.before_event is not None:
             self.before_event(action, path)
@@ -173,14 +175,14 @@ class TwinFiles:
 
     @property
     def fails_now(self) -> bool:
-        """Whether the change that was just counted is the one that is to fail."""
+        """Whether the change that was just counted has to fail."""
         return self._failure_at is not None and self.events == self._failure_at + 1
 
     def fail(self, action: str, path: str, error_number: int) -> NoReturn:
         self.failure = f"{action} {path}: {os.strerror(error_number)}"
         raise StorageFailed(self.failure)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------
 
     def _content(self, path: str) -> bytearray:
         inode = self._names.get(path)
@@ -198,6 +200,8 @@ class TwinFiles:
 
 
 class TwinLock:
+    """A lock on a simulated disk."""
+
     def __init__(self, locked: set[str], path: str) -> None:
         self._locked = locked
         self._path = path
@@ -207,6 +211,8 @@ class TwinLock:
 
 
 class TwinFile:
+    """An open file of a simulated disk."""
+
     def __init__(self, files: TwinFiles, path: str, inode: Inode) -> None:
         assert inode.content is not None
         self.path = path
@@ -233,7 +239,7 @@ class TwinFile:
         try:
             self._files.event("write", self.path)
         except StorageFailed:
-            if self._files.fails_now:  # a full disk takes a part of it
+            if self._files.fails_now:  # a full disk writes a part
                 self._inode.change(Change(position, bytes(data[: len(data) // 2])))
             raise
         self._inode.change(Change(position, bytes(data)))
@@ -264,7 +270,7 @@ class TwinFile:
         self.size = size
 
     def reserve(self, size: int) -> None:
-        """Is no event: it cannot fail, and a power cut after it is one before the next event."""
+        """Preallocate space. This is not an event: it cannot fail, and a power failure follows at the next event."""
         self._require_open()
         self._files.refuse_after_failure()
         self._writes += 1

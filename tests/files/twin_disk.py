@@ -1,17 +1,16 @@
-"""The files and names that a disk holds, and what a power cut leaves of them. See `twin`."""
+"""The files and names on a simulated disk, and what a power failure leaves of them. See `simulated_files`."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
 
-SECTOR = 512  # what disks write as one unit
+SECTOR = 512  # the atomic write unit of disks
 
 
 @dataclass(slots=True)
 class Change:
-    """A write of `data` at `position`, or a truncation to `position` when there is no data; a reservation only ever
-    lengthens the file."""
+    """A write of `data` at `position`, a truncation to `position` without data, or a preallocation."""
 
     position: int
     data: bytes | None
@@ -28,7 +27,7 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """The bytes of a file (None for a folder), whatever its name is."""
+    """The contents of a file (None for a directory), independent of its name."""
 
     content: bytearray | None
     synced: bytearray = field(default_factory=bytearray)
@@ -50,7 +49,7 @@ class Inode:
             change.apply(self.synced)
 
     def drop_pending(self) -> None:
-        """Acts as a failed fsync: the pages count as clean although they never reached the disk."""
+        """Simulate a failed fsync: the pages count as clean although they never reached the disk."""
         self.pending = []
 
     def after_power_cut(self, chance: random.Random) -> Inode:
@@ -62,7 +61,7 @@ class Inode:
 
 @dataclass(slots=True)
 class NameChange:
-    """`path` now names `inode`, or nothing; a rename also takes the old name away, in the same instant."""
+    """A change of the inode that `path` refers to, or its removal; a rename also removes the old name atomically."""
 
     path: str
     inode: Inode | None
@@ -78,7 +77,7 @@ class NameChange:
 
 
 def survivors(changes: list[NameChange], chance: random.Random) -> list[NameChange]:
-    """Returns any subset, in order: nothing promises that names reach the disk in the order in which they changed."""
+    """Return any subset in order, because names may reach the disk in any order."""
     if chance.random() < 0.25:
         return changes
     return [change for change in changes if chance.random() < 0.5]
@@ -86,12 +85,12 @@ def survivors(changes: list[NameChange], chance: random.Random) -> list[NameChan
 
 def _apply_some(content: bytearray, pending: list[Change], chance: random.Random) -> None:
     kind = chance.randrange(4)
-    if kind == 0:  # nothing of it
+    if kind == 0:  # no changes
         return
-    if kind == 1:  # all of it
+    if kind == 1:  # all changes
         for change in pending:
             change.apply(content)
-    elif kind == 2:  # the first changes, the last of them torn
+    elif kind == 2:  # the first changes, the last one torn
         kept = chance.randint(0, len(pending))
         for change in pending[:kept]:
             change.apply(content)
@@ -116,7 +115,7 @@ def _apply_sectors(content: bytearray, change: Change, chance: random.Random) ->
         if chance.random() < 0.5:
             _overwrite(content, position, change.data[position - start : stop - start])
         position = stop
-    if chance.random() < 0.5 and len(content) < end:  # the new length arrived before the data: zeros
+    if chance.random() < 0.5 and len(content) < end:  # the new length became durable before the data: zeros
         _resize(content, end)
 
 

@@ -1,4 +1,4 @@
-"""A long script of operations on several partitions, and what must be true after it was cut off anywhere."""
+"""A script of random operations on several partitions, and the checks after it was interrupted at any point."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ Known = tuple[int, bytes | None, bytes | None]
 
 @dataclass(slots=True)
 class Promise:
-    """What the users of one partition were told."""
+    """The acknowledged state of a partition: its records and log start offset."""
 
     written: dict[int, Known] = field(default_factory=dict)
     """Every record that was ever appended, acknowledged or not, by offset."""
     acknowledged_end: int = 0
     deleted_before: int = 0
-    """Where the log's start was when that was acknowledged."""
+    """The log start offset that was last acknowledged."""
     start_claimed: int = 0
-    """The furthest that the log's start may be: deletion was asked for, and perhaps not acknowledged."""
+    """The largest possible log start offset: a requested deletion may not have been acknowledged."""
     is_compacted: bool = False
 
 
 class Node:
-    """Partitions on one disk, driven as the broker drives them."""
+    """Partitions on one disk, operated as the broker does."""
 
     def __init__(self, files: FileSystem, clock: ManualClock, promises: list[Promise]) -> None:
         self.clock = clock
@@ -103,7 +103,7 @@ class Node:
             self.logs[number].complete_compaction(job)
 
     def truncate(self, chance: random.Random, number: int) -> None:
-        """As a follower does; never below what is compacted, since only what is committed is compacted."""
+        """Truncate as a follower does, never below the compacted offset, since only committed records are compacted."""
         log, promise = self.logs[number], self.promises[number]
         low = max(log.log_start_offset, log.synced_offset if promise.is_compacted else 0)
         if low < log.log_end_offset:
@@ -129,7 +129,7 @@ def new_promises() -> list[Promise]:
 
 
 def run_script(files: FileSystem, promises: list[Promise], seed: int, operations: int) -> Node:
-    """Raises whatever the file system raises."""
+    """Run random operations. Raises whatever the file system raises."""
     chance = random.Random(seed)
     clock = ManualClock(NOW_MS)
     node = Node(files, clock, promises)
@@ -161,12 +161,12 @@ def run_script(files: FileSystem, promises: list[Promise], seed: int, operations
 
 
 def check(files: FileSystem, promises: list[Promise]) -> int:
-    """Opens every partition and compares it with what was promised; returns how many records were there."""
+    """Open every partition, compare it with the expected state, and return the number of records."""
     return check_node(Node(files, ManualClock(NOW_MS), promises))
 
 
 def take_as_promised(node: Node) -> None:
-    """After a crash: what is there now is what users see, and must stay."""
+    """After a crash, make the current contents the expected state: consumers have seen them."""
     for log, promise in zip(node.logs, node.promises, strict=True):
         for gone in [offset for offset in promise.written if offset >= log.log_end_offset]:
             del promise.written[gone]
@@ -185,7 +185,7 @@ def check_node(node: Node) -> int:
         assert offsets == sorted(set(offsets)), where
         for record in records:
             known = (record.timestamp, record.key, record.value)
-            assert known == promise.written[record.offset], f"{where}: offset {record.offset} holds something else"
+            assert known == promise.written[record.offset], f"{where}: offset {record.offset} has another record"
         _check_nothing_is_missing(log, promise, set(offsets), where)
         found += len(records)
     return found
@@ -200,12 +200,12 @@ def _check_nothing_is_missing(log: PartitionLog, promise: Promise, present: set[
     for offset in expected:
         latest[promise.written[offset][1]] = offset
     for key, offset in latest.items():
-        # Of each key the last record is there, unless it says that the key is deleted.
+        # The last record of each key exists, unless it is a tombstone.
         assert offset in present or promise.written[offset][2] is None, f"{where}: {key!r} at {offset} is lost"
     for offset in present:
         key, value = promise.written[offset][1:]
         deleted_since = promise.written[latest[key]][2] is None and latest[key] not in present
-        assert value is None or not deleted_since, f"{where}: {key!r} at {offset} rose from the dead"
+        assert value is None or not deleted_since, f"{where}: deleted key {key!r} reappeared at {offset}"
 
 
 def _value(chance: random.Random) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The limit on the producers that all partitions of a node remember together."""
+"""The limit on the producers of all partitions of a node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fill(states: ProducerStates, producers: range) -> None:
         states.update(header_of(producer_id), producer_id, 0)
 
 
-def test_partitions_remember_producers_up_to_the_limit_and_no_more() -> None:
+def test_partitions_share_producer_limit_exactly() -> None:
     limit = ProducerLimit(LIMIT)
     first, second = ProducerStates(limit), ProducerStates(limit)
     fill(first, range(LIMIT // 2))
@@ -33,13 +33,13 @@ def test_partitions_remember_producers_up_to_the_limit_and_no_more() -> None:
     assert len(first) + len(second) == LIMIT
     fill(second, range(LIMIT, LIMIT + 1000))
     assert len(first) + len(second) <= LIMIT
-    assert len(first) >= LIMIT // 2 - 1, "the partition that remembers most forgets first"
+    assert len(first) >= LIMIT // 2 - 1, "the partition with the most producers evicts first"
     assert second.get(LIMIT + 999) is not None
     assert second.get(LIMIT) is None
 
 
 @pytest.mark.slow
-def test_default_limit_holds_for_all_partitions_together() -> None:
+def test_default_limit_applies_to_all_partitions_together() -> None:
     limit, snapshot = ProducerLimit(), ProducerStates()
     fill(snapshot, range(PRODUCERS_PER_NODE_MAX // 4))
     stored = snapshot.encode(7)
@@ -50,10 +50,10 @@ def test_default_limit_holds_for_all_partitions_together() -> None:
         partitions.append(loaded)
         remembered = sum(map(len, partitions))
         assert remembered <= PRODUCERS_PER_NODE_MAX
-        assert number > 4 or remembered == number * len(snapshot), "nothing is forgotten below the limit"
+        assert number > 4 or remembered == number * len(snapshot), "nothing is evicted below the limit"
 
 
-def test_producers_of_a_partition_that_is_gone_do_not_count() -> None:
+def test_producers_of_deleted_partition_do_not_count() -> None:
     limit = ProducerLimit(LIMIT)
     for _ in range(5):
         gone = ProducerStates(limit)
@@ -64,7 +64,7 @@ def test_producers_of_a_partition_that_is_gone_do_not_count() -> None:
     assert len(states) == LIMIT
 
 
-def test_producers_with_open_transactions_are_never_forgotten() -> None:
+def test_producers_with_open_transactions_are_never_evicted() -> None:
     limit = ProducerLimit(LIMIT)
     states = ProducerStates(limit)
     transactional = parse_header(batch(b"x", producer_id=1, sequence=0, transactional=True))
@@ -75,7 +75,7 @@ def test_producers_with_open_transactions_are_never_forgotten() -> None:
     assert all(states.get(producer_id) is not None for producer_id in range(LIMIT + 20))
 
 
-def test_producers_read_from_snapshots_count() -> None:
+def test_producers_loaded_from_snapshots_count() -> None:
     limit = ProducerLimit(LIMIT)
     large = ProducerStates()
     fill(large, range(LIMIT))
@@ -84,7 +84,7 @@ def test_producers_read_from_snapshots_count() -> None:
     assert all(snapshots)
 
 
-def test_logs_of_a_node_share_the_limit() -> None:
+def test_logs_of_a_node_share_producer_limit() -> None:
     world = World()
     limit = ProducerLimit(LIMIT)
     logs = [

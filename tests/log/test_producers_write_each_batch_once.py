@@ -1,4 +1,4 @@
-"""Idempotent producers: retries are answered with the old offset, gaps and old epochs are refused, always."""
+"""Idempotent producers: duplicate detection, sequence gaps and fenced epochs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refusal(world: World, sequence: int, epoch: int = 0) -> ErrorCode:
     return caught.value.code
 
 
-def test_a_retry_of_any_of_the_last_five_batches_gets_the_offsets_of_the_first_try() -> None:
+def test_retry_of_last_five_batches_returns_stored_offsets() -> None:
     world = World()
     infos = [send(world, sequence, count=2) for sequence in range(0, 20, 2)]
     for number in range(5, 10):
@@ -40,8 +40,8 @@ def test_a_retry_of_any_of_the_last_five_batches_gets_the_offsets_of_the_first_t
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_retry_of_an_older_batch_is_known_to_be_stored_but_not_where(is_restarted: bool) -> None:
-    """Refused several times although it is stored, while those behind it were taken."""
+def test_retry_of_older_batch_is_duplicate_with_unknown_offset(is_restarted: bool) -> None:
+    """The stored batch was rejected several times, while later batches were accepted."""
     world = World(config=CONFIG)
     infos = [send(world, sequence, count=2) for sequence in range(4, 24, 2)]
     if is_restarted:
@@ -50,34 +50,34 @@ def test_a_retry_of_an_older_batch_is_known_to_be_stored_but_not_where(is_restar
     again = send(world, 6, count=2)
     assert again.duplicate
     assert again.base_offset == -1
-    assert infos[1].last_offset <= again.last_offset < infos[5].base_offset, "as safe as what came after it"
-    assert refusal(world, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nobody knows of that one"
+    assert infos[1].last_offset <= again.last_offset < infos[5].base_offset, "at least as durable as the next batch"
+    assert refusal(world, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence 3 was never sent"
     with pytest.raises(KafkaError):
-        send(world, 13, count=2)  # half of it lies in what is remembered: no client sends that
+        send(world, 13, count=2)  # overlaps with a stored batch, which no client sends
     assert len(values_of(world.log)) == 20
 
 
-def test_what_is_older_than_half_of_all_sequences_is_not_taken_for_stored() -> None:
+def test_sequence_older_than_half_of_range_is_not_a_duplicate() -> None:
     states = ProducerStates()
     for sequence in (5, SEQUENCE_MAX // 2 - 4, SEQUENCE_MAX // 2 + 6):
         states.update(parse_header(batch(b"v", producer_id=1, sequence=sequence)), 0, 0)
     producer = states.get(1)
     assert producer is not None
-    assert producer.gapless_from == 5, "nothing is forgotten that is remembered"
+    assert producer.gapless_from == 5, "the retained batches stay known"
     for sequence in range(7, 10):
         header = parse_header(batch(b"v", producer_id=1, sequence=SEQUENCE_MAX // 2 + sequence))
         states.update(header, 0, 0)
     assert producer.gapless_from == SEQUENCE_MAX // 2 - 4
 
 
-def test_a_gap_in_the_sequence_is_refused() -> None:
+def test_sequence_gap_is_rejected() -> None:
     world = World()
     send(world, 0)
     assert refusal(world, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(world, 1).base_offset == 1
 
 
-def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
+def test_new_producer_epoch_starts_at_zero_and_fences_old_one() -> None:
     world = World()
     send(world, 0)
     assert refusal(world, 1, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -86,21 +86,21 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
     assert refusal(world, 0, epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_an_unknown_producer_may_start_anywhere() -> None:
-    """All that was known of it may have been deleted."""
+def test_unknown_producer_may_start_at_any_sequence() -> None:
+    """Its state may have been deleted."""
     world = World()
     assert send(world, 77).base_offset == 0
     assert send(world, 78).base_offset == 1
 
 
-def test_sequences_wrap_around() -> None:
+def test_sequence_numbers_wrap_around() -> None:
     world = World()
     send(world, SEQUENCE_MAX - 1, count=3)
     assert send(world, 1).base_offset == 3
     assert send(world, SEQUENCE_MAX - 1, count=3).duplicate
 
 
-def test_idempotent_batches_come_alone() -> None:
+def test_several_idempotent_batches_in_one_append_are_rejected() -> None:
     world = World()
     two = batch(b"a", producer_id=1, sequence=0) + batch(b"b", producer_id=1, sequence=1)
     with pytest.raises(KafkaError) as caught:
@@ -109,7 +109,7 @@ def test_idempotent_batches_come_alone() -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "kill", "power cut"])
-def test_what_is_known_survives_a_restart(way: str) -> None:
+def test_producer_state_survives_restart(way: str) -> None:
     world = World(config=CONFIG)
     for sequence in range(12):
         send(world, sequence)
@@ -127,7 +127,7 @@ def test_what_is_known_survives_a_restart(way: str) -> None:
     assert send(again, 11, producer_id=2).duplicate
 
 
-def test_what_is_known_survives_the_deletion_of_segments() -> None:
+def test_producer_state_survives_deletion_of_segments() -> None:
     world = World(config=CONFIG)
     for sequence in range(5):
         send(world, sequence)
@@ -141,7 +141,7 @@ def test_what_is_known_survives_the_deletion_of_segments() -> None:
         assert not send(again, 5).duplicate
 
 
-def test_a_follower_learns_what_its_leader_knows() -> None:
+def test_follower_has_same_producer_state_as_leader() -> None:
     leader, follower = World(config=CONFIG), World(config=CONFIG)
     for sequence in range(8):
         send(leader, sequence)
@@ -151,7 +151,7 @@ def test_a_follower_learns_what_its_leader_knows() -> None:
     assert refusal(follower, 9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_truncation_forgets_what_it_cuts_off() -> None:
+def test_truncation_removes_producer_state_of_truncated_batches() -> None:
     world = World(config=CONFIG)
     for sequence in range(12):
         send(world, sequence)
@@ -163,7 +163,7 @@ def test_truncation_forgets_what_it_cuts_off() -> None:
     assert world.log.producers.get(1) is None
 
 
-def test_producers_expire_when_they_have_not_written_for_a_day() -> None:
+def test_idle_producers_expire_after_a_day() -> None:
     world = World()
     send(world, 0)
     world.clock.advance(DAY_MS / 2000)
@@ -174,7 +174,7 @@ def test_producers_expire_when_they_have_not_written_for_a_day() -> None:
     assert world.log.producers.get(2) is not None
 
 
-def test_the_number_of_producers_is_bounded() -> None:
+def test_number_of_producers_is_bounded() -> None:
     states = ProducerStates()
     header = parse_header(batch(b"x", producer_id=1, sequence=0))
     for producer_id in range(PRODUCERS_MAX + 1):
@@ -184,7 +184,7 @@ def test_the_number_of_producers_is_bounded() -> None:
     assert states.get(PRODUCERS_MAX) is not None
 
 
-def test_snapshots_are_few() -> None:
+def test_only_newest_snapshots_are_retained() -> None:
     world = World(config=CONFIG)
     for sequence in range(60):
         send(world, sequence)

@@ -1,4 +1,4 @@
-"""Transactional producers of one log, and a consumer that reads it as Kafka's consumers do."""
+"""Transactional producers of a log, and a consumer that filters aborted records as Kafka's consumers do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Writer:
         return offset
 
     def end(self, producer_id: int, *, commit: bool, epoch: int | None = None, coordinator_epoch: int = 3) -> int:
-        """Ends a transaction as coordinators do for clients of transactions v1, or with a higher epoch as for v2."""
+        """End a transaction as coordinators do for transactions v1, or with a higher epoch as for v2."""
         known = self.epochs.get(producer_id, 0)
         offset = end_transaction(self.log, producer_id, known if epoch is None else epoch, commit, coordinator_epoch)
         if epoch is not None and epoch != known:
@@ -81,7 +81,7 @@ def end_transaction(log: PartitionLog, producer_id: int, epoch: int, commit: boo
 
 
 def committed_values(log: PartitionLog, high_watermark: int, max_bytes: int = 1 << 20) -> list[bytes | None]:
-    """What those see who read only what was committed, fetch by fetch."""
+    """Return the values that a `read_committed` consumer sees, fetch by fetch."""
     offset, end = log.log_start_offset, log.last_stable_offset(high_watermark)
     values: list[bytes | None] = []
     while offset < end:
@@ -92,7 +92,7 @@ def committed_values(log: PartitionLog, high_watermark: int, max_bytes: int = 1 
 
 
 def visible(records: memoryview, aborted: Iterable[AbortedTransaction], offset: int) -> list[bytes | None]:
-    """As in Kafka's clients: a producer is left out from the first offset of an aborted transaction to its marker."""
+    """Skip each producer's records from the first offset of an aborted transaction to its marker, as clients do."""
     coming = sorted(aborted, key=lambda each: each.first_offset)
     left_out: set[int] = set()
     values: list[bytes | None] = []
@@ -109,7 +109,7 @@ def visible(records: memoryview, aborted: Iterable[AbortedTransaction], offset: 
 
 
 def copied(log: PartitionLog, world: World, max_bytes: int = 500) -> PartitionLog:
-    """Fills an empty log as a follower does."""
+    """Replicate a log into an empty one as a follower does."""
     offset = log.log_start_offset
     world.log.truncate_fully_and_start_at(offset)
     while world.log.log_end_offset < log.log_end_offset:

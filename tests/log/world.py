@@ -1,4 +1,4 @@
-"""What the tests of the log share: a disk, a clock, and batches to write."""
+"""The harness of the log tests: a simulated disk, a clock, and batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def batch(
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimedOffset | None:
-    """As ListOffsets searches, all at once."""
+    """Look up a timestamp as ListOffsets does."""
     return _record_of(lambda start: log.batch_for_timestamp(timestamp, start))
 
 
@@ -66,7 +66,7 @@ def _record_of(batch_from: Callable[[int], TimedBatch | None]) -> TimedOffset | 
 
 
 class World:
-    """One partition on one disk, with what the node above keeps for it."""
+    """One partition on one disk, with the state that a node keeps for it."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class World:
         assert isinstance(self.files, TwinFiles)
         return self.files
 
-    def open(self, folder: str = FOLDER) -> PartitionLog:
+    def open(self, directory: str = FOLDER) -> PartitionLog:
         return PartitionLog.open(
             self.files,
             self.cache,
-            folder,
+            directory,
             self.config,
             self.clock,
             self.synced.get(TOPIC_ID, 0),
@@ -118,7 +118,7 @@ class World:
         return True
 
     def reopened(self, files: FileSystem | None = None) -> World:
-        """As a new process finds it; without closing anything unless `close` was called."""
+        """Open the log as a new process would, without closing it unless `close` was called."""
         return World(files or self.twin.kill(), self.config, self.clock)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class World:
 
 
 def records_of(log: PartitionLog, max_bytes: int = 1 << 20) -> list[Record]:
-    """All that a consumer gets, reading on and on; every batch checked."""
+    """Return all records that a consumer reads, validating every batch."""
     records: list[Record] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,7 +1,7 @@
-"""Makes what a leader sends continue a follower's log: its first batch may begin before the offset that is due.
+"""Adjustment of a leader's batches to a follower's log: the first batch may start before the follower's log end.
 
-Batches are read whole. A log's start may lie inside its first batch, and compaction covers the offsets of batches of
-which nothing is left with one empty batch, which may overlap with what a follower has already.
+The leader reads complete batches. Its log start offset may lie inside the first batch, and compaction covers removed
+offsets with an empty batch, which may overlap with the follower's log.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ from chronik.protocol.batch import parse_header, seal
 
 
 def first_offset(records: Buffer) -> int:
-    """Raises CorruptRecords."""
+    """Return the base offset of the first batch.
+
+    Raises:
+        CorruptRecords: The batch header is invalid.
+    """
     return parse_header(records).base_offset
 
 
 def continued_at(records: Buffer, offset: int) -> Buffer:
-    """Drops the offsets below `offset` that an empty first batch covers. Anything else is left as it was: whether it
-    continues the log is for the log to decide.
+    """Trim an empty first batch so that it starts at `offset`. Any other batch is returned unchanged.
 
-    Raises CorruptRecords.
+    The log itself rejects batches that do not continue it.
+
+    Raises:
+        CorruptRecords: The batch header is invalid.
     """
     header = parse_header(records)
     if not header.base_offset < offset < header.next_offset or header.record_count > 0:

@@ -1,4 +1,4 @@
-"""What is written to the node's log about a disk that has lost records, and what an operator can do."""
+"""The log message about records that a disk has lost, with the operator's options."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from chronik.log.partition import PartitionLog
 
 
 def what_is_gone(replica: Replica, log: PartitionLog, node_id: int, replicas: Sequence[int]) -> str:
-    gone = (
-        f"{replica!r}: offsets {log.missing_from} to {log.missing_end - 1} were synced once and are gone from this disk"
-        f" ({log.folder})"
+    """Return the log message about the records that a replica's disk has lost."""
+    missing = (
+        f"{replica!r}: synced records are missing on disk: offsets {log.missing_from} to {log.missing_end - 1}"
+        f" directory={log.folder}"
     )
     if not log.is_lost:
-        return gone
+        return missing
     return (
-        f"{gone}: nothing of it is read or written here, unless other replicas fill it again. Bring the files back and"
-        " start again, or give them up with `chronik topics begin-anew`"
-    ) + _how_to_lead_again(replica, node_id, replicas)
+        f"{missing}; the replica serves no reads and writes until other replicas refill it. Restore the files"
+        " and restart the node, or abandon the records with `chronik topics begin-anew`"
+    ) + _format_reelection_steps(replica, node_id, replicas)
 
 
-def _how_to_lead_again(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
-    """An unclean election takes the first replica that is online, and others have less than the last one in sync."""
+def _format_reelection_steps(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
+    """Return how to make this node the leader again, or an empty string if it has the only replica.
+
+    An unclean election elects the first replica that is online, and other replicas have fewer records than the last
+    in-sync replica.
+    """
     if len(replicas) == 1:
         return ""
     order = ",".join(map(str, sorted(replicas, key=lambda each: each != node_id)))
     name, index = replica.topic_name, replica.index
     return (
-        ". If nobody leads it when they are back, and this node was the last in sync:"
+        ". If the partition has no leader after that, and this node was the last in-sync replica:"
         f" `chronik topics reassign {name} {index}:{order}` makes it the first of the replicas, and"
         f" `chronik topics elect-leaders --topic {name} --partition {index} --unclean` elects it"
     )

@@ -1,10 +1,10 @@
-"""Group commit: many appends, one fdatasync.
+"""Group commit: one fdatasync covers many appends.
 
-A log that was written to is synced by a small pool of threads, one sync at a time per log. What is appended while a
-sync runs is covered by the next, so that the disk sets the pace and each sync covers all that came meanwhile.
+A small pool of threads syncs the logs that were written to, one sync at a time per log. The next sync covers everything
+that was appended during the current one, so the disk sets the pace.
 
-Waking a thread and being woken by it takes as long as a small sync on a fast disk. So while syncs are fast, and one log
-alone has a little to sync, the loop waits for the disk itself; the first slow sync ends that.
+A thread switch takes as long as a small sync on a fast disk. While syncs are fast and a single log has few bytes to
+sync, the event loop therefore syncs inline, until a sync is slow.
 """
 
 from __future__ import annotations
@@ -20,47 +20,49 @@ from chronik.limits import KIB
 from chronik.log.sync import SyncTicket
 
 SYNC_THREADS = 4
-"""fdatasync costs per file: 100 files take 25 ms in one thread, 8 ms in four."""
+"""Threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
 
 
 INLINE_BYTES_MAX = 16 * KIB
-"""What the loop may sync itself; more takes the disk longer than waking a thread does."""
+"""Bytes that the event loop may sync inline; larger syncs take longer than a thread switch."""
 
 INLINE_SECONDS_MAX = 0.0005
-"""How long the loop may wait for the disk, judged by the syncs before."""
+"""Sync duration up to which the event loop syncs inline, measured by the previous syncs."""
 
 INLINE_AFTER_FAST_SYNCS = 16
-"""How many syncs in a row must have been fast before the loop trusts the disk."""
+"""Consecutive fast syncs that are required before the event loop syncs inline."""
 
 
 class Flushable(Protocol):
-    """What the flusher needs of a log."""
+    """A log that the flusher can sync."""
 
     @property
     def unsynced_bytes(self) -> int: ...
 
     def begin_sync(self) -> SyncTicket | None:
-        """Returns what to sync now; None when all is synced."""
+        """Return a sync task, or None if everything is synced."""
 
     def complete_sync(self, ticket: SyncTicket) -> None:
-        """Takes back a ticket that has run: its offset is on disk."""
+        """Record that a sync task has run."""
 
 
 class Flusher:
+    """The component that syncs logs with group commit."""
+
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync")
-        self._syncing: dict[Flushable, bool] = {}  # whether it was written to again while its sync runs
-        self._settling: dict[Flushable, list[asyncio.Future[None]]] = {}
+        self._syncing: dict[Flushable, bool] = {}  # value: whether the log was written to during its sync
+        self._waiters: dict[Flushable, list[asyncio.Future[None]]] = {}
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failed = False
-        self._fast_syncs = 0  # in a row
+        self._fast_syncs = 0  # consecutive
         self.times = SyncTimes()
 
     def request(self, log: Flushable) -> None:
-        """Syncs `log` soon: after what the loop has already received, so that it can share the sync."""
+        """Schedule a sync of `log` after the current event-loop iteration, so that pending appends share it."""
         if log in self._syncing:
             self._syncing[log] = True
             return
@@ -71,14 +73,14 @@ class Flusher:
         self._loop.call_soon(self._begin, log)
 
     async def drain(self) -> None:
-        """Returns when everything requested is synced."""
+        """Wait until all requested syncs have completed."""
         await self._idle.wait()
 
     async def settled(self, log: Flushable) -> None:
-        """Returns when no sync of `log` is under way."""
+        """Wait until no sync of `log` is in progress."""
         if log in self._syncing:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._settling.setdefault(log, []).append(waiter)
+            self._waiters.setdefault(log, []).append(waiter)
             await waiter
 
     def close(self) -> None:
@@ -93,15 +95,15 @@ class Flusher:
             self._fail(log, error)
             return
         if ticket is None:
-            self._finished(log)
+            self._finish(log)
             return
-        if self._may_wait_for(log, ticket):
-            self._synced(log, ticket, lambda: _run(ticket))
+        if self._can_sync_inline(log, ticket):
+            self._complete(log, ticket, lambda: _run(ticket))
             return
         running = self._loop.run_in_executor(self._threads, _run, ticket)
-        running.add_done_callback(lambda future: self._synced(log, ticket, future.result))
+        running.add_done_callback(lambda future: self._complete(log, ticket, future.result))
 
-    def _may_wait_for(self, log: Flushable, ticket: SyncTicket) -> bool:
+    def _can_sync_inline(self, log: Flushable, ticket: SyncTicket) -> bool:
         return (
             self._fast_syncs >= INLINE_AFTER_FAST_SYNCS
             and len(self._syncing) == 1
@@ -109,8 +111,8 @@ class Flusher:
             and ticket.is_plain
         )
 
-    def _synced(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], Sync]) -> None:
-        """`outcome` returns the time that the sync took, or raises what made it fail."""
+    def _complete(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], Sync]) -> None:
+        """Complete a sync. `outcome` returns its start and end time, or raises the error of a failed sync."""
         try:
             sync = outcome()
             self.times.add(sync)
@@ -123,17 +125,17 @@ class Flusher:
         if self._syncing[log]:
             self._begin(log)
         else:
-            self._finished(log)
+            self._finish(log)
 
     def _fail(self, log: Flushable, error: BaseException) -> None:
-        """After a failed fsync nothing is known of what is on disk: no later sync may claim success."""
+        """Report a failed sync and reject later ones: after a failed fsync, the contents of the disk are unknown."""
         self._failed = True
-        self._finished(log)
+        self._finish(log)
         self._on_failure(error)
 
-    def _finished(self, log: Flushable) -> None:
+    def _finish(self, log: Flushable) -> None:
         del self._syncing[log]
-        for waiter in self._settling.pop(log, ()):
+        for waiter in self._waiters.pop(log, ()):
             if not waiter.done():
                 waiter.set_result(None)
         if not self._syncing:

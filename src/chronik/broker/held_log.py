@@ -1,4 +1,4 @@
-"""The log of one partition as this node holds it, whoever leads: opened late, synced, continued by a leader, cut."""
+"""The log of a replica, independent of its role: lazy opening, syncing, replication from a leader, truncation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class HeldLog:
-    """Its high watermark is what the cluster last wrote down, until more is known of it."""
+    """The log of a replica, independent of its role.
+
+    The high watermark is the last recorded one until it is updated.
+    """
 
     __slots__ = (
         "_flush_each_append",
@@ -51,14 +54,14 @@ class HeldLog:
         self.index = index
         self.high_watermark = topic.partitions[index].high_watermark
         self._learnt = 0
-        """How far a leader has found this very log equal to its own, and committed it. A tail after it may be one that
-        nobody committed, whatever the cluster wrote down."""
+        """The offset up to which a leader has confirmed that this log is equal to its own and committed. Later records
+        may be uncommitted, whatever high watermark the metadata has recorded."""
         self._told_high_watermark = 0
         self.durable_end = 0
-        """How far the log is as safe as one node can make it."""
+        """The offset up to which the log is durable on this node."""
         self.syncs = Syncs(flusher, self._synced)
         self.compaction: asyncio.Future[None] | None = None
-        """The compaction under way, which reads and writes files of the log."""
+        """The compaction in progress, which reads and writes files of the log."""
         self._open_log = open_log
         self._log: PartitionLog | None = None
         self._synced_offsets = synced_offsets
@@ -68,17 +71,17 @@ class HeldLog:
         return f"{self.topic_name}-{self.index}"
 
     def open(self) -> None:
-        """Opens the log, unless it is open: thousands of partitions must not hold up the start of a node."""
+        """Open the log unless it is open. Logs are opened lazily so that a node with many partitions starts quickly."""
         if self._log is None:
             log = self._log = self.syncs.log = self._open_log(self)
-            self._find_ends(log)
+            self._update_end_offsets(log)
             self._opened()
 
     def _opened(self) -> None:
-        """Is called when the log is opened, for subclasses."""
+        """Run after the log was opened; a hook for subclasses."""
 
-    def _find_ends(self, log: PartitionLog) -> None:
-        """Takes over the ends of the log, which have changed."""
+    def _update_end_offsets(self, log: PartitionLog) -> None:
+        """Update the durable offset and high watermark after the log end offset has changed."""
         self.durable_end = self._durable_end_of(log)
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
         self._learnt = min(self._learnt, log.log_end_offset)
@@ -86,8 +89,8 @@ class HeldLog:
     @property
     def log(self) -> PartitionLog:
         log = self._log
-        if log is None:  # no `invariant`: this is called so often that making the message would cost one percent
-            raise InvariantBroken(f"{self} is used before it is opened")
+        if log is None:  # not `invariant`: formatting its message would cost one percent, because this is called often
+            raise InvariantBroken(f"{self} is used before its log was opened")
         return log
 
     @property
@@ -96,21 +99,21 @@ class HeldLog:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the topic was deleted, or this node no longer holds it."""
+        """Whether the topic was deleted or the replica was moved to another node."""
         return self.syncs.is_abandoned
 
-    # What is readable
+    # Readable offsets
 
     @property
     def last_stable_offset(self) -> int:
-        """Where those stop who read only what was committed."""
+        """The end of the records that `read_committed` consumers may read."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def readable_end(self, *, committed_only: bool) -> int:
-        """Returns the offset up to which consumers read: all that is committed, or only where all is decided."""
+        """Return the offset up to which consumers may read: the last stable offset, or the high watermark."""
         return self.last_stable_offset if committed_only else self.high_watermark
 
-    # What is durable
+    # Durability
 
     def is_durable(self, offset: int) -> bool:
         return offset <= self.durable_end
@@ -136,10 +139,14 @@ class HeldLog:
     def _advance(self) -> None:
         self.durable_end = self._durable_end_of(self.log)
 
-    # What this disk has lost
+    # Data loss
 
     def open_unless_lost(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the log is lost: to serve nothing would look like an empty partition."""
+        """Open the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the disk has lost the log; it must not look like an empty partition.
+        """
         log = self._log
         if log is None:
             self.open()
@@ -149,41 +156,52 @@ class HeldLog:
 
     @property
     def damage(self) -> str | None:
-        """What this disk has lost of the log, as was found when it was opened."""
+        """A description of the records that the disk has lost, or None."""
         log = self._log
         if log is None or log.missing_from is None:
             return None
-        return f"offsets {log.missing_from} to {log.missing_end - 1} were synced once and are gone from this disk"
+        return f"offsets {log.missing_from} to {log.missing_end - 1} were synced but are missing on this node's disk"
 
-    # Following a leader
+    # Replication from a leader
 
     @property
     def last_epoch(self) -> int:
-        """The epoch that wrote the last batch; -1 when there is none."""
+        """The leader epoch of the last batch, or -1."""
         return self.log.epochs.latest_epoch
 
     def append_from_leader(self, records: Buffer) -> bool:
-        """Returns whether there was anything to append. Raises CorruptRecords."""
+        """Append batches from the leader. Return False if there are none.
+
+        Raises:
+            CorruptRecords: The batches are damaged or do not continue the log.
+        """
         if self.log.append_as_follower(continued_at(records, self.log.log_end_offset)) is None:
             return False
         self._appended(len(records))
         return True
 
     def append_imported(self, records: Buffer, leader_epoch: int) -> None:
-        """Writes batches of another store's log, as they stand there, as the leader in this epoch. Raises
-        CorruptRecords."""
+        """Append batches of an imported log unchanged, as the leader in this epoch.
+
+        Raises:
+            CorruptRecords: The batches are damaged or do not continue the log.
+        """
         if self.log.append_imported(records, leader_epoch) is not None:
             self._appended(len(records))
 
     def has_to_begin_earlier(self, records: Buffer) -> bool:
-        """Whether this empty log was told to begin where the leader's does, which turns out to be inside a batch.
+        """Return whether the batches start before this empty log, whose start was set to the leader's log start offset.
 
-        Raises CorruptRecords."""
+        The leader's log start offset may lie inside a batch.
+
+        Raises:
+            CorruptRecords: The batch header is invalid.
+        """
         log = self.log
         return log.log_start_offset == log.log_end_offset > first_offset(records)
 
     def learn(self, high_watermark: int, leader_start: int) -> None:
-        """Takes in what the leader says of the log that both share."""
+        """Apply the leader's high watermark and log start offset."""
         log = self.log
         self._told_high_watermark = high_watermark
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
@@ -195,30 +213,30 @@ class HeldLog:
             self.syncs.request_if_needed()
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts off what the leader does not have. No sync may be under way. Waits for the disk."""
+        """Truncate records that the leader does not have. No sync may be in progress. Blocks on the disk."""
         log = self.log
         if offset < log.log_start_offset:
             log.truncate_fully_and_start_at(offset)
         else:
             log.truncate_to(offset)
-        self._find_ends(log)
+        self._update_end_offsets(log)
 
     def restart_at(self, offset: int) -> None:
-        """Drops all records and begins again at `offset`. No sync may be under way. Waits for the disk."""
+        """Delete all records and restart the log at `offset`. No sync may be in progress. Blocks on the disk."""
         self.log.truncate_fully_and_start_at(offset)
-        self._find_ends(self.log)
+        self._update_end_offsets(self.log)
 
-    # Ending
+    # Closing
 
     def close(self) -> None:
-        """Syncs and closes the log, so that the next start finds everything as it is."""
+        """Sync and close the log, and record its synced offset."""
         if self._log is not None:
             self._log.close()
             self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
             self._log = self.syncs.log = None
 
     async def release(self) -> None:
-        """Closes the files of an abandoned partition, so that they can be removed."""
+        """Close the files of an abandoned replica, so that they can be deleted."""
         await self.syncs.settled()
         if self.compaction is not None:
             await asyncio.wait([self.compaction])

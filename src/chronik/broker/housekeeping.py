@@ -1,4 +1,4 @@
-"""What a node does for its logs in the background: retention, compaction, and checkpoints of what is synced."""
+"""Background maintenance of a node's logs: retention, compaction, and checkpoints of synced offsets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from chronik.protocol.errors import KafkaError
 logger = logging.getLogger("chronik.broker")
 
 CHECKPOINT_SECONDS = 5.0
-"""After a power cut the log since the last checkpoint is scanned: a few seconds' worth, whatever the load was."""
+"""Interval between checkpoints. After a power failure, recovery scans the log from the last checkpoint on."""
 
 SYNC_SECONDS = 30.0
-"""How long written bytes stay unsynced with `flush = "os"`, and how long removed files stay on disk."""
+"""How long appended bytes stay unsynced with `flush = "os"`, and how long deleted files stay on disk."""
 
 COMPACTION_REST_SECONDS_MIN = 0.1
-"""The shortest rest between rounds: `log.cleaner.backoff.ms` may be 0, and others need the loop, too."""
+"""The minimum pause between compaction rounds: `log.cleaner.backoff.ms` may be 0."""
 
 
 class Housekeeping:
+    """The background tasks that maintain a node's logs."""
+
     def __init__(
         self, replicas: Replicas, synced_offsets: SyncedOffsets, configs: ConfigResolver, clock: Clock
     ) -> None:
@@ -41,11 +43,12 @@ class Housekeeping:
         self._configs_changed = asyncio.Event()
 
     def follow(self, delta: Delta) -> None:
-        """Takes in what changed in the metadata."""
+        """Handle a metadata change."""
         if delta.broker_configs:
             self._configs_changed.set()
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return the functions of the background tasks."""
         return [
             self._open_all,
             self._keep_retention,
@@ -56,7 +59,7 @@ class Housekeeping:
         ]
 
     async def _open_all(self) -> None:
-        """Recovers every partition soon after the start, one at a time, so that the first request need not wait."""
+        """Open and recover every partition after the start, one at a time, so that the first request need not wait."""
         await self._replicas.began.wait()
         for replica in self._replicas:
             if not replica.abandoned:
@@ -74,24 +77,24 @@ class Housekeeping:
 
     async def _keep_compacting(self) -> None:
         while True:
-            await self._rest_before_compacting()
+            await self._wait_for_compaction()
             if self._configs.broker_flag("log.cleaner.enable"):
-                for some in self._replicas.in_pieces():
-                    for replica in some:
+                for chunk in self._replicas.in_pieces():
+                    for replica in chunk:
                         await self._compact(replica)
                     await asyncio.sleep(0)
 
-    async def _rest_before_compacting(self) -> None:
-        """Waits for as long as `log.cleaner.backoff.ms` says, which may be changed meanwhile."""
+    async def _wait_for_compaction(self) -> None:
+        """Wait for `log.cleaner.backoff.ms`, which may change during the wait."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while (left := began + self._compaction_rest_seconds - loop.time()) > 0:
+        while (left := began + self._compaction_pause_seconds - loop.time()) > 0:
             self._configs_changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._configs_changed.wait(), left)
 
     @property
-    def _compaction_rest_seconds(self) -> float:
+    def _compaction_pause_seconds(self) -> float:
         return max(self._configs.broker_int("log.cleaner.backoff.ms") / 1000, COMPACTION_REST_SECONDS_MIN)
 
     async def _compact(self, replica: Replica) -> None:
@@ -100,21 +103,23 @@ class Housekeeping:
         if log is None or compaction is None or replica.abandoned:
             return
         try:
-            await self._run(compaction, replica)
+            await self._run_in_thread(compaction, replica)
         except FileNotFoundError:
-            logger.info("%r lost segments while it was compacted: next time", replica)
+            logger.info("%r: compaction aborted: segments were deleted during it; retrying in the next round", replica)
             return
         except KafkaError as error:
-            # Batches whose records cannot be read, from before the topic was compacted: nobody checked them then.
-            logger.error("%r cannot be compacted: %s", replica, error)
+            # Batches from before the topic was compacted were not validated, so they may be unreadable.
+            logger.error("%r: compaction failed: %s; the log stays as it is", replica, error)
             return
         if not replica.abandoned and log.complete_compaction(compaction):
-            logger.info("%r is compacted up to offset %d", replica, compaction.compacted_offset)
+            logger.info("%r: log compacted end_offset=%d", replica, compaction.compacted_offset)
             replica.syncs.request_if_needed()
 
-    async def _run(self, compaction: Compaction, replica: Replica) -> None:
-        """Runs the compaction in a thread: opening a large batch takes long, and the loop must go on meanwhile. It ends
-        early when the topic is deleted or the node stops, and in any case before this returns."""
+    async def _run_in_thread(self, compaction: Compaction, replica: Replica) -> None:
+        """Run the compaction in a thread, because decompressing a large batch would block the event loop.
+
+        The thread stops early when the topic is deleted or the node stops, and always before this method returns.
+        """
         stopping = threading.Event()
 
         def run() -> None:
@@ -133,11 +138,11 @@ class Housekeeping:
             replica.compaction = None
 
     async def _keep_syncing(self) -> None:
-        """Syncs with `flush = "os"`: nothing else moves the point from which the log is checked after a crash."""
+        """Sync all logs periodically. With `flush = "os"` nothing else advances the synced offsets."""
         while True:
             await asyncio.sleep(SYNC_SECONDS)
-            for some in self._replicas.in_pieces():
-                for replica in some:
+            for chunk in self._replicas.in_pieces():
+                for replica in chunk:
                     replica.syncs.request_if_needed()
                 await asyncio.sleep(0)
 

@@ -1,8 +1,8 @@
-"""What the leader of a partition knows of its followers: how far each has got, and so what is safe. Pure.
+"""The leader's view of its followers: their fetch offsets, the high watermark, and the ISR. Does no I/O.
 
-The high watermark is the lowest offset that a member of the ISR has made durable, the leader included. While a change
-of the ISR is under way nobody knows whether the old or the new one is in force, so the members of both count: a
-follower that the cluster may already believe to be in sync has everything that was ever acknowledged.
+The high watermark is the smallest durable offset of all ISR members, including the leader. While an ISR change is
+pending, it is unknown whether the old or the new ISR applies, so the members of both count. A follower that the cluster
+may consider in sync therefore has every acknowledged record.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ UNKNOWN: Final = -1
 
 
 class FollowerLife(Protocol):
-    """One epoch of a following broker, as its fetches show it."""
+    """One broker epoch of a follower, as its fetches show it."""
 
     @property
     def broker_epoch(self) -> int: ...
 
     @property
     def fetched_at(self) -> float:
-        """When it last fetched anything at all."""
+        """The time of the broker's last fetch of any partition."""
 
 
 class Follower:
-    """A follower's fetch position, and the time at which it last had the leader's whole log.
+    """A follower's fetch offset, and the last time at which it had caught up with the leader.
 
-    Under a steady load a follower never has the whole log. So the leader keeps one mark: its log end at the time of a
-    fetch. When the follower has passed the mark, it was caught up as of the mark's time, and the fetch that passed it
-    sets the next mark. The mark stays until then, because a backlog may take several fetches: a mark that moves with
-    every fetch is never passed, and a follower that keeps pace would leave the ISR.
+    Under a steady load a follower never reaches the log end offset. So the leader keeps one mark: its log end offset at
+    the time of a fetch. When the follower has passed the mark, it had caught up at the mark's time, and the fetch that
+    passed it sets the next mark. The mark stays until then: if each fetch moved it, a follower with a constant backlog
+    would never pass it and would leave the ISR.
 
     Attributes:
         offset: The offset of the last fetch. Everything below it is durable on the follower. `UNKNOWN` until the
@@ -48,13 +48,13 @@ class Follower:
         self.offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.life: FollowerLife | None = None
-        # A new leader counts every follower as caught up, which gives each the full lag time to find it.
+        # A new leader counts every follower as caught up, so each has the full lag time for its first fetch.
         self._caught_up_at = now
         self._mark_offset = UNKNOWN
         self._mark_time = now
 
     def fetched(self, offset: int, log_start_offset: int, life: FollowerLife, leader_end: int, now: float) -> None:
-        """Record a fetch from `offset` while the leader's log ends at `leader_end`."""
+        """Record a fetch from `offset` while the leader's log end offset is `leader_end`."""
         if offset >= leader_end:
             self._caught_up_at = now
             self._set_mark(leader_end, now)
@@ -70,17 +70,17 @@ class Follower:
         self._mark_time = now
 
     def falls_behind(self) -> None:
-        """Record that the leader appends to a log of which the follower has everything.
+        """Record that the leader appends to a log that the follower has replicated completely.
 
-        The follower had everything until its last fetch of any partition.
+        The follower had caught up until its last fetch of any partition.
         """
         if self.life is not None:
             self._caught_up_at = max(self._caught_up_at, self.life.fetched_at)
 
     def caught_up_at(self, leader_end: int) -> float:
-        """Return the last time at which the follower is known to have had the leader's whole log.
+        """Return the last time at which the follower had the leader's complete log.
 
-        A follower that has everything does not name the partition again: any fetch from its broker is enough.
+        A follower that has caught up does not name the partition in later fetches, so any fetch of its broker counts.
         """
         if self.life is not None and self.offset >= leader_end:
             return max(self._caught_up_at, self.life.fetched_at)
@@ -88,52 +88,54 @@ class Follower:
 
 
 class InSync:
+    """The leader's replication state of a partition: its followers and its ISR."""
+
     def __init__(self, node_id: int, partition: Partition, now: float) -> None:
         self._node_id = node_id
         self.epoch_start_offset = UNKNOWN
-        """Where the log ended when this term began: what is below it came from earlier leaders."""
+        """The log end offset when this leader epoch started. Earlier leaders wrote the records below it."""
         self.followers: dict[int, Follower] = {}
         self.proposed: tuple[int, ...] | None = None
-        """The ISR that is being proposed, until its outcome is known."""
-        self._take(partition, now)
+        """The proposed ISR, until its outcome is known."""
+        self._apply(partition, now)
 
-    def _take(self, partition: Partition, now: float) -> None:
+    def _apply(self, partition: Partition, now: float) -> None:
         self.replicas = partition.replicas
         self.isr = partition.isr
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
         others = [replica for replica in partition.replicas if replica != self._node_id]
         self.followers = {other: self.followers.get(other) or Follower(other, now) for other in others}
-        self._count()
+        self._update_counted()
 
-    def _count(self) -> None:
+    def _update_counted(self) -> None:
         members = set(self.isr) | set(self.proposed or ())
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
     def update(self, partition: Partition, now: float) -> None:
-        """Takes in a changed partition that this node still leads in the same epoch: what was proposed is decided."""
+        """Apply a changed partition with the same leader epoch, which decides a pending ISR change."""
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
-            self._take(partition, now)
+            self._apply(partition, now)
 
-    # -- what is safe -------------------------------------------------------------------------------------------------
+    # -- watermarks ---------------------------------------------------------------------------------------------------
 
     def high_watermark(self, own_end: int) -> int:
-        """Returns it, given how far this node's own log is durable."""
+        """Return the high watermark, given the durable end offset of the leader's own log."""
         for follower in self._counted:
             if follower.offset < own_end:
                 own_end = follower.offset
         return own_end
 
     def low_watermark(self, own_start: int, is_alive: Callable[[int], bool]) -> int:
-        """Returns the offset from which on every living replica still has its records."""
+        """Return the low watermark: the largest log start offset that all live replicas have reached."""
         starts = [follower.log_start_offset for follower in self.followers.values() if is_alive(follower.id)]
         return min([own_start, *starts])
 
-    # -- who is in sync -----------------------------------------------------------------------------------------------
+    # -- ISR ----------------------------------------------------------------------------------------------------------
 
     def may_join(self, follower: Follower, high_watermark: int) -> bool:
-        """Whether it has everything that was ever acknowledged, by this leader and by those before it."""
+        """Return whether the follower has every record that this leader or an earlier one has acknowledged."""
         return (
             follower.id not in self.isr
             and self.epoch_start_offset != UNKNOWN
@@ -141,7 +143,7 @@ class InSync:
         )
 
     def has_lost_something(self, follower: Follower, high_watermark: int) -> bool:
-        """Whether a follower in the ISR asks for what is committed: its disk has not kept its promise."""
+        """Return whether an ISR member fetches committed records, because its disk has lost them."""
         return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
 
     def change(
@@ -152,19 +154,19 @@ class InSync:
         lag_seconds_max: float,
         is_alive: Callable[[int], bool],
     ) -> tuple[IsrMember, ...] | None:
-        """Returns the ISR as it should be; None when it is so, or while another change is under way."""
+        """Return the new ISR, or None if it does not change or another change is pending."""
         if self.proposed is not None:
             return None
         wanted = [
             replica
             for replica in self.replicas
-            if self._belongs(replica, high_watermark, leader_end, now - lag_seconds_max, is_alive)
+            if self._should_be_in_isr(replica, high_watermark, leader_end, now - lag_seconds_max, is_alive)
         ]
         if len(wanted) == len(self.isr) and all(replica in self.isr for replica in wanted):
             return None
-        return tuple(IsrMember(replica, self._epoch_seen(replica)) for replica in wanted)
+        return tuple(IsrMember(replica, self._broker_epoch_of(replica)) for replica in wanted)
 
-    def _belongs(
+    def _should_be_in_isr(
         self,
         replica: int,
         high_watermark: int,
@@ -174,8 +176,8 @@ class InSync:
     ) -> bool:
         """Return whether the replica should be in the ISR.
 
-        A follower that lags for too long does not join either: it would leave again at the next check. A stopped
-        follower of an idle partition has everything, and would otherwise join and leave until it is fenced.
+        A follower that lags for too long does not join either, because it would leave again at the next check. A
+        stopped follower of an idle partition has all records, and would otherwise join and leave until it is fenced.
         """
         follower = self.followers.get(replica)
         if follower is None:
@@ -186,16 +188,17 @@ class InSync:
             return self.may_join(follower, high_watermark) and is_alive(replica)
         return not self.has_lost_something(follower, high_watermark)
 
-    def _epoch_seen(self, replica: int) -> int:
-        """Returns the broker epoch in which the replica caught up."""
+    def _broker_epoch_of(self, replica: int) -> int:
+        """Return the broker epoch in which the replica caught up."""
         life = self.followers[replica].life if replica in self.followers else None
         return NO_EPOCH if life is None else life.broker_epoch
 
     def propose(self, members: tuple[IsrMember, ...]) -> None:
+        """Set the pending ISR. Its members count for the high watermark until the outcome is known."""
         self.proposed = tuple(member.broker_id for member in members)
-        self._count()
+        self._update_counted()
 
     def refused(self) -> None:
-        """Drops the proposal: it was refused for certain, and will not come into force later."""
+        """Drop the pending ISR, which was rejected and cannot take effect later."""
         self.proposed = None
-        self._count()
+        self._update_counted()

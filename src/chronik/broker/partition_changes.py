@@ -1,6 +1,6 @@
-"""Counts how partitions of this node change: followers that leave or join the ISR, and leaders that take over.
+"""Counters of ISR changes and leader elections of this node's partitions.
 
-Each change is counted by one node of the cluster, the leader's, so that the counts of all nodes can be added up.
+Only the leader's node counts a change, so the counters of all nodes can be summed.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from chronik.metadata.records import Partition
 
 
 class PartitionChanges:
+    """Counters of ISR changes and leader elections of the partitions that this node leads."""
+
     def __init__(self, node_id: int, is_counting: Callable[[], bool]) -> None:
-        """`is_counting` says whether what comes is new: a node that starts sees once more what it had applied."""
+        """Create the counters. `is_counting` is False while a starting node replays changes it had applied before."""
         self._node_id = node_id
         self._is_counting = is_counting
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.elections = 0
-        """Partitions that this node leads now, or leads anew; the first leader of a new one is not elected."""
+        """Elections that this node has won. The first leader of a new partition is not counted."""
         self.unclean_elections = 0
-        """Of those, the ones without which nobody in sync was left: records may be lost."""
+        """Elections that this node has won without being in the ISR; records may be lost."""
 
     def follow(self, delta: Delta) -> None:
+        """Count the changes of a metadata delta."""
         if not delta.topics or not self._is_counting():
             return
         for change in delta.topics:

@@ -8,30 +8,30 @@ from collections.abc import Callable
 from chronik.protocol.errors import ErrorCode
 
 WhenSafe = Callable[[ErrorCode], None]
-"""Is called with NONE, or with the reason why nobody can promise that the records are safe."""
+"""Called with NONE, or with the error if the records may be lost."""
 
 
 class Promises:
-    """The callbacks of one partition, sorted by offset. True if there are any."""
+    """The callbacks of a partition, sorted by offset. Truthy if there are any."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        # Created by the first callback: an empty deque takes 600 bytes, and most partitions are idle.
+        # Created with the first callback: an empty deque takes 600 bytes, and most partitions are idle.
         self._waiting: deque[tuple[int, WhenSafe]] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, offset: int, when_safe: WhenSafe) -> None:
-        """Add a callback. A batch that is sent again lies below others that were sent after it."""
+        """Add a callback. A retried batch may be below batches that were sent after it."""
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = deque()
-        place = len(waiting)
-        while place and waiting[place - 1][0] > offset:
-            place -= 1
-        waiting.insert(place, (offset, when_safe))
+        position = len(waiting)
+        while position and waiting[position - 1][0] > offset:
+            position -= 1
+        waiting.insert(position, (offset, when_safe))
 
     def reached(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
         """Call all callbacks that wait for `offset` or less."""
@@ -40,7 +40,7 @@ class Promises:
             waiting.popleft()[1](code)
 
     def take_back(self, code: ErrorCode) -> None:
-        """Call all callbacks with `code`. A callback may add itself again, for another log."""
+        """Call all callbacks with the error `code`. A callback may add itself to another partition's waiters."""
         if self._waiting:
             waiting = list(self._waiting)
             self._waiting.clear()

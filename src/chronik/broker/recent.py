@@ -1,6 +1,6 @@
-"""Batches that were just appended and are not committed yet, as they lie in memory: what followers are about to fetch.
+"""In-memory copies of recently appended, uncommitted batches, which followers are about to fetch.
 
-They were checked when they came in. Read from the file, they would be copied and checked once more for each follower.
+They are already validated. Reading them from the file would copy and validate them again for each follower.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from chronik.files import Buffer
 from chronik.limits import KIB, UNCOMMITTED_BYTES_MAX
 
 RECENT_BYTES_MAX: Final = UNCOMMITTED_BYTES_MAX
-"""For all partitions of a node together. Batches that do not fit are read from their files."""
+"""Limit for all partitions of a node. Batches beyond it are read from their files."""
 
 IN_PLACE_BYTES_MIN: Final = 64 * KIB
-"""Smaller batches are copied: a view of a few bytes would keep a whole request in memory."""
+"""Smaller batches are copied, because a view of a few bytes would keep a whole request in memory."""
 
 
 class RecentRoom:
-    """The room that the partitions of a node share."""
+    """The memory budget for recent batches that all partitions of a node share."""
 
     __slots__ = ("bytes_left",)
 
@@ -28,32 +28,32 @@ class RecentRoom:
 
 
 class RecentBatches:
-    """The recent batches of one partition that this node leads. They must not change while they are kept here."""
+    """The recent batches of a partition that this node leads. Their buffers must not be modified."""
 
-    __slots__ = ("_by_offset", "_room")
+    __slots__ = ("_budget", "_by_offset")
 
     def __init__(self, room: RecentRoom) -> None:
-        self._room = room
-        # (end offset, batches) in their order; created by the first batch, since most partitions are idle.
+        self._budget = room
+        # (end offset, batches) by base offset, in order; created with the first batch, since most partitions are idle.
         self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
 
     def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
-        """Keeps the batches if there is room."""
+        """Keep the batches if the memory budget allows it."""
         if len(batches) < IN_PLACE_BYTES_MIN:
             batches = bytes(batches)
-        size = _held_bytes(batches)
-        if size <= self._room.bytes_left:
-            self._room.bytes_left -= size
+        size = _retained_bytes(batches)
+        if size <= self._budget.bytes_left:
+            self._budget.bytes_left -= size
             if self._by_offset is None:
                 self._by_offset = OrderedDict()
             self._by_offset[base_offset] = (end_offset, batches)
 
     def read(self, offset: int, bytes_max: int) -> list[memoryview]:
-        """Returns batches from `offset` on, in consecutive pieces; none when that is not kept, or does not fit."""
-        pieces: list[memoryview] = []
+        """Return consecutive batches from `offset` on, in chunks. Empty if they are not kept or exceed `bytes_max`."""
+        chunks: list[memoryview] = []
         kept = self._by_offset
         if kept is None:
-            return pieces
+            return chunks
         small: list[Buffer] = []
         found = kept.get(offset)
         while found is not None:
@@ -64,14 +64,14 @@ class RecentBatches:
             if len(batches) < IN_PLACE_BYTES_MIN:
                 small.append(batches)
             else:
-                _join(small, pieces)
-                pieces.append(memoryview(batches))
+                _flush_small(small, chunks)
+                chunks.append(memoryview(batches))
             found = kept.get(end_offset)
-        _join(small, pieces)
-        return pieces
+        _flush_small(small, chunks)
+        return chunks
 
     def drop_below(self, offset: int) -> None:
-        """Drops what ends at or below `offset`: a follower that still needs it is far behind."""
+        """Remove batches that end at or below `offset`. A follower that still needs them is far behind."""
         kept = self._by_offset
         while kept:
             base_offset = next(iter(kept))
@@ -79,20 +79,20 @@ class RecentBatches:
             if end_offset > offset:
                 return
             del kept[base_offset]
-            self._room.bytes_left += _held_bytes(batches)
+            self._budget.bytes_left += _retained_bytes(batches)
 
     def clear(self) -> None:
-        if self._by_offset:  # 10,000 partitions that begin have none
-            self._room.bytes_left += sum(_held_bytes(batches) for _, batches in self._by_offset.values())
+        if self._by_offset:  # skip the empty replicas of a node that starts with 10,000 partitions
+            self._budget.bytes_left += sum(_retained_bytes(batches) for _, batches in self._by_offset.values())
             self._by_offset.clear()
 
 
-def _join(small: list[Buffer], pieces: list[memoryview]) -> None:
+def _flush_small(small: list[Buffer], chunks: list[memoryview]) -> None:
     if small:
-        pieces.append(memoryview(b"".join(small)))
+        chunks.append(memoryview(b"".join(small)))
         small.clear()
 
 
-def _held_bytes(batches: Buffer) -> int:
-    """Counts all of the buffer that a view is of: the view keeps it in memory."""
+def _retained_bytes(batches: Buffer) -> int:
+    """Return the size of the whole buffer behind a view, because the view keeps it in memory."""
     return memoryview(batches.obj).nbytes if isinstance(batches, memoryview) else len(batches)

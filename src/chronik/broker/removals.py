@@ -1,4 +1,4 @@
-"""Files of partitions that this node has no longer: out of the way once nobody writes to them, and then removed."""
+"""Removal of partition directories that this node no longer hosts, once no sync uses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chronik.ids import format_id
 
 
 class _Removal(NamedTuple):
-    """Files of a topic, or those of one partition that has moved away."""
+    """The pending removal of a topic's directory, or of one partition's directory."""
 
     topic_id: bytes
     partition: int | None
@@ -23,49 +23,53 @@ class _Removal(NamedTuple):
 
 
 class Removals:
+    """The removal of directories of deleted topics and of partitions that moved to other nodes."""
+
     def __init__(self, cache: FileCache, set_aside: SetAside, on_left: Callable[[bytes], None]) -> None:
-        """`on_left` hears the id of a topic of which a partition was `leaving` until now."""
+        """Create the removals. `on_left` is called with the topic id after a partition has left `leaving`."""
         self._cache = cache
         self._set_aside = set_aside
         self._on_left = on_left
-        self._waiting: deque[_Removal] = deque()
+        self._pending: deque[_Removal] = deque()
         self._due = asyncio.Event()
         self.leaving: set[tuple[bytes, int]] = set()
-        """Partitions whose files are still being closed: until then they cannot come here again. Those of a deleted
-        topic can, too: an import that was given up and is begun once more brings the same ids."""
+        """Partitions whose files are still being closed and which cannot be created again until then. A deleted topic
+        may return too: an aborted import that is started again uses the same topic ids."""
 
     def add(self, topic_id: bytes, partition: int | None, abandoned: list[Replica]) -> None:
+        """Schedule the removal of a topic's or a partition's directory."""
         if partition is not None:
             self.leaving.add((topic_id, partition))
         self.leaving.update((topic_id, replica.index) for replica in abandoned)
-        self._waiting.append(_Removal(topic_id, partition, abandoned))
+        self._pending.append(_Removal(topic_id, partition, abandoned))
         self._due.set()
 
     def look_for_deleted(self) -> None:
+        """Schedule the deletion of directories that were moved to the `deleted` directory."""
         if self._cache.files.list_folder(DELETED_FOLDER):
             self._due.set()
 
     async def keep_removing(self) -> None:
-        """Removes the folders of deleted topics, once no sync is under way in them."""
+        """Move and delete directories, once no sync uses them."""
         while True:
             await self._due.wait()
             self._due.clear()
-            while self._waiting:
-                for replica in self._waiting[0].abandoned:
+            while self._pending:
+                for replica in self._pending[0].abandoned:
                     await replica.release()
-                self._take_away(self._waiting.popleft())
+                self._move_to_deleted(self._pending.popleft())
             await run_to_its_end(self._set_aside.remove_deleted)
 
     def close(self) -> None:
-        """When no sync is under way any more. Without this the next start would not know that they were deleted."""
-        while self._waiting:
-            self._take_away(self._waiting.popleft())
+        """Move the remaining directories, so that the next start deletes them. No sync may be in progress."""
+        while self._pending:
+            self._move_to_deleted(self._pending.popleft())
 
-    def _take_away(self, removal: _Removal) -> None:
+    def _move_to_deleted(self, removal: _Removal) -> None:
         topic_id, partition, abandoned = removal
-        folder = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
-        self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
-        self._set_aside.put(folder, DELETED_FOLDER)
+        directory = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
+        self._cache.forget_folder(f"{TOPICS_FOLDER}/{directory}")
+        self._set_aside.put(directory, DELETED_FOLDER)
         self.leaving.difference_update((topic_id, replica.index) for replica in abandoned)
         if partition is not None:
             self.leaving.discard((topic_id, partition))

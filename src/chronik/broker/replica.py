@@ -1,8 +1,8 @@
-"""One partition on this node: its log, its role, its high watermark, and who waits for it to move.
+"""A partition replica on this node: its log, role and high watermark, and the requests that wait for it.
 
-A leader writes what clients send and tells its followers; a follower writes what its leader sends. Which of the two it
-is, and in which epoch, the image says. Whoever waits for something that only the leader of an epoch can give is told at
-once when that epoch ends here.
+A leader appends records from clients and notifies its followers; a follower appends records from its leader. The
+metadata image determines the role and the leader epoch. When the leader epoch ends, all requests that wait for the
+leader are completed with an error immediately.
 """
 
 from __future__ import annotations
@@ -32,25 +32,28 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 ANY_EPOCH = -1
 
 UNCOUNTED_BYTES = 2**31
-"""More bytes than any fetch can wait for."""
+"""More bytes than any fetch can wait for; used when the number of new bytes is unknown."""
 
 
 class Reader(Protocol):
-    """What a follower's session wants to hear of a partition."""
+    """A follower session that is notified of changes of a partition."""
 
     def appended(self) -> None:
-        """Is called when there are more records."""
+        """Handle newly appended records."""
 
     def moved(self, *, is_urgent: bool) -> None:
-        """Is called when the high watermark or the log's start moves; `is_urgent` if somebody waits for followers."""
+        """Handle a change of the high watermark or log start offset. `is_urgent` if a request waits for followers."""
 
     def gone(self) -> None:
-        """Is called when this node does not lead any more, or not in that epoch."""
+        """Handle the end of this node's leader epoch."""
 
 
 class Replica(HeldLog):
-    """Consumers never read above the high watermark: what every in-sync replica has made durable. Durable is what is
-    synced (`flush = "group"`), or what is written (`flush = "os"`)."""
+    """A partition replica and its role.
+
+    Consumers read up to the high watermark, the offset up to which the records are durable on every in-sync replica.
+    Durable means synced with `flush = "group"` and written with `flush = "os"`.
+    """
 
     __slots__ = (
         "_node_id",
@@ -84,27 +87,28 @@ class Replica(HeldLog):
         *,
         flush_each_append: bool,
     ) -> None:
-        """It has no role until `assume` gives it one."""
+        """Create a replica without a role; `assume_role` sets it."""
         super().__init__(topic, index, open_log, synced_offsets, flusher, flush_each_append=flush_each_append)
         self.leader = NO_LEADER
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
         self.is_hidden = topic.importing
-        """Whether its topic is being imported: clients see nothing of it, and its log stays whole."""
+        """Whether the topic is being imported: clients cannot see it, and no records are deleted."""
         self.was_out_of_isr = False
-        """At some time since the node started. If it leads without its log nevertheless, an operator wants that."""
+        """Whether the replica has been out of the ISR since the node started. If it is elected without its log
+        nevertheless, an operator has requested that."""
         self.leading: InSync | None = None
-        """What it knows of its followers, while this node leads the partition."""
+        """The state of the followers while this node leads the partition, otherwise None."""
         self.rules = rules
         self.watchers: dict[RecordsArrived, None] = {}
         self.readers: dict[Reader, None] = {}
         self._node_id = node_id
         self._recent = RecentBatches(recent_room)
         self.commits = Promises()
-        """Those that wait until every in-sync replica has everything below an offset."""
+        """Callbacks that wait until all in-sync replicas have all records below an offset."""
         self.durables = Promises()
-        """Those that wait until this node has it."""
-        self._starts = News()  # of where the followers' logs start, or who of them is alive
+        """Callbacks that wait until all records below an offset are durable on this node."""
+        self._starts = News()  # notifies of the followers' log start offsets and liveness
         self.uncommitted = Uncommitted(node_uncommitted)
 
     def _opened(self) -> None:
@@ -113,12 +117,17 @@ class Replica(HeldLog):
 
     @property
     def committed_end(self) -> int:
-        """How far this very log holds what is committed. What the cluster wrote down is true of the leader's log; a
-        follower's may end in a tail that nobody committed."""
+        """The offset up to which this log is known to contain committed records.
+
+        The recorded high watermark applies to the leader's log; a follower's log may have an uncommitted tail.
+        """
         return self.high_watermark if self.leading is not None else self._learnt
 
     def lag(self, written_down: int) -> int:
-        """Returns how many committed records it lacks, as its leader last said or the cluster wrote down."""
+        """Return the number of committed records that this replica lacks.
+
+        The leader's last reported high watermark counts, or the recorded one if that is higher.
+        """
         if self.leading is not None:
             return 0
         return max(0, max(self._told_high_watermark, written_down) - self.log.log_end_offset)
@@ -127,11 +136,11 @@ class Replica(HeldLog):
 
     @property
     def leads(self) -> bool:
-        """Whether this node may write and serve the partition."""
+        """Whether this node leads the partition."""
         return self.leading is not None
 
     def assume(self, partition: Partition, now: float) -> None:
-        """Takes the role that the image gives this node."""
+        """Assume the role that the metadata image gives this replica."""
         self.leader = partition.leader
         self.is_in_isr = self._node_id in partition.isr
         self.was_out_of_isr = self.was_out_of_isr or not self.is_in_isr
@@ -141,7 +150,7 @@ class Replica(HeldLog):
             if self._log is not None:
                 self._advance()
         elif self.leader_epoch != partition.leader_epoch:
-            if self.leader_epoch != ANY_EPOCH:  # a replica that is new has nothing to end, and there may be 10,000
+            if self.leader_epoch != ANY_EPOCH:  # a new replica has no term to end, and there may be 10,000
                 self._end_term()
             self.leader_epoch = partition.leader_epoch
             if partition.leader == self._node_id:
@@ -153,14 +162,14 @@ class Replica(HeldLog):
                     self._log.forget_unused_epochs()
 
     def _begin_term(self, leading: InSync) -> None:
-        """Writes batches under this epoch from now on."""
+        """Start a leader epoch; later batches are appended with it."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self.uncommitted.clear()
         self._advance()
 
     def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Ends all waits: the next leader may cut off what is written here, so nobody may be told that it is safe."""
+        """End the leader epoch and fail all waiting requests, because the next leader may truncate their records."""
         self._learnt = self.committed_end
         self.leading = None
         self.commits.take_back(code)
@@ -174,38 +183,50 @@ class Replica(HeldLog):
         self.stop_waiting()
 
     def end_waits(self) -> None:
-        """Ends waits for followers: others may believe that this node is gone, and lead the partition."""
+        """Fail requests that wait for followers, because this node may have been fenced and replaced as the leader."""
         self.commits.take_back(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stop_waiting()
 
     def begin_anew(self) -> int:
-        """Goes on where the log ended, since an operator has given up what this disk has lost. Returns that offset.
-        Raises KAFKA_STORAGE_ERROR when others are in sync, which have it all. Waits for the disk."""
+        """Restart an empty log at its end offset after an operator has abandoned the lost records. Return the offset.
+
+        Blocks on the disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if other replicas are in sync and have the records.
+        """
         leading, log = self.leading, self.log
         if leading is None or any(member != self._node_id for member in leading.isr):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: others are in sync")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: other in-sync replicas have the lost records")
         self.begin_at(log.log_end_offset)
         return log.log_start_offset
 
     def begin_at(self, offset: int) -> None:
-        """Drops all records, and leads on from `offset`. No sync may be under way. Waits for the disk."""
+        """Delete all records and lead the partition from `offset` on.
+
+        No sync may be in progress. Blocks on the disk.
+        """
         self.restart_at(offset)
         if self.leading is not None:
             self._begin_term(self.leading)
 
     def check_epoch(self, claimed: int) -> None:
-        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when client and broker disagree about who leads."""
+        """Check the leader epoch that a client claims.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if it differs from the current leader epoch.
+        """
         if claimed in (ANY_EPOCH, self.leader_epoch):
             return
         raise KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if claimed < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
 
-    # Leading
+    # Leader
 
     @property
     def has_enough_replicas(self) -> bool:
-        """Whether acks=all promises as many copies as the topic asks for (`min.insync.replicas`)."""
+        """Whether the ISR has at least `min.insync.replicas` members, as acks=all requires."""
         leading = self.leading
         if leading is None:
             return False
@@ -217,10 +238,14 @@ class Replica(HeldLog):
 
     @property
     def knows_high_watermark(self) -> bool:
-        """After an election it may be behind what consumers have seen, until it reaches where the epoch began."""
+        """Whether the high watermark has reached the start of this leader epoch.
+
+        Right after an election it may be lower than what consumers have already read.
+        """
         return self.leading is not None and self.high_watermark >= self.leading.epoch_start_offset
 
     def append(self, incoming: Incoming, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
+        """Append validated records as the leader, and notify the followers."""
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch, origin=origin)
         if not info.duplicate:
             self.uncommitted.append(info.last_offset + 1, len(incoming.buffer))
@@ -232,35 +257,41 @@ class Replica(HeldLog):
         return info
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int) -> int:
-        """Writes how the producer's transaction ended; returns the offset after it, which is to be committed.
+        """Append a transaction marker, and return the offset after it.
 
-        Raises NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED."""
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
         if self.leading is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         incoming = marker_batch(producer_id, producer_epoch, marker, now_ms)
         return self.append(incoming, AppendOrigin.COORDINATOR).last_offset + 1
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
+        """Return batches from `offset` on, up to the high watermark."""
         return self.log.read(offset, max_bytes, self.high_watermark, min_one_batch=min_one_batch)
 
     async def delete_records_before(self, offset: int) -> int:
-        """Moves the start of the log; returns it when it is durable."""
+        """Advance the log start offset, and return it once it is durable."""
         self.log.delete_records_before(offset)
-        self._tell_readers(is_urgent=True)
+        self._notify_followers(is_urgent=True)
         log_start_offset = self.log.log_start_offset
         await self.syncs.all_synced()
         return log_start_offset
 
     def apply_retention(self, now_ms: int) -> None:
-        """Moves the start of the log as retention demands; files are removed once that is durable."""
+        """Advance the log start offset according to the retention configs. Files are deleted once it is durable."""
         if self._log is not None and not self.is_hidden:
             if self._log.apply_retention(now_ms, self.committed_end):
-                self._tell_readers()
+                self._notify_followers()
             self.syncs.request_if_needed()
 
     async def low_watermark_reaches(self, offset: int, is_alive: Callable[[int], bool]) -> int:
-        """Returns the offset from which on every living replica has its records, once it is `offset` or more. Raises
-        NOT_LEADER_OR_FOLLOWER."""
+        """Wait until the low watermark reaches `offset`, and return it.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
         while self.leading is not None:
             seen = self._starts.count
             low_watermark = self.leading.low_watermark(self.log.log_start_offset, is_alive)
@@ -270,28 +301,31 @@ class Replica(HeldLog):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def isr_change_refused(self) -> None:
-        """Takes back a proposed ISR: the follower that it would have brought in does not count any more."""
+        """Drop a rejected ISR change; the follower that it would have added no longer counts."""
         if self.leading is not None:
             self.leading.refused()
             self._advance()
 
     def brokers_changed(self) -> None:
-        """Wakes those who wait for a follower, to look whether it is still alive."""
+        """Wake requests that wait for followers, so that they check whether these are still alive."""
         self._starts.tell()
         for watcher in list(self.watchers):
             watcher.brokers_changed()
 
-    # What followers ask of their leader
+    # Follower fetches
 
     def divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
     ) -> tuple[int, int] | None:
-        """Returns where another log, which ends at `offset` in `last_epoch`, leaves this one: the largest epoch that
-        both may have, and its end here. None when all of it is part of this log.
+        """Return where another log, which ends at `offset` in `last_epoch`, diverges from this one, or None.
 
-        Raises `unknown` when this log has no epoch to compare with."""
+        The result is the largest epoch that both logs may have, and its end offset in this log.
+
+        Raises:
+            KafkaError: `unknown`, if this log has no epoch to compare with.
+        """
         if last_epoch < 0:
-            return None  # it has nothing
+            return None  # the other log is empty
         epoch, end_offset = self.log.epoch_end_offset(last_epoch)
         if epoch < 0:
             raise KafkaError(unknown)
@@ -300,11 +334,11 @@ class Replica(HeldLog):
         return epoch, end_offset
 
     def has(self, offset: int) -> bool:
-        """Whether a log that ends at `offset` can be continued with this one."""
+        """Return whether a log that ends at `offset` can be continued with this one."""
         return self.log.log_start_offset <= offset <= self.log.log_end_offset
 
     def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, life: FollowerLife) -> Follower:
-        """Notes that a follower, whose log is a part of this one, has everything below `offset`."""
+        """Record that a follower, whose log is a prefix of this one, has all records below `offset`."""
         leading = self.leading
         assert leading is not None
         follower = leading.followers[broker_id]
@@ -316,7 +350,7 @@ class Replica(HeldLog):
         return follower
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> list[memoryview]:
-        """Reads up to the log's end, since followers need what is not committed yet; in consecutive pieces."""
+        """Return batches up to the log end offset, including uncommitted ones, in consecutive chunks."""
         recent = self._recent.read(offset, max_bytes)
         if recent:
             return recent
@@ -325,14 +359,14 @@ class Replica(HeldLog):
         return [records] if records else []
 
     def append_from_leader(self, records: Buffer) -> bool:
-        if self.leading is not None:  # spelled out: the message alone would cost more
-            raise InvariantBroken(f"{self} follows and leads at once")
+        if self.leading is not None:  # not `invariant`: formatting its message would cost more
+            raise InvariantBroken(f"{self}: a leader cannot append records from another leader")
         return super().append_from_leader(records)
 
-    # Moving on
+    # Progress
 
     def is_committed(self, offset: int) -> bool:
-        """Whether everything below `offset` is as safe as acks=all promises."""
+        """Return whether all records below `offset` are committed, as acks=all promises."""
         return offset <= self.high_watermark
 
     def _advance(self) -> None:
@@ -347,7 +381,7 @@ class Replica(HeldLog):
             return
         high_watermark_before, self.high_watermark = self.high_watermark, high_watermark
         self._recent.drop_below(high_watermark)
-        # Batches of an earlier leader are not counted, but fetches wait for them too.
+        # Batches of an earlier leader are not counted, but fetches wait for them as well.
         arrived = self.uncommitted.commit(high_watermark) or UNCOUNTED_BYTES
         if self.commits:
             enough = self.has_enough_replicas
@@ -357,35 +391,37 @@ class Replica(HeldLog):
         if self.watchers:
             stable = arrived
             if self.log.producers.transactions.are_in_doubt:
-                stable = self._stable_arrived(high_watermark_before, arrived)
+                stable = self._count_stable_bytes(high_watermark_before, arrived)
             for watcher in list(self.watchers):
                 watcher.arrived(stable if watcher.committed_only else arrived)
-        self._tell_readers()
+        self._notify_followers()
 
-    def _stable_arrived(self, high_watermark_before: int, arrived: int) -> int:
-        """Returns how many bytes more are decided. A marker, which is short, may decide all that was written while its
-        transaction was open."""
+    def _count_stable_bytes(self, high_watermark_before: int, arrived: int) -> int:
+        """Return how many bytes have become stable.
+
+        A transaction marker is small, but may make all records stable that were appended during the transaction.
+        """
         before, now = self.log.last_stable_offset(high_watermark_before), self.last_stable_offset
         if now == before:
             return 0
         is_all = before == high_watermark_before and now == self.high_watermark
         return arrived if is_all else UNCOUNTED_BYTES
 
-    def _tell_readers(self, *, is_urgent: bool = False) -> None:
+    def _notify_followers(self, *, is_urgent: bool = False) -> None:
         for reader in self.readers:
             reader.moved(is_urgent=is_urgent)
 
-    # Ending
+    # Closing
 
     def abandon(self) -> None:
-        """Wakes whoever waits for this partition, to find out that its topic was deleted.
+        """Fail all waiting requests of a replica whose topic was deleted or which moved to another node.
 
-        A sync may still be under way: the files are closed when it has ended (`release`).
+        A sync may still be in progress; `release` closes the files afterwards.
         """
         self.syncs.abandon()
         self._end_term(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def stop_waiting(self) -> None:
-        """Wakes fetches that wait for records, to look again."""
+        """Wake fetches that wait for records, so that they check again."""
         for watcher in list(self.watchers):
             watcher.wake()

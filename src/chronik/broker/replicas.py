@@ -1,4 +1,4 @@
-"""The partitions of this node, kept as the metadata image has them: it reacts to deltas and decides nothing itself."""
+"""The replicas of this node, which follow the metadata image: they react to deltas and decide nothing themselves."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.broker")
 
 REPLICAS_PER_TURN: Final = 250
-"""How many partitions are looked at in one turn of the loop, of which there may be tens of thousands: each takes 1 to
-5 µs."""
+"""Replicas that are examined per event-loop iteration: 1 to 5 µs each, and there may be tens of thousands."""
 
 CHANGES_PER_TURN: Final = 500
-"""How many partitions follow a change of the image in one turn: 5 to 10 µs each, and more if a term ends or begins."""
+"""Replicas that apply an image change per event-loop iteration: 5 to 10 µs each, more if a leader epoch changes."""
 
 
 class Replicas:
+    """The replicas of this node (Kafka's `ReplicaManager`)."""
+
     def __init__(
         self,
         node_id: int,
@@ -55,8 +56,12 @@ class Replicas:
         on_fatal: Callable[[BaseException], None],
         deletions_of: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`on_fatal` hears of what goes wrong in a turn that nobody waits for: the node cannot go on then.
-        `deletions_of` names the cluster that has deleted a topic which is unknown now, if that is certain."""
+        """Create an empty set of replicas; `start` adds them.
+
+        Args:
+            on_fatal: Called with errors of callbacks that no caller awaits; the node must stop.
+            deletions_of: Returns the id of the cluster that has deleted an unknown topic, if that is certain.
+        """
         self._node_id = node_id
         self._store = store
         self._configs = configs
@@ -74,19 +79,19 @@ class Replicas:
         self._producer_limit = ProducerLimit()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self.removals: Final = Removals(cache, self._set_aside, self._may_be_back)
+        self.removals: Final = Removals(cache, self._set_aside, self._restore_returned)
         self.began: Final = asyncio.Event()
-        """Whether this run of the broker is registered. Before that a node of a cluster sees once more what it had
-        applied in its last run: roles that are over, and partitions that left and have come back since."""
+        """Set once this incarnation of the broker is registered. Before that, a node replays changes of its last run:
+        roles that have ended, and partitions that were removed and added again since."""
         self.listeners: list[Callable[[Replica], None]] = []
-        """Called with each replica that has come, changed its role, or gone."""
+        """Called with each replica that was added, changed its role, or was removed."""
         self.damage_listeners: list[Callable[[Replica], None]] = []
-        """Called with each replica whose log, when it is opened, is found to have lost what was once synced."""
-        self._behind: dict[bytes, Topic] = {}
-        """Topics whose partitions have yet to follow the image, as they were when they last did."""
+        """Called with each replica whose log has lost synced records, when the log is opened."""
+        self._outdated: dict[bytes, Topic] = {}
+        """Topics whose replicas have not applied the image yet, as of the last applied change."""
         self._is_catching_up = False
         self.stopping = False
-        """Whether the node stops: nobody waits for records any more."""
+        """Whether the node is stopping, so that fetches no longer wait for records."""
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(list(self._by_id.values()))
@@ -95,46 +100,58 @@ class Replicas:
         return len(self._by_id)
 
     def in_pieces(self) -> Iterator[list[Replica]]:
-        """Yields all replicas, as many at a time as may be looked at in one turn of the loop. When the turn of a piece
-        comes, some of it may be abandoned."""
+        """Yield all replicas in chunks that fit into one event-loop iteration.
+
+        Some of them may be abandoned by then.
+        """
         replicas = list(self._by_id.values())
         for first in range(0, len(replicas), REPLICAS_PER_TURN):
             yield replicas[first : first + REPLICAS_PER_TURN]
 
-    # Finding one
+    # Lookup
 
     def by_name(self, topic: str, index: int) -> Replica:
-        """Returns an open replica that this node leads. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, and
-        KAFKA_STORAGE_ERROR when its log is lost."""
+        """Return an open replica that this node leads.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or KAFKA_STORAGE_ERROR if its log is lost.
+        """
         replica = self.get(topic, index)
         if replica is None or not replica.leads:
-            raise self._not_here(self._store.image.topics.get(topic), index)
+            raise self._not_hosted_error(self._store.image.topics.get(topic), index)
         replica.open_unless_lost()
         return replica
 
     def held(self, topic: str, index: int) -> Replica:
-        """Returns an open replica, whoever leads it. Raises as `by_name` does."""
+        """Return an open replica of this node, whatever its role.
+
+        Raises:
+            KafkaError: As `get_leader`.
+        """
         replica = self.get(topic, index)
         if replica is None:
-            raise self._not_here(self._store.image.topics.get(topic), index)
+            raise self._not_hosted_error(self._store.image.topics.get(topic), index)
         replica.open_unless_lost()
         return replica
 
     def by_id(self, topic_id: bytes, index: int, *, hidden_too: bool = False) -> Replica:
-        """Returns an open replica that this node leads; with `hidden_too` also of a topic that is being imported.
-        Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
-        if self._behind:
-            self._catch_up_at_once(topic_id, index)
+        """Return an open replica that this node leads; with `include_hidden` also one of a topic being imported.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_ID, or as `get_leader`.
+        """
+        if self._outdated:
+            self._catch_up_partition(topic_id, index)
         replica = self._by_id.get((topic_id, index))
         if replica is None or not replica.leads or (replica.is_hidden and not hidden_too):
             image = self._store.image
             topic = (image.held_topics if hidden_too else image.topics_by_id).get(topic_id)
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_here(topic, index)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_hosted_error(topic, index)
         replica.open_unless_lost()
         return replica
 
     def lost(self, topic: str, index: int) -> Replica | None:
-        """Returns a replica that this node leads, if its disk has lost everything of it."""
+        """Return a replica that this node leads if its disk has lost all records, otherwise None."""
         replica = self.get(topic, index)
         if replica is None or not replica.leads:
             return None
@@ -142,87 +159,91 @@ class Replicas:
         return replica if replica.log.is_lost else None
 
     def damages(self) -> Iterator[tuple[Replica, str]]:
-        """Yields what disks have lost, as far as logs are open, which all are soon after the start."""
+        """Yield the replicas whose disks have lost records, as far as their logs are open."""
         return ((replica, damage) for replica in self._by_id.values() if (damage := replica.damage) is not None)
 
-    def _not_here(self, topic: Topic | None, index: int) -> KafkaError:
+    def _not_hosted_error(self, topic: Topic | None, index: int) -> KafkaError:
         if topic is None or not topic.has_partition(index):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def led(self, topic_id: bytes, index: int) -> Replica | None:
-        """Returns a replica that this node leads, open or not."""
-        if self._behind:
-            self._catch_up_at_once(topic_id, index)
+        """Return a replica that this node leads, whether its log is open or not."""
+        if self._outdated:
+            self._catch_up_partition(topic_id, index)
         replica = self._by_id.get((topic_id, index))
         return replica if replica is not None and replica.leads else None
 
     def get(self, topic: str, index: int) -> Replica | None:
+        """Return a replica of this node by topic name, or None."""
         topic_id = self._topic_ids.get(topic)
         if topic_id is None:
             return None
-        if self._behind:
-            self._catch_up_at_once(topic_id, index)
+        if self._outdated:
+            self._catch_up_partition(topic_id, index)
         return self._by_id.get((topic_id, index))
 
-    # Following the image
+    # Metadata changes
 
     def apply(self, delta: Delta) -> None:
+        """Apply a metadata delta to the replicas."""
         if not self.began.is_set():
             return
         for change in delta.topics:
             if change.new is not None:
-                self._will_follow(change.new, change.old)
+                self._schedule_update(change.new, change.old)
             elif change.old is not None:
-                self._behind.pop(change.old.id, None)
+                self._outdated.pop(change.old.id, None)
                 self._delete(change.old)
         if not self._is_catching_up:
             self._catch_up()
-        if any(not change.created for change in delta.brokers):  # nobody waits for one that was never there
+        if any(not change.created for change in delta.brokers):  # no request waits for a new broker
             for replica in self._by_id.values():
                 replica.brokers_changed()
         if delta.broker_configs:
             for topic in self._store.image.held_topics.values():
                 self._reconfigure(topic)
 
-    def _will_follow(self, topic: Topic, old: Topic | None) -> None:
+    def _schedule_update(self, topic: Topic, old: Topic | None) -> None:
         if not topic.importing:
             self._topic_ids[topic.name] = topic.id
             if old is not None and old.importing:
-                self._show(topic)
+                self._make_visible(topic)
         if topic.id in self._unknown:
-            self._bring_back(topic)
+            self._restore_quarantined(topic)
         if old is None:
             old = msgspec.structs.replace(topic, partitions=())
         elif old.configs != topic.configs:
             self._reconfigure(topic)
-        self._behind.setdefault(topic.id, old)
+        self._outdated.setdefault(topic.id, old)
 
-    def _show(self, topic: Topic) -> None:
-        """Opens the partitions of a topic to clients: its import is finished."""
+    def _make_visible(self, topic: Topic) -> None:
+        """Make the partitions of a topic visible to clients after its import has finished."""
         for index in range(len(topic.partitions)):
             if (replica := self._by_id.get((topic.id, index))) is not None:
                 replica.is_hidden = False
 
     def _catch_up(self) -> None:
-        """Gives some partitions their new role now, and the others in the next turns of the loop, or when a request
-        asks for one: a broker that goes or comes changes all its partitions at once, and there may be thousands."""
-        left = CHANGES_PER_TURN
-        while self._behind and left > 0:
-            left -= self._follow(next(iter(self._behind)), left)
-        self._is_catching_up = bool(self._behind)
-        if self._behind:
-            asyncio.get_running_loop().call_soon(self._go_on_catching_up)
+        """Apply the image to some replicas now, and to the others in later event-loop iterations or on their first use.
 
-    def _go_on_catching_up(self) -> None:
+        When a broker starts or stops, all its partitions change, and there may be thousands.
+        """
+        left = CHANGES_PER_TURN
+        while self._outdated and left > 0:
+            left -= self._apply_image(next(iter(self._outdated)), left)
+        self._is_catching_up = bool(self._outdated)
+        if self._outdated:
+            asyncio.get_running_loop().call_soon(self._continue_catching_up)
+
+    def _continue_catching_up(self) -> None:
         try:
             self._catch_up()
-        except Exception as error:  # the loop would only write it down, and the others would keep their old roles
+        except Exception as error:  # the event loop would only log it, and later replicas would keep their old roles
             self._on_fatal(error)
 
-    def _follow(self, topic_id: bytes, changes_max: int) -> int:
-        """Returns how many partitions have changed, at least 1. Those that have not changed are left alone."""
-        old = self._behind.pop(topic_id)
+    def _apply_image(self, topic_id: bytes, changes_max: int) -> int:
+        """Apply the image to a topic's changed partitions. Return their number, at least 1."""
+        old = self._outdated.pop(topic_id)
         topic = self._store.image.held_topics.get(topic_id)
         if topic is None:
             return 1
@@ -233,47 +254,47 @@ class Replicas:
                 continue
             if changes == changes_max:
                 followed = topic.partitions[:index] + before[index:]
-                self._behind[topic_id] = msgspec.structs.replace(topic, partitions=followed)
+                self._outdated[topic_id] = msgspec.structs.replace(topic, partitions=followed)
                 break
             changes += 1
-            self._take_role(topic, index, rules, now)
+            self._apply_role(topic, index, rules, now)
         return max(changes, 1)
 
-    def _catch_up_at_once(self, topic_id: bytes, index: int) -> None:
-        """Gives a partition that is asked for its role now. When its turn comes, it takes the same role once more."""
+    def _catch_up_partition(self, topic_id: bytes, index: int) -> None:
+        """Apply the image to a partition that is requested now. It is applied again in its regular order."""
         topic = self._store.image.held_topics.get(topic_id)
-        if topic_id in self._behind and topic is not None and topic.has_partition(index):
-            before = self._behind[topic_id].partitions
+        if topic_id in self._outdated and topic is not None and topic.has_partition(index):
+            before = self._outdated[topic_id].partitions
             if index >= len(before) or before[index] != topic.partitions[index]:
-                self._take_role(topic, index, incoming_rules(self._configs, topic.configs), self._clock.monotonic())
+                self._apply_role(topic, index, incoming_rules(self._configs, topic.configs), self._clock.monotonic())
 
     def begin(self) -> None:
-        """Gives the partitions their roles: this run of the broker is in the image."""
+        """Assume the roles of all partitions: this incarnation of the broker is registered."""
         self.began.set()
         self._unknown = self._set_aside.unknown_topics()
         for topic in list(self._store.image.held_topics.values()):
-            self._update(topic)
-        self._tidy_folders()
+            self._update_all(topic)
+        self._quarantine_unknown()
 
-    def _update(self, topic: Topic) -> None:
-        """Gives all partitions of the topic their roles, now."""
-        self._will_follow(topic, None)
-        self._behind[topic.id] = msgspec.structs.replace(topic, partitions=())
-        self._follow(topic.id, len(topic.partitions))
+    def _update_all(self, topic: Topic) -> None:
+        """Apply the image to all partitions of a topic now."""
+        self._schedule_update(topic, None)
+        self._outdated[topic.id] = msgspec.structs.replace(topic, partitions=())
+        self._apply_image(topic.id, len(topic.partitions))
         self._reconfigure(topic)
 
-    def _take_role(self, topic: Topic, index: int, rules: IncomingRules, now: float) -> None:
+    def _apply_role(self, topic: Topic, index: int, rules: IncomingRules, now: float) -> None:
         key, partition = (topic.id, index), topic.partitions[index]
         replica = self._by_id.get(key)
         if self._node_id in partition.replicas:
             if key not in self.removals.leaving:
                 replica = replica or self._add(topic, index, rules)
                 replica.assume(partition, now)
-                self._tell(replica)
+                self._notify(replica)
         elif replica is not None:
             self._remove(topic, [index], index)
 
-    def _tell(self, replica: Replica) -> None:
+    def _notify(self, replica: Replica) -> None:
         for listener in self.listeners:
             listener(replica)
 
@@ -308,24 +329,24 @@ class Replicas:
         self._remove(topic, range(len(topic.partitions)), None)
 
     def _remove(self, topic: Topic, indexes: Iterable[int], partition: int | None) -> None:
-        """Removes the partitions of a deleted topic, or one that has moved to other nodes."""
+        """Remove the partitions of a deleted topic, or one partition that moved to other nodes."""
         abandoned = []
         for index in indexes:
             replica = self._by_id.pop((topic.id, index), None)
             if replica is not None:
                 replica.abandon()
-                self._tell(replica)
+                self._notify(replica)
                 self._synced_offsets.remove(topic.id, index)
                 abandoned.append(replica)
         self.removals.add(topic.id, partition, abandoned)
 
-    def _may_be_back(self, topic_id: bytes) -> None:
-        """Files of a partition that had moved away are gone: it may have come back meanwhile."""
+    def _restore_returned(self, topic_id: bytes) -> None:
+        """Add a partition again that returned to this node before its old files were removed."""
         topic = self._store.image.held_topics.get(topic_id)
         if topic is not None and not self.stopping:
-            self._update(topic)
+            self._update_all(topic)
 
-    # Folders
+    # Directories
 
     def _open_log(self, replica: Replica) -> PartitionLog:
         topic = self._store.image.held_topics[replica.topic_id]
@@ -350,9 +371,8 @@ class Replicas:
         for listener in self.damage_listeners:
             listener(replica)
 
-    def _tidy_folders(self) -> None:
-        """Sets aside, at the start, folders of topics or partitions that do not belong here, and never deletes them;
-        removes those of deleted topics."""
+    def _quarantine_unknown(self) -> None:
+        """Quarantine directories of unknown topics and partitions, and delete those of deleted topics, at the start."""
         files = self._cache.files
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.held_topics}
         for name in files.list_folder(TOPICS_FOLDER):
@@ -363,35 +383,35 @@ class Replicas:
                 key = (known[name], int(index) if is_index(index) else -1)
                 if is_index(index) and key not in self._by_id and key not in self.removals.leaving:
                     self._set_aside.put_unknown(f"{name}/{index}", self._deletions_of(), self._clock.now_ms())
-                    self._synced_offsets.remove(*key)  # should it come here again, it comes with nothing
+                    self._synced_offsets.remove(*key)  # if the partition returns, it starts empty
         self.give_up_expired()
 
     def give_up_expired(self) -> None:
-        """Is called from time to time: removes what was set aside as deleted, when its time is over."""
+        """Delete quarantined directories of deleted topics after their retention time. Called periodically."""
         if (cluster_id := self._deletions_of()) is not None:
             self._set_aside.give_up_expired(cluster_id, self._clock.now_ms())
         self.removals.look_for_deleted()
 
-    def _bring_back(self, topic: Topic) -> None:
-        """Brings back, before its logs are opened, a topic that was set aside because of the wrong metadata."""
+    def _restore_quarantined(self, topic: Topic) -> None:
+        """Restore a quarantined topic that is known again, before its logs are opened."""
         own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
         unopened = [index for index in own if (topic.id, index) not in self._by_id]
         self._set_aside.bring_back(self._unknown.pop(topic.id), unopened)
 
     def end_waits(self) -> None:
-        """Ends all waits at once: this node is fenced."""
+        """Fail all waiting requests, because this node is fenced."""
         for replica in self:
             if replica.leads:
                 replica.end_waits()
 
     def stop_waiting(self) -> None:
-        """Answers fetches that wait with what there is, and from now on those that come, too."""
+        """Complete all waiting fetches, and let later fetches return immediately, because the node is stopping."""
         self.stopping = True
         for replica in self:
             replica.stop_waiting()
 
     def close(self) -> None:
-        """Closes all logs. No sync may be under way any more."""
+        """Close all logs. No sync may be in progress."""
         for replica in self._by_id.values():
             replica.close()
         self.removals.close()

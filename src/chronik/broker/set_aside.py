@@ -1,9 +1,9 @@
-"""Folders of no known topic: set aside, and brought back when their topic is known after all.
+"""The quarantine of directories whose topic or partition is unknown, and their restoration.
 
-A folder is unknown because the wrong metadata was looked at, or because its topic was deleted while the node was away.
-The first must never cost a record, so nothing is removed on suspicion. A deletion is certain only where the node caught
-up with the very cluster that its folder was known to belong to before this start: such a folder is marked when it is
-set aside, and removed when its time is over.
+A directory is unknown because the node has the wrong metadata, or because its topic was deleted while the node was
+down. Wrong metadata must never cost records, so unknown directories are moved, not deleted. A deletion is certain only
+if the node has caught up with the cluster to which its data directory belonged before the start. Such a directory gets
+a mark when it is quarantined, and is deleted after a retention time.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ UNKNOWN_FOLDER: Final = "unknown"
 MARK_FILE: Final = "set-aside.json"
 
 DELETED_KEPT_MS: Final = 7 * 24 * 3600 * 1000
-"""How long the folder of a topic that was deleted while the node was away is kept: as long as records are by default,
-for an operator who finds that the deletion was a mistake."""
+"""Retention time of directories of topics that were deleted while the node was down. It equals the default retention of
+records, so that an operator can undo a mistaken deletion."""
 
 _ID_CHARACTERS: Final = 22
 
 
 class Mark(msgspec.Struct, frozen=True):
+    """A mark in a quarantined directory: the cluster that has deleted the topic, and when it was quarantined."""
+
     cluster_id: str
     time_ms: int
 
 
 class Name(NamedTuple):
-    """The name of a folder that was set aside: a topic's, or one partition's."""
+    """The parsed name of a quarantined directory of a topic or partition."""
 
     topic_id: bytes
     partition: str | None
 
 
 def parse_name(name: str) -> Name | None:
-    """Returns None when it is not a name that this module gives. What follows "~" only tells equal names apart."""
+    """Parse the name of a quarantined directory, or return None for other names. A suffix `~n` makes names unique."""
     name = name.partition("~")[0]
     index = name[_ID_CHARACTERS + 1 :]
     try:
@@ -59,56 +61,60 @@ def parse_name(name: str) -> Name | None:
 
 
 def is_index(name: str) -> bool:
-    """Whether a folder's name is a partition's number."""
+    """Return whether a directory name is a partition index."""
     return name.isascii() and name.isdecimal()
 
 
 class SetAside:
+    """The quarantined directories of a node."""
+
     def __init__(self, files: FileSystem) -> None:
         self._files = files
 
-    def put(self, folder: str, under: str, mark: Mark | None = None) -> None:
-        """Moves a folder of `topics`, unless there is nothing in it."""
-        path = f"{TOPICS_FOLDER}/{folder}"
+    def put(self, directory: str, under: str, mark: Mark | None = None) -> None:
+        """Move a directory from `topics` to `under`, unless it is empty."""
+        path = f"{TOPICS_FOLDER}/{directory}"
         if not self._files.list_folder(path):
             return
         if mark is not None:
             write_atomically(self._files, f"{path}/{MARK_FILE}", msgspec.json.encode(mark))
-        self._move(path, under, folder.replace("/", "-"))
+        self._move(path, under, directory.replace("/", "-"))
 
-    def put_unknown(self, folder: str, deleted_by: str | None, now_ms: int) -> None:
-        """`deleted_by` is the cluster that has deleted it, or moved it elsewhere, if that is certain."""
+    def put_unknown(self, directory: str, deleted_by: str | None, now_ms: int) -> None:
+        """Quarantine a directory. `deleted_by` is the cluster that has deleted or moved it, if that is certain."""
         mark = None if deleted_by is None else Mark(deleted_by, now_ms)
-        why = "belongs to nothing here" if mark is None else "was deleted or moved while this node was away"
-        logger.warning("%s/%s %s: set aside in %s", TOPICS_FOLDER, folder, why, UNKNOWN_FOLDER)
-        self.put(folder, UNKNOWN_FOLDER, mark)
+        reason = "is unknown to the cluster" if mark is None else "was deleted or moved while this node was down"
+        logger.warning("directory %s/%s %s; quarantined in %s", TOPICS_FOLDER, directory, reason, UNKNOWN_FOLDER)
+        self.put(directory, UNKNOWN_FOLDER, mark)
 
     def unknown_topics(self) -> dict[bytes, str]:
+        """Return the names of quarantined topic directories by topic id."""
         topics = {name: each.topic_id for name, each in self.unknown().items() if each.partition is None}
         return {topic_id: name for name, topic_id in sorted(topics.items(), reverse=True)}
 
     def unknown(self) -> dict[str, Name]:
-        """Returns what was set aside as unknown, by its name there."""
+        """Return the quarantined directories by their names."""
         parsed = {name: parse_name(name) for name in self._files.list_folder(UNKNOWN_FOLDER)}
         return {name: found for name, found in parsed.items() if found is not None}
 
     def bring_back(self, name: str, partitions: Collection[int]) -> None:
-        """Brings back the given partitions of a topic that is known after all, if this node does not have them.
+        """Restore the given partitions of a quarantined topic that is known again, unless this node has them.
 
-        Partitions that were set aside singly stay: their topic was known then, and they had moved elsewhere."""
+        Partitions that were quarantined individually stay: their topic was known, and they had moved to other nodes.
+        """
         source = f"{UNKNOWN_FOLDER}/{name}"
         for index in self._files.list_folder(source):
             if is_index(index) and int(index) in partitions:
-                self._bring_back(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_CHARACTERS]}/{index}")
+                self._restore_partition(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_CHARACTERS]}/{index}")
         if not [index for index in self._files.list_folder(source) if index != MARK_FILE]:
             self._files.remove(f"{source}/{MARK_FILE}")
             self._files.remove_folder(source)
             self._files.sync_folder(UNKNOWN_FOLDER)
 
-    def _bring_back(self, source: str, target: str) -> None:
+    def _restore_partition(self, source: str, target: str) -> None:
         files = self._files
-        if self._holds_records(target):
-            logger.error("%s stays: its topic is known, but %s has got records of its own since", source, target)
+        if self._has_records(target):
+            logger.error("directory %s stays quarantined: its topic is known, but %s has new records", source, target)
             return
         if files.list_folder(target):
             self.put(target.removeprefix(f"{TOPICS_FOLDER}/"), DELETED_FOLDER)
@@ -117,26 +123,27 @@ class SetAside:
         files.rename(source, target)
         files.sync_folder(folder_of(source))
         files.sync_folder(folder_of(target))
-        logger.warning("%s is back from %s: its topic is known", target, source)
+        logger.warning("directory %s restored from %s: its topic is known again", target, source)
 
-    def _holds_records(self, folder: str) -> bool:
-        logs = [name for name in self._files.list_folder(folder) if name.endswith(".log")]
-        return any(self._files.size(f"{folder}/{name}") for name in logs)
+    def _has_records(self, directory: str) -> bool:
+        logs = [name for name in self._files.list_folder(directory) if name.endswith(".log")]
+        return any(self._files.size(f"{directory}/{name}") for name in logs)
 
     def give_up_expired(self, cluster_id: str, now_ms: int) -> None:
-        """Removes what this cluster is known to have deleted, or moved elsewhere, long ago."""
+        """Delete directories that this cluster deleted or moved, after their retention time."""
         for name in self.unknown():
-            mark = self._mark_of(f"{UNKNOWN_FOLDER}/{name}")
+            mark = self._read_mark(f"{UNKNOWN_FOLDER}/{name}")
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_KEPT_MS:
-                logger.info("%s/%s was deleted long ago, and is removed", UNKNOWN_FOLDER, name)
+                logger.info("directory %s/%s of a deleted topic expired; deleting it", UNKNOWN_FOLDER, name)
                 self._move(f"{UNKNOWN_FOLDER}/{name}", DELETED_FOLDER, name)
 
     def remove_deleted(self) -> None:
+        """Delete the contents of the `deleted` directory."""
         for name in self._files.list_folder(DELETED_FOLDER):
             remove_tree(self._files, f"{DELETED_FOLDER}/{name}")
 
-    def _mark_of(self, folder: str) -> Mark | None:
-        data = read_file(self._files, f"{folder}/{MARK_FILE}")
+    def _read_mark(self, directory: str) -> Mark | None:
+        data = read_file(self._files, f"{directory}/{MARK_FILE}")
         try:
             return None if data is None else msgspec.json.decode(data, type=Mark)
         except msgspec.DecodeError:
@@ -147,11 +154,11 @@ class SetAside:
         for created in files.make_folder(under):
             files.sync_folder(created)
         taken = set(files.list_folder(under))
-        free = next(each for each in itertools.chain([name], _numbered(name)) if each not in taken)
+        free = next(each for each in itertools.chain([name], _numbered_names(name)) if each not in taken)
         files.rename(path, f"{under}/{free}")
         files.sync_folder(folder_of(path))
         files.sync_folder(under)
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _numbered_names(name: str) -> Iterator[str]:
     return (f"{name}~{number}" for number in itertools.count(2))

@@ -1,4 +1,4 @@
-"""How long the disk has taken, so that a slow answer can be told from a slow disk."""
+"""Metrics of sync durations, which distinguish a slow response from a slow disk."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple
 from chronik.meters import Histogram
 
 SLOW_SYNC_SECONDS: Final = 0.05
-"""A slow sync: a hundred times what a healthy disk takes."""
+"""Duration of a slow sync: a hundred times that of a healthy disk."""
 
 SLOW_SYNCS_KEPT_MAX: Final = 200
-"""How many of the last slow syncs are kept. A status page shows them all."""
+"""Recent slow syncs that are kept and shown on the status page."""
 
 
 class Sync(NamedTuple):
-    """When a sync began and ended, by the clock that all processes of a machine share (`time.perf_counter`)."""
+    """The start and end of a sync, by the clock that all processes of a machine share (`time.perf_counter`)."""
 
     began: float
     ended: float
@@ -26,6 +26,8 @@ class Sync(NamedTuple):
 
 
 class SyncTimes:
+    """Counters and durations of a node's syncs."""
+
     __slots__ = ("count", "longest_seconds", "slow", "slow_count", "took")
 
     def __init__(self) -> None:
@@ -46,7 +48,10 @@ class SyncTimes:
             self.slow.append(sync)
 
     def view(self) -> dict[str, Any]:
-        """Returns what the status page shows. `recent_slow` holds [began, ended] of each, in seconds, oldest first."""
+        """Return the values for the status page.
+
+        `recent_slow` has [start, end] of each sync in seconds, oldest first.
+        """
         return {
             "count": self.count,
             "longest_ms": round(1000 * self.longest_seconds, 3),

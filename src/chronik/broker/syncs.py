@@ -1,4 +1,4 @@
-"""The syncs of one log: what each covers, and who waits for them."""
+"""The syncs of one log, and the tasks that wait for them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from chronik.log.sync import SyncTicket
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
-def _tell_nobody(log: PartitionLog) -> None: ...
+def _ignore_synced(log: PartitionLog) -> None: ...
 
 
 class Syncs:
+    """The syncs of one log: its unsynced bytes, and the tasks that wait for a sync."""
+
     __slots__ = (
         "_bytes_appended",
         "_bytes_synced",
@@ -32,8 +34,8 @@ class Syncs:
         self.is_abandoned = False
         self._flusher = flusher
         self._on_synced = on_synced
-        self._next: list[asyncio.Future[None]] = []  # waits for the next sync to begin
-        self._now: list[asyncio.Future[None]] = []  # waits for the sync under way
+        self._next: list[asyncio.Future[None]] = []  # waiters for the next sync
+        self._now: list[asyncio.Future[None]] = []  # waiters for the sync in progress
         self._bytes_appended = 0
         self._bytes_syncing = 0
         self._bytes_synced = 0
@@ -43,24 +45,30 @@ class Syncs:
         return self._bytes_appended - self._bytes_synced
 
     def appended(self, size: int) -> None:
+        """Count bytes that were appended to the log."""
         self._bytes_appended += size
 
     def request(self) -> None:
+        """Schedule a sync of the log."""
         self._flusher.request(self)
 
     def request_if_needed(self) -> None:
+        """Schedule a sync of the log if it has unsynced changes."""
         if self.log is not None and self.log.needs_sync and not self.is_abandoned:
             self._flusher.request(self)
 
     async def settled(self) -> None:
-        """Returns when no sync is under way."""
+        """Wait until no sync of the log is in progress."""
         await self._flusher.settled(self)
 
     async def all_synced(self) -> None:
-        """Returns when everything that the log holds now is synced: by a sync that begins now, or by one that is under
-        way, if nothing was written since.
+        """Wait until everything that the log contains now is synced.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION when the partition goes away."""
+        This takes a new sync, or the one in progress if nothing was written since it started.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the partition is removed.
+        """
         if self.log is None or self.is_abandoned:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,35 +82,37 @@ class Syncs:
         await waiter
 
     def begin_sync(self) -> SyncTicket | None:
+        """Return a sync task of the log, or None if everything is synced."""
         if self.log is None or self.is_abandoned:
             return None
-        ticket = self.log.begin_sync()
+        task = self.log.begin_sync()
         self._bytes_syncing = self._bytes_appended
         self._now, self._next = self._next, []
-        if ticket is None:
-            self._end_waits()
-        return ticket
+        if task is None:
+            self._wake_waiters()
+        return task
 
-    def complete_sync(self, ticket: SyncTicket) -> None:
+    def complete_sync(self, task: SyncTicket) -> None:
+        """Record that a sync task has run, and wake its waiters."""
         log = self.log
         if log is None:
             return
-        log.complete_sync(ticket)
+        log.complete_sync(task)
         self._bytes_synced = self._bytes_syncing
         if not self.is_abandoned:
             self._on_synced(log)
-            self._end_waits()
+            self._wake_waiters()
 
     def abandon(self) -> None:
-        """Ends all waits: nobody needs the log any more."""
+        """Fail all waiters, because the partition was removed."""
         self.is_abandoned = True
-        self._on_synced = _tell_nobody  # no cycle keeps whoever holds this log from being freed: see node/garbage
+        self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see node/garbage
         for waiter in (*self._next, *self._now):
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         self._next, self._now = [], []
 
-    def _end_waits(self) -> None:
+    def _wake_waiters(self) -> None:
         for waiter in self._now:
             if not waiter.done():
                 waiter.set_result(None)

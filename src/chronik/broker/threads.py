@@ -1,4 +1,4 @@
-"""Work in a thread that has ended when its caller goes on, even when the caller was cancelled."""
+"""Work in a thread that completes before its caller continues, even if the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ T = TypeVar("T")
 
 
 async def run_to_its_end(work: Callable[[], T]) -> T:
-    """Does as `asyncio.to_thread`, but waits for the thread when it is cancelled: otherwise a node that stops would
-    close the files that the thread is working on."""
+    """Run `work` in a thread as `asyncio.to_thread` does, but wait for the thread when cancelled.
+
+    Otherwise a stopping node would close the files that the thread uses.
+    """
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

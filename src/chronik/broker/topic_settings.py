@@ -1,4 +1,4 @@
-"""A topic's configs, turned into what its partitions need to know."""
+"""The conversion of topic configs to the settings of partitions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ _LEVELS = {
 
 
 def log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
+    """Return the storage configs of a topic."""
     return resolver.derived(_log_config, configs)
 
 
 def incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> IncomingRules:
+    """Return a topic's requirements for produced records."""
     return resolver.derived(_incoming_rules, configs)
 
 

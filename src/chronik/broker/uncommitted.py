@@ -1,8 +1,8 @@
-"""Backpressure on producers: uncommitted bytes of each partition and of the node, and when producers have to wait.
+"""Backpressure on producers by the number of uncommitted bytes of each partition and of the node.
 
-Uncommitted bytes lie between a leader's high watermark and its log end. Followers still have to fetch them, so they
-are the followers' backlog. A connection may send produce requests ahead of their responses only while the backlog is
-short; otherwise one client that keeps many requests in flight could push followers out of the ISR that keep pace.
+Uncommitted bytes are between a leader's high watermark and its log end offset. Followers still have to fetch them, so
+they are the followers' backlog. A connection may send produce requests ahead of their responses only while the backlog
+is short. Otherwise a client with many requests in flight could push followers that keep pace out of the ISR.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LedPartition(Protocol):
 
 
 def can_pipeline(partitions: Iterable[LedPartition]) -> bool:
-    """Return whether a connection may go on before its produce request to `partitions` is answered.
+    """Return whether a connection may continue before its produce request to `partitions` is answered.
 
     False makes the connection wait, as every produce request does in Kafka, until the backlog is short again or the
     request is answered. A partition without followers has no backlog of its own and counts only towards the node's

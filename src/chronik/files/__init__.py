@@ -1,4 +1,4 @@
-"""Files as the logs see them: an interface, and the real disk. Its twin, which loses things, is in `tests/files`."""
+"""The file system interface that the logs use, and its implementation on disk. `tests/files` has a simulated disk."""
 
 from chronik.files.cache import OPEN_FILES_MAX_DEFAULT, FileCache
 from chronik.files.interface import (

@@ -1,7 +1,7 @@
-"""A bounded set of open files, so that thousands of partitions do not need thousands of descriptors.
+"""A bounded cache of open files, so that thousands of partitions do not need thousands of file descriptors.
 
-Used by one thread. A file that holds unsynced writes is never closed to make room: the kernel reports a failed
-write-back through descriptors that were open at the time, and a new one might not hear of it.
+Only one thread uses it. A file with unsynced writes is never evicted: the kernel reports a failed write-back only to
+descriptors that were open at the time.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections import OrderedDict
 
 from chronik.files.interface import File, FileSystem
 
-# Half of 1024, the usual limit of a process that nobody configured; the other half is for sockets.
+# Half of 1024, the usual default limit of a process; the other half is for sockets.
 OPEN_FILES_MAX_DEFAULT = 512
 
-# How many unsynced files are passed over before the limit is exceeded for a while: opening
-# stays cheap when all are dirty.
+# Unsynced files that an eviction skips before it lets the cache exceed its limit, so that opening a file stays cheap.
 EVICTION_TRIES_MAX = 16
 
 
 class FileCache:
+    """A bounded cache of open files."""
+
     def __init__(self, files: FileSystem, open_files_max: int = OPEN_FILES_MAX_DEFAULT) -> None:
         self.files = files
         self._open_files_max = open_files_max
@@ -31,17 +32,21 @@ class FileCache:
         return len(self._open)
 
     def get(self, path: str) -> File:
-        """Raises FileNotFoundError when there is no such file."""
+        """Return the open file.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
         file = self._open.get(path)
         if file is not None:
             self._open.move_to_end(path)
             return file
-        return self._keep(self.files.open(path))
+        return self._add(self.files.open(path))
 
     def create(self, path: str, *, expendable: bool = False) -> File:
-        """Opens the file and makes an empty one first when there is none.
+        """Open the file, creating an empty one if necessary.
 
-        An expendable file may be closed with unsynced writes: it can be rebuilt, so nobody ever syncs it.
+        An expendable file may be closed with unsynced writes, because it can be rebuilt and is never synced.
         """
         if expendable:
             self._expendable.add(path)
@@ -49,13 +54,14 @@ class FileCache:
         if file is not None:
             self._open.move_to_end(path)
             return file
-        return self._keep(self.files.create(path))
+        return self._add(self.files.create(path))
 
     def pin(self, file: File) -> None:
-        """Keeps the descriptor open until `unpin`, even when the file is forgotten: another thread is syncing it."""
+        """Keep the file's descriptor open until `unpin`, because another thread is syncing it."""
         self._pins[file] = self._pins.get(file, 0) + 1
 
     def unpin(self, file: File) -> None:
+        """Undo one `pin`. Close the file if it was dropped from the cache."""
         self._pins[file] -= 1
         if self._pins[file]:
             return
@@ -65,22 +71,23 @@ class FileCache:
             file.close()
 
     def forget(self, path: str) -> None:
-        """Closes the file, if open: call before it is renamed or removed."""
+        """Close the file if it is open. Call this before the file is renamed or deleted."""
         self._expendable.discard(path)
         file = self._open.pop(path, None)
         if file is not None:
             self._close(file)
 
-    def forget_folder(self, folder: str) -> None:
-        """Closes what is open below `folder`: call before it is renamed or removed."""
-        for path in [path for path in self._open if path.startswith(folder + "/")]:
+    def forget_folder(self, directory: str) -> None:
+        """Close all open files below a directory. Call this before the directory is renamed or deleted."""
+        for path in [path for path in self._open if path.startswith(directory + "/")]:
             self.forget(path)
 
     def close(self) -> None:
+        """Close all files."""
         for path in list(self._open):
             self.forget(path)
 
-    def _keep(self, file: File) -> File:
+    def _add(self, file: File) -> File:
         self._open[file.path] = file
         if len(self._open) > self._open_files_max:
             self._evict(self._open_files_max)
@@ -90,7 +97,7 @@ class FileCache:
         return file
 
     def _evict(self, left: int) -> None:
-        """Closes files until no more than `left` are open, as far as that can be done in a few tries."""
+        """Close idle files until at most `left` are open, within a limited number of attempts."""
         for _ in range(min(EVICTION_TRIES_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
             if file not in self._pins and (not file.unsynced or path in self._expendable):

@@ -1,7 +1,7 @@
-"""Descriptors that are held back, so that a file can be opened when nothing else can.
+"""A reserve of file descriptors, which allows the node to open files when the process has none left.
 
-Connections take descriptors faster than they can be refused. A write that finds none left would be a failed write, and
-the node would have to stop; so a few are kept open on nothing, and released when they are needed.
+Connections can use up descriptors faster than the node rejects them. A write without a descriptor would be a failed
+write, and the node would have to stop. So a few descriptors are opened on /dev/null and released when needed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SPARE_DESCRIPTORS: Final = 32
-"""More files than are opened in the time that it takes to close others."""
+"""Descriptors in the reserve: more than are opened in the time that it takes to close other files."""
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
-"""The errors that say that the process, or the system, has no descriptors left."""
+"""Errors that mean that the process or the system has no file descriptors left."""
 
 
 class SpareDescriptors:
-    """All threads may use it."""
+    """A thread-safe reserve of file descriptors."""
 
     def __init__(self, count: int = SPARE_DESCRIPTORS) -> None:
         self._count = count
@@ -33,28 +33,34 @@ class SpareDescriptors:
 
     @property
     def is_short(self) -> bool:
+        """Whether some of the reserved descriptors are in use."""
         return len(self._held) < self._count
 
     def opening(self, opens: Callable[[], T]) -> T:
-        """Returns what `opens` returns, trying again as long as there is a descriptor to spare. Raises OSError."""
+        """Call `opens` and return its result. If no descriptors are left, release a reserved one and retry.
+
+        Raises:
+            OSError: `opens` failed for another reason, or the reserve is empty.
+        """
         while True:
             try:
                 return opens()
             except OSError as error:
-                if error.errno not in EXHAUSTED or not self._give():
+                if error.errno not in EXHAUSTED or not self._release_one():
                     raise
 
     def replenish(self) -> None:
-        """Holds back descriptors again, as many as can be had now."""
+        """Refill the reserve as far as possible."""
         with self._lock, contextlib.suppress(OSError):
             while len(self._held) < self._count:
                 self._held.append(os.open(os.devnull, os.O_RDONLY))
 
     def close(self) -> None:
-        while self._give():
+        """Release all reserved descriptors."""
+        while self._release_one():
             pass
 
-    def _give(self) -> bool:
+    def _release_one(self) -> bool:
         with self._lock:
             if not self._held:
                 return False

@@ -1,12 +1,12 @@
-"""What every part that stores something may ask of a disk, and nothing more.
+"""The file system interface for all components that store data.
 
-Paths are relative to the data folder and use "/". A write, truncation, sync, rename or removal that fails raises
+Paths are relative to the data directory and use "/". A write, truncation, sync, rename or removal that fails raises
 StorageFailed, and from then on *every* such call on the same FileSystem raises it: after a failed write or sync the
 kernel may have dropped the pages, so a later success would prove nothing. Reading stays possible.
 
-What is durable, and when:
-- bytes of a file, once `fdatasync` of that file returned;
-- a name that was created, renamed or removed, once `sync_folder` of its folder returned.
+Durability:
+- The bytes of a file are durable once `fdatasync` of the file has returned.
+- A created, renamed or removed name is durable once `sync_directory` of its directory has returned.
 """
 
 from __future__ import annotations
@@ -17,96 +17,116 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """One open file. Only `fdatasync` and `pread` may be called from another thread than the owner's."""
+    """An open file. Other threads than the owner may call only `fdatasync` and `pread`."""
 
     path: str
     size: int
 
     @property
     def unsynced(self) -> bool:
-        """Whether something was written that no successful `fdatasync` has covered yet."""
+        """Whether the file has writes that no successful `fdatasync` has covered."""
 
     def append(self, data: Buffer) -> int:
-        """Writes all of `data` at the end and returns the position where it begins."""
+        """Write all of `data` at the end of the file, and return the position where it starts."""
 
     def pwrite(self, data: Buffer, position: int) -> None: ...
 
     def pread(self, size: int, position: int) -> bytes:
-        """Reads `size` bytes from `position`; fewer only at the end of the file."""
+        """Read `size` bytes from `position`; fewer only at the end of the file."""
 
     def fdatasync(self) -> None: ...
 
     def truncate(self, size: int) -> None: ...
 
     def reserve(self, size: int) -> None:
-        """Lengthens the file with zeros to `size`, if the disk can do that without writing them.
+        """Extend the file with zeros to `size`, if the file system can do that without writing them.
 
-        Syncing what is written there later is cheaper, since the file's length stays the same. Nothing happens when the
-        disk has no room or cannot do it: whether there is room for data, its write will tell.
+        Later syncs are then cheaper, because the file's length stays the same. Failures are ignored: if the disk is
+        full, the write itself will fail.
         """
 
     def close(self) -> None: ...
 
 
 class Lock(Protocol):
+    """A held file lock."""
+
     def close(self) -> None: ...
 
 
 class FileSystem(Protocol):
+    """The files of a data directory."""
+
     @property
     def failure(self) -> str | None:
-        """What failed, if something has; from then on nothing more is written."""
+        """The first storage failure, or None. After a failure nothing more is written."""
 
     @property
     def is_short_of_descriptors(self) -> bool:
-        """Whether files were opened with descriptors that had been held back: others should be closed."""
+        """Whether files use descriptors of the reserve, so that other files should be closed."""
 
     def replenish_descriptors(self) -> None:
-        """Holds back descriptors again, as many as can be had."""
+        """Refill the reserve of file descriptors as far as possible."""
 
     def open(self, path: str) -> File:
-        """Raises FileNotFoundError when there is no such file."""
+        """Open an existing file.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
 
     def create(self, path: str) -> File:
-        """Opens the file and makes an empty one first when there is none; its folder must exist."""
+        """Open the file, creating an empty one if necessary. Its directory must exist."""
 
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int:
-        """Raises FileNotFoundError when there is no such file."""
+        """Return the size of the file in bytes.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
 
     def modified_ms(self, path: str) -> int:
-        """Returns when it was last written to. Raises FileNotFoundError when there is no such file."""
+        """Return the modification time of the file.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
 
     def rename(self, path: str, new_path: str) -> None:
-        """Renames atomically; a file of the new name is replaced."""
+        """Atomically rename a file, replacing any file of the new name."""
 
     def remove(self, path: str) -> None:
-        """Removes the file; nothing happens when there is none."""
+        """Delete the file if it exists."""
 
     def make_folder(self, path: str) -> list[str]:
-        """Makes the folder and its missing parents; returns all folders above it, innermost first.
+        """Create the directory and its missing parents, and return all parents, innermost first.
 
-        They must be synced before anything in the folder is durable, even if it was there already: whoever made it, or
-        one of its parents, may not have synced them yet.
+        The parents must be synced before anything in the directory is durable, even if it existed: they may have been
+        created without a sync.
         """
 
     def remove_folder(self, path: str) -> None:
-        """Removes an empty folder; nothing happens when there is none."""
+        """Delete an empty directory if it exists."""
 
     def list_folder(self, path: str) -> list[str]:
-        """Returns the sorted names of files and folders in it; none when there is no such folder."""
+        """Return the sorted names in a directory; empty if the directory does not exist."""
 
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Locks until closed or until the process ends. Raises DataFolderInUse when another process holds the lock."""
+        """Lock a file until the lock is closed or the process exits.
+
+        Raises:
+            DataFolderInUse: Another process holds the lock.
+        """
 
 
 def write_atomically(files: FileSystem, path: str, data: Buffer) -> None:
-    """Replaces the file durably: after a power cut it holds the old bytes or the new ones, whole.
+    """Durably replace a file: after a power failure it has either the old or the new contents.
 
-    The folder must exist, and the caller sees to the durability of the folder's own name.
+    The directory must exist and be durable itself.
     """
     temporary = path + ".tmp"
     files.remove(temporary)
@@ -121,7 +141,7 @@ def write_atomically(files: FileSystem, path: str, data: Buffer) -> None:
 
 
 def read_file(files: FileSystem, path: str) -> bytes | None:
-    """Returns the whole file, or None when there is none."""
+    """Return the contents of a file, or None if it does not exist."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -132,16 +152,16 @@ def read_file(files: FileSystem, path: str) -> bytes | None:
         file.close()
 
 
-def remove_tree(files: FileSystem, folder: str) -> None:
-    """Removes a folder with all that is in it and makes that durable in the folder above."""
-    _remove_contents(files, folder)
-    files.remove_folder(folder)
-    files.sync_folder(folder_of(folder))
+def remove_tree(files: FileSystem, directory: str) -> None:
+    """Durably delete a directory with its contents."""
+    _remove_contents(files, directory)
+    files.remove_folder(directory)
+    files.sync_folder(folder_of(directory))
 
 
-def _remove_contents(files: FileSystem, folder: str) -> None:
-    for name in files.list_folder(folder):
-        path = f"{folder}/{name}"
+def _remove_contents(files: FileSystem, directory: str) -> None:
+    for name in files.list_folder(directory):
+        path = f"{directory}/{name}"
         if files.list_folder(path):
             _remove_contents(files, path)
             files.remove_folder(path)
@@ -152,13 +172,14 @@ def _remove_contents(files: FileSystem, folder: str) -> None:
 
 
 def folder_of(path: str) -> str:
+    """Return the parent directory of a path."""
     return path.rpartition("/")[0]
 
 
 def folders_above(path: str) -> list[str]:
-    """Returns them innermost first; the last one is the data folder itself."""
-    folders = []
+    """Return all parent directories of a path, innermost first; the last one is the data directory itself."""
+    directories = []
     while path:
         path = folder_of(path)
-        folders.append(path)
-    return folders
+        directories.append(path)
+    return directories

@@ -1,7 +1,6 @@
-"""A folder that is only read: whatever is changed stays in memory, and is gone with it.
+"""A copy-on-write overlay of a directory: changes stay in memory and are discarded.
 
-So a log can be opened in somebody else's folder as its own node would open it, recovery and all, and nothing in the
-folder is touched.
+It opens a log in another node's data directory exactly as that node would, including recovery, without modifying it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from chronik.files.real import RealLock
 READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 COPIED_BYTES_MAX: Final = 256 << 20
-"""The largest file that is taken into memory because somebody writes into it: recovery cuts large ones, and writes
-only into small ones."""
+"""The largest file that is copied to memory for a write. Recovery truncates large files but writes only to small ones.
+"""
 
 
 class _Content:
-    """What a path holds: the first `kept` bytes of a real file, or, once something was written, a copy in memory."""
+    """The contents of a path: the first `kept` bytes of a file on disk or, after a write, a copy in memory."""
 
     __slots__ = ("copy", "kept", "modified_ms", "real")
 
@@ -39,11 +38,12 @@ class _Content:
         return self.kept if self.copy is None else len(self.copy)
 
     def writable(self) -> bytearray:
+        """Return the in-memory copy, creating it if necessary."""
         self.modified_ms = _now_ms()
         if self.copy is None:
             assert self.real is not None
             if self.kept > COPIED_BYTES_MAX:
-                raise StorageFailed(f"{self.real} is only read, and too large to be changed in memory")
+                raise StorageFailed(f"{self.real} is read-only and too large for an in-memory copy")
             with open(self.real, "rb") as file:
                 self.copy = bytearray(file.read(self.kept))
         return self.copy
@@ -58,7 +58,7 @@ class _Content:
 
 
 class OverlayFiles:
-    """Files of a folder that exists, as a FileSystem."""
+    """A FileSystem over an existing directory that keeps all changes in memory."""
 
     failure: Final = None
     is_short_of_descriptors: Final = False
@@ -66,11 +66,11 @@ class OverlayFiles:
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
         self._contents: dict[str, _Content] = {}
-        self._gone: set[str] = set()
-        self._folders: set[str] = set()
+        self._removed: set[str] = set()
+        self._directories: set[str] = set()
 
     def replenish_descriptors(self) -> None:
-        """Does nothing: none are held back."""
+        """Do nothing: an overlay has no reserve of descriptors."""
 
     def open(self, path: str) -> OverlayFile:
         return OverlayFile(path, self._content(path))
@@ -78,11 +78,11 @@ class OverlayFiles:
     def create(self, path: str) -> OverlayFile:
         if not self.exists(path):
             self._contents[path] = _Content(None)
-            self._gone.discard(path)
+            self._removed.discard(path)
         return self.open(path)
 
     def exists(self, path: str) -> bool:
-        return path in self._contents or (path not in self._gone and os.path.isfile(self._full(path)))
+        return path in self._contents or (path not in self._removed and os.path.isfile(self._full(path)))
 
     def size(self, path: str) -> int:
         return self._content(path).size
@@ -92,38 +92,43 @@ class OverlayFiles:
 
     def rename(self, path: str, new_path: str) -> None:
         self._contents[new_path] = self._content(path)
-        self._gone.discard(new_path)
+        self._removed.discard(new_path)
         self.remove(path)
 
     def remove(self, path: str) -> None:
         self._contents.pop(path, None)
-        self._gone.add(path)
+        self._removed.add(path)
 
     def make_folder(self, path: str) -> list[str]:
-        self._folders.update({path, *folders_above(path)})
-        self._gone.difference_update({path, *folders_above(path)})
+        self._directories.update({path, *folders_above(path)})
+        self._removed.difference_update({path, *folders_above(path)})
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
-        self._folders.discard(path)
-        self._gone.add(path)
+        self._directories.discard(path)
+        self._removed.add(path)
 
     def list_folder(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
         try:
-            names = {name for name in os.listdir(self._full(path)) if prefix + name not in self._gone}
+            names = {name for name in os.listdir(self._full(path)) if prefix + name not in self._removed}
         except (FileNotFoundError, NotADirectoryError):
             names = set()
-        if path in self._gone:
+        if path in self._removed:
             names = set()
-        made = (*self._contents, *self._folders)
+        made = (*self._contents, *self._directories)
         return sorted(names | {each[len(prefix) :] for each in made if each and folder_of(each) == path})
 
     def sync_folder(self, path: str) -> None:
-        """Does nothing: nothing is kept."""
+        """Do nothing: changes are never durable."""
 
     def lock(self, path: str) -> RealLock:
-        """Locks a file that exists. Raises FileNotFoundError, and DataFolderInUse as others do."""
+        """Lock an existing file.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+            DataFolderInUse: Another process holds the lock.
+        """
         fd = os.open(self._full(path), READ_FLAGS)
         try:
             platform.lock_exclusively(fd, self._full(path))
@@ -135,7 +140,7 @@ class OverlayFiles:
     def _content(self, path: str) -> _Content:
         content = self._contents.get(path)
         if content is None:
-            if path in self._gone or not os.path.isfile(self._full(path)):
+            if path in self._removed or not os.path.isfile(self._full(path)):
                 raise FileNotFoundError(path)
             content = self._contents[path] = _Content(self._full(path))
         return content
@@ -145,6 +150,8 @@ class OverlayFiles:
 
 
 class OverlayFile:
+    """An open file of an overlay."""
+
     __slots__ = ("_content", "_fd", "_is_unsynced", "path")
 
     def __init__(self, path: str, content: _Content) -> None:

@@ -1,4 +1,4 @@
-"""The few system calls that differ between Linux, macOS and Windows."""
+"""System calls that differ between Linux, macOS and Windows."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from chronik.errors import DataFolderInUse
 
 
 class DiskSpace(NamedTuple):
+    """The size and free space of a file system."""
+
     total_bytes: int
     free_bytes: int
-    """What is left for those who are not root."""
+    """Bytes available to unprivileged processes."""
 
 
 if sys.platform == "win32":
-    # Windows knows no positional reads and writes: seek and transfer, one thread at a time.
+    # Windows has no positional reads and writes: seek and transfer under a lock.
     import msvcrt
     import threading
 
-    _seeking = threading.Lock()
+    _seek_lock = threading.Lock()
     OPEN_FLAGS = os.O_RDWR | os.O_BINARY | os.O_NOINHERIT
 
     def pread(fd: int, size: int, position: int) -> bytes:
-        with _seeking:
+        with _seek_lock:
             os.lseek(fd, position, os.SEEK_SET)
             return os.read(fd, size)
 
     def pwrite(fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
-        with _seeking:
+        with _seek_lock:
             os.lseek(fd, position, os.SEEK_SET)
             return os.write(fd, data)
 
     sync_data = os.fsync
 
     def reserve(fd: int, size: int) -> None:
-        """Does nothing: Windows has no call for it that takes a file descriptor."""
+        """Do nothing: Windows has no such call for file descriptors."""
 
     def sync_folder(path: str) -> None:
-        """Does nothing: NTFS journals names by itself, and folders cannot be opened for syncing."""
+        """Do nothing: NTFS journals names itself, and directories cannot be opened for syncing."""
 
-    def disk_space(folder: str) -> DiskSpace:
+    def disk_space(directory: str) -> DiskSpace:
         import shutil
 
-        usage = shutil.disk_usage(folder)
+        usage = shutil.disk_usage(directory)
         return DiskSpace(usage.total, usage.free)
 
     def lock_exclusively(fd: int, path: str) -> None:
@@ -60,28 +62,33 @@ else:
     pread = os.pread
     pwrite = os.pwrite
 
-    def disk_space(folder: str) -> DiskSpace:
-        """As `shutil.disk_usage` has it, which comes with half a megabyte of codecs for archives."""
-        disk = os.statvfs(folder)
+    def disk_space(directory: str) -> DiskSpace:
+        """Return the disk space as `shutil.disk_usage` does, without importing its archive codecs."""
+        disk = os.statvfs(directory)
         return DiskSpace(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     if sys.platform == "darwin":
 
         def sync_data(fd: int) -> None:
-            """On macOS fsync stops at the drive's cache; only F_FULLFSYNC goes through it."""
+            """Sync with F_FULLFSYNC, because fsync on macOS does not flush the drive's cache."""
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
         def reserve(fd: int, size: int) -> None:
-            """Does nothing: macOS sets blocks aside, but does not lengthen the file, which makes syncs cheaper."""
+            """Do nothing: macOS preallocates blocks without extending the file, so syncs do not get cheaper."""
 
     else:
         sync_data = os.fdatasync
 
         def reserve(fd: int, size: int) -> None:
-            """Raises OSError when the disk is full or the file system cannot do it."""
+            """Extend the file with zeros to `size`.
+
+            Raises:
+                OSError: The disk is full, or the file system does not support it.
+            """
             os.posix_fallocate(fd, 0, size)
 
     def sync_folder(path: str) -> None:
+        """Sync a directory, which makes the names in it durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -89,6 +96,11 @@ else:
             os.close(fd)
 
     def lock_exclusively(fd: int, path: str) -> None:
+        """Lock a file without waiting.
+
+        Raises:
+            DataFolderInUse: Another process holds the lock.
+        """
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

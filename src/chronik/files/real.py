@@ -1,4 +1,4 @@
-"""The disk itself, through plain file descriptors."""
+"""The file system on disk, accessed through file descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronik.files.interface import Buffer, folders_above
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-"""Records, and what groups have read of them, are for the node alone unless its operator lets a group into the root."""
+"""Only the node's user may access its data, unless the operator gives a group access to the root directory."""
 
 GROUP_MAY_READ: Final = 0o040
 GROUP_MAY_ENTER: Final = 0o050
@@ -30,12 +30,12 @@ _pwrite = platform.pwrite
 
 
 class RealFiles:
-    """Files below one folder, which is made when missing."""
+    """The files below a root directory, which is created if missing."""
 
     _spare: SpareDescriptors | None = None
 
     def __init__(self, root: str | Path, spare: SpareDescriptors | None = None) -> None:
-        """`spare` holds back descriptors for these files; whoever made it closes it."""
+        """Open the directory. `spare` is a reserve of descriptors for its files, which the caller closes."""
         self.root = str(root)
         self.failure: str | None = None
         self._spare = spare
@@ -53,12 +53,12 @@ class RealFiles:
 
     def open(self, path: str) -> RealFile:
         full = self._full(path)
-        return RealFile(self, path, self._opening(lambda: os.open(full, platform.OPEN_FLAGS)))
+        return RealFile(self, path, self._with_reserve(lambda: os.open(full, platform.OPEN_FLAGS)))
 
     def create(self, path: str) -> RealFile:
         full = self._full(path)
         with self._fail_stop("create", path):
-            fd = self._opening(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
+            fd = self._with_reserve(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
         return RealFile(self, path, fd)
 
     def exists(self, path: str) -> bool:
@@ -79,27 +79,27 @@ class RealFiles:
             os.unlink(self._full(path))
 
     def make_folder(self, path: str) -> list[str]:
-        with self._fail_stop("make folder", path):
-            for folder in (*reversed(folders_above(path)[:-1]), path):
+        with self._fail_stop("make directory", path):
+            for directory in (*reversed(folders_above(path)[:-1]), path):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(self._full(folder), self._folder_mode)
+                    os.mkdir(self._full(directory), self._folder_mode)
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
-        with self._fail_stop("remove folder", path), contextlib.suppress(FileNotFoundError):
+        with self._fail_stop("remove directory", path), contextlib.suppress(FileNotFoundError):
             os.rmdir(self._full(path))
 
     def list_folder(self, path: str) -> list[str]:
         full = self._full(path)
         try:
-            return sorted(self._opening(lambda: os.listdir(full)))
+            return sorted(self._with_reserve(lambda: os.listdir(full)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def sync_folder(self, path: str) -> None:
         full = self._full(path)
-        with self._fail_stop("sync folder", path):
-            self._opening(lambda: platform.sync_folder(full))
+        with self._fail_stop("sync directory", path):
+            self._with_reserve(lambda: platform.sync_folder(full))
 
     def lock(self, path: str) -> RealLock:
         fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE)
@@ -111,18 +111,22 @@ class RealFiles:
         return RealLock(fd)
 
     def close_to_others(self, paths: Iterable[str]) -> None:
-        """Takes all rights to the root, and to what is at and below these paths, from others. Raises OSError."""
+        """Remove all permissions of group and others from the root directory and the given paths below it.
+
+        Raises:
+            OSError: The permissions cannot be changed.
+        """
         if sys.platform == "win32":
             return
-        _close_to_others(self.root)
+        _restrict_permissions(self.root)
         for path in map(self._full, paths):
-            _close_to_others(path)
-            for folder, folders, names in os.walk(path):
-                for name in (*folders, *names):
-                    _close_to_others(f"{folder}/{name}")
+            _restrict_permissions(path)
+            for directory, directories, names in os.walk(path):
+                for name in (*directories, *names):
+                    _restrict_permissions(f"{directory}/{name}")
 
     def share_as_the_root_is(self) -> None:
-        """Makes what is created from now on readable by a group that may read the root."""
+        """Make files that are created later readable by the group, if the group may read the root directory."""
         if sys.platform == "win32":
             return
         root_mode = stat.S_IMODE(os.stat(self.root).st_mode)
@@ -130,14 +134,16 @@ class RealFiles:
         self._folder_mode = FOLDER_MODE | root_mode & GROUP_MAY_ENTER
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
+        """Record a storage failure and raise StorageFailed."""
         self.failure = f"{action} {path}: {error.strerror or error}"
         raise StorageFailed(self.failure) from error
 
     def refuse_after_failure(self) -> None:
+        """Raise StorageFailed if a write has failed before."""
         if self.failure is not None:
             raise StorageFailed(f"storage failed earlier: {self.failure}")
 
-    def _opening(self, opens: Callable[[], T]) -> T:
+    def _with_reserve(self, opens: Callable[[], T]) -> T:
         return opens() if self._spare is None else self._spare.opening(opens)
 
     def _full(self, path: str) -> str:
@@ -152,12 +158,14 @@ class RealFiles:
             self.fail(action, path, error)
 
 
-def _close_to_others(path: str) -> None:
+def _restrict_permissions(path: str) -> None:
     if os.path.exists(path) and not os.path.islink(path):
         os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~OF_GROUP_AND_OTHERS)
 
 
 class RealLock:
+    """A file lock that is held until it is closed."""
+
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
@@ -168,6 +176,8 @@ class RealLock:
 
 
 class RealFile:
+    """An open file on disk."""
+
     __slots__ = ("_fd", "_files", "_writes", "_writes_synced", "path", "size")
 
     def __init__(self, files: RealFiles, path: str, fd: int) -> None:
@@ -175,7 +185,7 @@ class RealFile:
         self.size = os.fstat(fd).st_size
         self._files = files
         self._fd = fd
-        # Counted, not flagged: a write that arrives while a sync is under way is not covered by it.
+        # A counter instead of a flag, because a sync does not cover writes that arrive while it runs.
         self._writes = 0
         self._writes_synced = 0
 
@@ -238,7 +248,7 @@ class RealFile:
         self._writes += 1
         with contextlib.suppress(OSError):
             platform.reserve(self._fd, size)
-        self.size = os.fstat(self._fd).st_size  # a full disk may have given a part of it
+        self.size = os.fstat(self._fd).st_size  # a full disk may have allocated only a part
 
     def close(self) -> None:
         if self._fd >= 0:

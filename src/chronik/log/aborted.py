@@ -1,4 +1,4 @@
-"""The aborted transactions of one partition: what those leave out who read only what was committed."""
+"""The aborted transactions of a partition, which `read_committed` consumers skip."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 BLOCK = 1024
-"""So many are looked at together: while one transaction stays open, a million others may begin and be aborted, and
-whoever reads from its start on meets hardly any of them."""
+"""Transactions per block of a lookup. A block whose transactions all start behind the range is skipped as a whole:
+while one transaction stays open, a million later ones may be aborted."""
 
 ROW_BYTES = 32
-"""What one takes, in memory and in a snapshot."""
+"""Bytes per aborted transaction, in memory and in a producer state snapshot."""
 
 
 class AbortedTransaction(NamedTuple):
-    """Whoever reads only what was committed leaves out this producer's records from `first_offset` on, up to the marker
-    that ended the transaction."""
+    """An aborted transaction, whose records `read_committed` consumers skip."""
 
     producer_id: int
     first_offset: int
     marker_offset: int
     stable_end: int
-    """Where the first transaction began that was still open after that marker, or what followed the marker: all that
-    were aborted later began there or behind it."""
+    """The last stable offset after the abort marker was appended. Transactions aborted later start at or after it."""
 
 
 class Aborted:
-    """Transactions that were aborted, in the order of their markers, in columns: there may be a million."""
+    """The aborted transactions of a partition in marker order, stored in columns because there may be a million."""
 
     __slots__ = ("_firsts", "_markers", "_producers", "_stable_ends")
 
@@ -42,7 +40,7 @@ class Aborted:
         return len(self._markers)
 
     def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
-        """Returns those that ended at `offset` or later."""
+        """Return the transactions whose abort marker is at or after `offset`."""
         first = bisect_left(self._markers, offset)
         return map(AbortedTransaction._make, zip(*(column[first:] for column in self._columns()), strict=True))
 
@@ -51,8 +49,10 @@ class Aborted:
             column.append(number)
 
     def between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Returns those that have, or may have, records from `start_offset` on and before `end_offset`; as in Kafka in
-        the order in which they began."""
+        """Return the aborted transactions that may have records from `start_offset` to `end_offset` (exclusive).
+
+        They are in the order of their first offsets, as in Kafka.
+        """
         found, count = [], len(self._markers)
         for begin in range(bisect_left(self._markers, start_offset), count, BLOCK):
             end = min(begin + BLOCK, count)
@@ -69,24 +69,24 @@ class Aborted:
         ]
 
     def forget_before(self, offset: int) -> None:
-        """Forgets those that ended before `offset`, where the log begins now."""
+        """Remove the transactions whose abort marker is below `offset`, the new log start offset."""
         self.replace_before(offset, Aborted())
 
     def replace_before(self, offset: int, others: Aborted) -> None:
-        """Puts others in the place of those that ended before `offset`."""
+        """Replace the transactions whose abort marker is below `offset` with those of `others`."""
         ended = bisect_left(self._markers, offset)
         if ended:
             for column, other in zip(self._columns(), others._columns(), strict=True):
                 column[:ended] = other
 
     def copy(self) -> Aborted:
-        twin = Aborted()
-        for column, own in zip(twin._columns(), self._columns(), strict=True):
+        duplicate = Aborted()
+        for column, own in zip(duplicate._columns(), self._columns(), strict=True):
             column[:] = own
-        return twin
+        return duplicate
 
     def encode(self) -> list[bytes]:
-        """Returns the columns, as bytes of this machine."""
+        """Return the columns as bytes in native byte order."""
         return [column.tobytes() for column in self._columns()]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What is appended and how: the answer to an append, and the checks of what a leader sent."""
+"""The result of an append, and the validation of batches that a follower receives from its leader."""
 
 from __future__ import annotations
 
@@ -12,31 +12,38 @@ from chronik.protocol.errors import CorruptRecords
 
 
 class AppendOrigin(IntEnum):
+    """The component that appends a batch."""
+
     CLIENT = 0
     COORDINATOR = 1
-    """This node itself appends: control batches, which are in no producer's sequence."""
+    """The broker itself, which appends control batches. They are not part of a producer's sequence."""
 
 
 class AppendInfo(msgspec.Struct, frozen=True):
+    """The offsets and timestamp that an append has assigned to its batches."""
+
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """-1 unless the topic stamps records with it."""
+    """The broker's timestamp if the topic uses `LogAppendTime`, otherwise -1."""
     log_start_offset: int
     duplicate: bool = False
-    """A retry: the batch was there already, and the offsets are the ones it got then."""
+    """Whether the batch was a retry that is already in the log. The offsets are those of the stored batch."""
 
 
 def check_replicated(buffer: Buffer, offset: int, epoch: int) -> tuple[list[BatchHeader], list[tuple[int, int]]]:
-    """Returns the batches that a leader sent, and the (epoch, first offset) of epochs that begin in them.
+    """Validate the batches that a leader sent, and return their headers and the leader epochs that start in them.
 
-    Raises CorruptRecords unless they are whole, undamaged and continue the log at `offset`, after `epoch`.
+    Epochs are returned as (epoch, start offset).
+
+    Raises:
+        CorruptRecords: A batch is incomplete or damaged, or does not continue the log at `offset` in `epoch` or later.
     """
     headers: list[BatchHeader] = []
     epochs: list[tuple[int, int]] = []
     for position, header in iter_batches(buffer):
         if header.base_offset != offset or header.last_offset_delta < 0:
-            raise CorruptRecords(f"the leader sent offset {header.base_offset} where {offset} is due")
+            raise CorruptRecords(f"the leader sent a batch at offset {header.base_offset}, expected offset {offset}")
         if header.partition_leader_epoch < epoch or not verify_crc(buffer, position, header.size):
             raise CorruptRecords(f"the leader sent a damaged batch at offset {offset}")
         if header.partition_leader_epoch > epoch:

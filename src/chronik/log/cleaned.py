@@ -1,4 +1,4 @@
-"""The segment that a compaction writes, and what it will take the place of."""
+"""The segment that a compaction writes, and the segments that it replaces."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ from chronik.protocol.batch import (
     seal,
 )
 
-# Cleaned batches are written in pieces of this size.
+# Compacted batches are buffered and written in chunks of this size.
 WRITE_BYTES = 1 << 20
 
 
 class Cleaned(msgspec.Struct):
-    """Segments, and the one that will take their place."""
+    """A compacted segment and the source segments that it replaces."""
 
     sources: list[Segment]
     segment: Segment
 
 
 class CleanedSegment:
-    """A segment while it is being written, under a name that recovery throws away."""
+    """A writer of a compacted segment.
+
+    The file has the suffix `.cleaned` until it is complete; recovery deletes such files.
+    """
 
     def __init__(
-        self, cache: FileCache, folder: str, base_offset: int, epochs: EpochHistory, config: LogConfig
+        self, cache: FileCache, directory: str, base_offset: int, epochs: EpochHistory, config: LogConfig
     ) -> None:
         log_name = names.offset_name(base_offset, names.LOG)
         self._cache = cache
         self._epochs = epochs
         self._interval = config.index_interval_bytes
-        self._segment = Segment(cache, folder, base_offset, log_name=log_name + names.CLEANED)
+        self._segment = Segment(cache, directory, base_offset, log_name=log_name + names.CLEANED)
         self._segment.index = SegmentIndex(cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True)
         self._buffer = bytearray()
         self._headers: list[BatchHeader] = []
@@ -49,34 +52,37 @@ class CleanedSegment:
         self._remove_files()
 
     def add(self, piece: Piece, kept: memoryview | bytes | None) -> None:
+        """Add what compaction keeps of a batch. Offsets without records are covered by empty batches."""
         if kept is None:
             return
         if piece.base_offset > self._next_offset:
-            self._cover(piece.base_offset)
-        self._put(kept)
+            self._fill_gap(piece.base_offset)
+        self._append_batch(kept)
 
     def finish(self, end_offset: int) -> Segment:
-        """Returns the segment, durable except for its name."""
+        """Write the buffered batches and return the segment. Its contents are durable; its name is not yet."""
         if end_offset > self._next_offset:
-            self._cover(end_offset)
+            self._fill_gap(end_offset)
         self._flush()
         self._segment.seal()
         self._segment.file.fdatasync()
-        self._forget()
+        self._close_files()
         return self._segment
 
     def discard(self) -> None:
-        self._forget()
+        self._close_files()
         self._remove_files()
 
-    def _cover(self, end_offset: int) -> None:
-        """Adds empty batches for the offsets up to `end_offset`, of which no record is left: one for each leader epoch.
-        A follower's log may end at any batch, and its leader has to know of the epoch of that batch."""
+    def _fill_gap(self, end_offset: int) -> None:
+        """Add empty batches for the offsets up to `end_offset`, one per leader epoch.
+
+        A follower's log may end at any batch, and its leader must know the epoch of that batch.
+        """
         while self._next_offset < end_offset:
             epoch, epoch_end = self._epochs.range_at(self._next_offset)
-            self._put(seal(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
+            self._append_batch(seal(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
 
-    def _put(self, batch: memoryview | bytes) -> None:
+    def _append_batch(self, batch: memoryview | bytes) -> None:
         header = parse_header(batch)
         self._buffer += batch
         self._headers.append(header)
@@ -89,7 +95,7 @@ class CleanedSegment:
             self._segment.append(self._buffer, self._headers, self._interval)
             self._buffer, self._headers = bytearray(), []
 
-    def _forget(self) -> None:
+    def _close_files(self) -> None:
         self._cache.forget(self._segment.log_path)
         self._cache.forget(self._segment.index.path)
 

@@ -1,14 +1,14 @@
-"""Compaction: only the last record of each key stays.
+"""Log compaction, which keeps only the latest record of each key.
 
-A `Compaction` is planned by the thread that owns the log and then touches nothing of it: it reads closed segments
-through files of its own and writes new ones beside them, so `steps` may be run in slices on an event loop (a step
-handles one batch) or `run` in a thread. The owner then exchanges the segments (`PartitionLog.complete_compaction`).
+The thread that owns the log plans a `Compaction`. After that the compaction does not use the log: it reads closed
+segments through its own files and writes new ones, so `steps` can run in slices on an event loop (one batch per step)
+and `run` can run in a thread. The owner then replaces the segments (`PartitionLog.complete_compaction`).
 
-Only what is below the last stable offset is compacted. Records of aborted transactions go. A marker goes once a round
-has met no batch of its transaction any more, and `delete.retention.ms` have passed since then.
+Only segments below the last stable offset are compacted. Records of aborted transactions are removed. A transaction
+marker is removed when a compaction has found no batch of its transaction and `delete.retention.ms` has passed since.
 
-Where whole batches disappear, an empty one (as Kafka also leaves behind) covers their offsets: batches of a segment
-always continue each other, so that a damaged base offset is noticed in compacted logs too, and a reader gets on.
+Where all batches of an offset range are removed, an empty batch covers the range, as in Kafka. Batches of a segment
+therefore have contiguous offsets, and a damaged base offset is detected in compacted logs too.
 """
 
 from __future__ import annotations
@@ -34,70 +34,80 @@ from chronik.protocol.rewrite import retain, with_delete_horizon
 from chronik.protocol.skim import NO_KEY, open_within, skim
 from chronik.protocol.varint import INT32_MAX
 
-# Longer keys are remembered by a 128-bit digest, as Kafka does with all of them.
+# Longer keys are stored as a 128-bit digest. Kafka does this with all keys.
 KEY_BYTES_MAX = 16
 
-# What a remembered key costs in memory: the bytes object, its place in the dict, and the offset.
+# Memory per key of the offset map: the bytes object, its dict entry, and the offset.
 KEY_COST_BYTES = 200
 
-# Files of its own that a compaction has open at a time: one that is read, one that is written, and their indexes.
+# Files that a compaction keeps open: the segment it reads, the segment it writes, and their indexes.
 OPEN_FILES_MAX = 4
 
 
 class Compaction(msgspec.Struct, eq=False):
+    """A planned or completed compaction of a partition's closed segments."""
+
     files: FileSystem
     folder: str
     config: LogConfig
     epochs: EpochHistory
     producer_ends: dict[int, int]
-    """The last offset of each producer: its batch stays, if need be empty, so that its sequence is not forgotten."""
+    """The last offset of each producer. Compaction keeps that batch, if necessary empty, to preserve its sequence."""
     marker_epochs: dict[int, int]
-    """The epoch of each producer that has written nothing in it: the marker that began the epoch stays."""
+    """The epoch of each producer that has written no batch in it. Compaction keeps the marker that started the epoch.
+    """
     aborted: Aborted
     markers_end: int
-    """Only markers below this offset may go. It is known durably that the log is compacted up to here: a snapshot of
-    producers in which a transaction is open is not used if the marker that ends it may be gone."""
+    """Only transaction markers below this offset are removed. The log is durably compacted up to here, so recovery does
+    not use an older producer snapshot in which a transaction is open whose marker may be removed."""
     clean: list[Segment]
     dirty: list[Segment]
     now_ms: int
     truncations: int
     compacted_offset: int
-    """All below this offset is compacted: before the run as things are, afterwards once the segments are exchanged."""
+    """The offset below which the log is compacted: before the run as it is, after the run once the segments are
+    replaced."""
     _cache: FileCache
     _leftovers: Leftovers
     _tombstones_end: int
-    """Tombstones below this offset have done their work: a durable round has removed all that they delete. Those above
-    stay even if their time is over, or a power cut could take them and leave the records."""
+    """Tombstones below this offset may be removed: a durable compaction has removed all records that they delete. After
+    a power failure, a later tombstone could be lost while the records that it deletes come back."""
     results: list[Cleaned] = msgspec.field(default_factory=list)
     cleaned_end: int = 0
     aborted_left: Aborted | None = None
-    """The aborted transactions that ended below `cleaned_end`, without those of which nothing is left. None when the
-    log is damaged, so that not all of it was seen."""
-    _last_offsets: dict[bytes, int] = msgspec.field(default_factory=dict)
+    """The aborted transactions that ended below `cleaned_end_offset` and still have batches. None when damaged segments
+    were skipped."""
+    _offset_map: dict[bytes, int] = msgspec.field(default_factory=dict)
     _is_damaged: bool = False
 
     def discard(self) -> None:
-        """Removes what was written and not exchanged."""
+        """Delete the compacted segments that were written but do not replace any segment yet."""
         for cleaned in self.results:
             for path in (cleaned.segment.log_path, cleaned.segment.index.path):
                 if path.endswith(names.CLEANED):
                     self.files.remove(path)
 
     def run(self) -> None:
+        """Run all steps of the compaction."""
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """Handles one batch per step. Raises StorageFailed; FileNotFoundError when a segment was deleted meanwhile."""
+        """Compact the segments, yielding after each batch.
+
+        Raises:
+            StorageFailed: A write failed.
+            FileNotFoundError: A source segment was deleted during the compaction.
+        """
         try:
             sources = list(self.clean)
             for segment in self.dirty:
                 sources.append(segment)
-                yield from self._map_keys(segment)
+                yield from self._add_segment_keys(segment)
                 if self._is_map_full:
                     break
             self._leftovers = Leftovers(self.aborted, sources[0].base_offset)
-            for group in self._groups(sources):
+            for group in self._group_segments(sources):
                 yield from self._clean_group(group)
             self.cleaned_end = sources[-1].end_offset
             if not self._is_damaged:
@@ -105,7 +115,7 @@ class Compaction(msgspec.Struct, eq=False):
         finally:
             self._cache.close()
 
-    # -- the map ------------------------------------------------------------------------------------------------------
+    # -- offset map ---------------------------------------------------------------------------------------------------
 
     @property
     def _keys_max(self) -> int:
@@ -113,27 +123,27 @@ class Compaction(msgspec.Struct, eq=False):
 
     @property
     def _is_map_full(self) -> bool:
-        return len(self._last_offsets) >= self._keys_max
+        return len(self._offset_map) >= self._keys_max
 
-    def _map_keys(self, segment: Segment) -> Iterator[None]:
-        """Stops in the middle when the map is full: later records are newer than all in the map, so they stay."""
-        for piece in self._walk(segment):
+    def _add_segment_keys(self, segment: Segment) -> Iterator[None]:
+        """Add the segment's keys to the offset map, until the map is full. Later records are newer and are kept."""
+        for piece in self._scan(segment):
             if piece.next_offset <= self.compacted_offset:
                 continue
             if piece.batch is not None and not piece.header.is_control and not self._is_aborted(piece.header):
-                self._map_batch(piece.batch)
+                self._add_batch_keys(piece.batch)
             if self._is_map_full:
                 return
             self.compacted_offset = piece.next_offset
             yield
 
-    def _map_batch(self, batch: memoryview) -> None:
-        """May stop inside a batch, too, which may hold millions of keys."""
+    def _add_batch_keys(self, batch: memoryview) -> None:
+        """Add a batch's keys to the offset map. The map may become full within the batch, which may have many keys."""
         header, body = open_within(batch, 0, Budget.for_stored(len(batch)))
-        view, last_offsets, keys_max = memoryview(body), self._last_offsets, self._keys_max
+        view, last_offsets, keys_max = memoryview(body), self._offset_map, self._keys_max
         for offset, _, key_start, key_length, _, _, _ in skim(header, body):
             if key_length != NO_KEY and offset >= self.compacted_offset:
-                last_offsets[_short(view[key_start : key_start + key_length])] = offset
+                last_offsets[_key_digest(view[key_start : key_start + key_length])] = offset
                 if len(last_offsets) >= keys_max:
                     self.compacted_offset = offset + 1
                     return
@@ -142,12 +152,12 @@ class Compaction(msgspec.Struct, eq=False):
         return header.is_transactional and self._leftovers.is_aborted(header)
 
     def _is_latest(self, offset: int, key: memoryview | None) -> bool:
-        return key is not None and offset >= self._last_offsets.get(_short(key), -1)
+        return key is not None and offset >= self._offset_map.get(_key_digest(key), -1)
 
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
-    def _groups(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-        """Yields neighbours that fit into one segment together."""
+    def _group_segments(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+        """Yield groups of adjacent segments that fit into one segment together."""
         group: list[Segment] = []
         for segment in segments:
             size = sum(member.size for member in group)
@@ -166,9 +176,9 @@ class Compaction(msgspec.Struct, eq=False):
         output = CleanedSegment(self._cache, self.folder, group[0].base_offset, self.epochs, self.config)
         changed = len(group) > 1
         for segment in group:
-            for piece in self._walk(segment):
+            for piece in self._scan(segment):
                 if piece.batch is None:
-                    self._leave(group)
+                    self._skip_damaged(group)
                     output.discard()
                     return
                 kept = self._clean_batch(piece)
@@ -180,19 +190,21 @@ class Compaction(msgspec.Struct, eq=False):
         else:
             output.discard()
 
-    def _leave(self, damaged: list[Segment]) -> None:
-        """Leaves damaged segments as they are, and also whatever deletes records that may be in them: damaged records
-        are not for us to drop."""
+    def _skip_damaged(self, damaged: list[Segment]) -> None:
+        """Skip damaged segments, and keep all tombstones and markers after them.
+
+        Compaction must not remove damaged records, so it must not remove what deletes them either.
+        """
         self._is_damaged = True
         self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)
         self.markers_end = min(self.markers_end, damaged[0].base_offset)
 
     def _clean_batch(self, piece: Piece) -> memoryview | bytes | None:
-        """Returns the same object when nothing changes, as after the end of the map."""
+        """Return what compaction keeps of a batch: the same object if nothing changes, None if nothing is kept."""
         assert piece.batch is not None
         header = piece.header
         if header.is_control:
-            return self._clean_control(piece.batch, header)
+            return self._clean_control_batch(piece.batch, header)
         is_aborted = self._is_aborted(header)
         if header.base_offset >= self.compacted_offset:
             return piece.batch
@@ -217,7 +229,7 @@ class Compaction(msgspec.Struct, eq=False):
         assert not isinstance(kept, bytearray)
         return kept
 
-    def _clean_control(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
+    def _clean_control_batch(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
         if marker_within(batch) is None or not self._leftovers.is_last(header):
             return batch
         if header.base_offset >= self.compacted_offset:
@@ -229,14 +241,14 @@ class Compaction(msgspec.Struct, eq=False):
             return with_delete_horizon(batch, 0, self.now_ms + self.config.delete_retention_ms)
         return None if self.now_ms > horizon and header.base_offset < self.markers_end else batch
 
-    def _walk(self, segment: Segment) -> Iterator[Piece]:
+    def _scan(self, segment: Segment) -> Iterator[Piece]:
         own = Segment.existing(self._cache, self.folder, segment.base_offset, segment.end_offset)
         return own.walk(0, own.base_offset, self.epochs)
 
 
 def plan_compaction(
     files: FileSystem,
-    folder: str,
+    directory: str,
     config: LogConfig,
     epochs: EpochHistory,
     producers: ProducerStates,
@@ -246,7 +258,11 @@ def plan_compaction(
     now_ms: int,
     truncations: int,
 ) -> Compaction | None:
-    """Returns None when it is not worthwhile yet. `segments` are the closed ones below the last stable offset."""
+    """Plan a compaction, or return None if too few bytes are dirty.
+
+    Args:
+        segments: The closed segments below the last stable offset.
+    """
     cleanable: list[Segment] = []
     for segment in segments:
         segment.check_index(epochs)
@@ -271,7 +287,7 @@ def plan_compaction(
     aborted = producers.transactions.aborted.copy()
     return Compaction(
         files,
-        folder,
+        directory,
         config,
         epochs.copy(),
         ends,
@@ -289,5 +305,5 @@ def plan_compaction(
     )
 
 
-def _short(key: memoryview) -> bytes:
+def _key_digest(key: memoryview) -> bytes:
     return bytes(key) if len(key) < KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=KEY_BYTES_MAX).digest()

@@ -1,4 +1,4 @@
-"""What a topic's configuration says about how its partitions are stored; Kafka's names and defaults."""
+"""Topic configs that determine how partitions are stored, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ DAY_MS = 24 * HOUR_MS
 
 
 class LogConfig(msgspec.Struct, frozen=True):
+    """The storage configs of a topic."""
+
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * DAY_MS
-    """-1 keeps records forever."""
+    """How long records are retained; -1 for unlimited."""
     retention_bytes: int = -1
-    """-1 sets no limit."""
+    """The size limit of a partition; -1 for unlimited."""
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
@@ -26,7 +28,7 @@ class LogConfig(msgspec.Struct, frozen=True):
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
     compaction_keys_bytes_max: int = 128 << 20
-    """Memory for the keys of one compaction; what does not fit is left for the next one."""
+    """Memory for the offset map of one compaction. Keys that do not fit are left for the next compaction."""
 
     @property
     def compacts(self) -> bool:

@@ -1,7 +1,8 @@
-"""Which leader epoch wrote which offsets: the history that replicas compare, and that the epoch of each batch must fit.
+"""The leader epoch history of a partition: the start offset of each leader epoch.
 
-The file is appended to, 16 bytes per epoch with their own checksum, before the first batch of that epoch is written,
-and synced together with it. An epoch under which nothing was written yet is only remembered.
+Replicas compare their histories to find where their logs diverge, and the epoch of each batch must match the history.
+The file has 16 bytes per epoch, including a checksum. An entry is written before the first batch of its epoch and
+synced together with it. An epoch without batches is kept in memory only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from chronik.log.config import LONG_MAX
 NO_EPOCH = -1
 NO_OFFSET = -1
 
-# How many entries below the log's start may stay in the file before it is rewritten.
+# Entries below the log start offset that may stay in the file before it is rewritten.
 STALE_ENTRIES_MAX = 64
 
 _ENTRY = struct.Struct(">iq")
@@ -26,6 +27,8 @@ _ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class EpochHistory:
+    """The leader epochs of a partition with their start offsets, and the file that stores them."""
+
     __slots__ = ("_cache", "_epochs", "_path", "_starts", "_stored")
 
     def __init__(self, cache: FileCache, path: str) -> None:
@@ -36,7 +39,7 @@ class EpochHistory:
         self._stored = 0
 
     def copy(self) -> EpochHistory:
-        """Returns a copy, for another thread to look things up in."""
+        """Return a copy for lookups in another thread."""
         history = EpochHistory(self._cache, self._path)
         history._epochs, history._starts = list(self._epochs), list(self._starts)
         return history
@@ -46,17 +49,17 @@ class EpochHistory:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
-        """Returns every (epoch, first offset), in order."""
+        """Return all entries as (epoch, start offset), in order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def range_at(self, offset: int) -> tuple[int, int]:
-        """Returns the epoch that a batch at `offset` must have, and the offset where the next epoch starts."""
+        """Return the leader epoch of batches at `offset`, and the start offset of the next epoch."""
         number = bisect_right(self._starts, offset)
         end = self._starts[number] if number < len(self._starts) else LONG_MAX
         return (self._epochs[number - 1] if number else NO_EPOCH), end
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) if unknown: OffsetForLeaderEpoch."""
+        """Return the largest epoch not above `epoch` and its end offset (OffsetForLeaderEpoch); (-1, -1) if unknown."""
         if not self._epochs or epoch == NO_EPOCH or epoch > self.latest_epoch:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest_epoch:
@@ -65,15 +68,18 @@ class EpochHistory:
         return (self._epochs[number - 1] if number else epoch), self._starts[number]
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Gives batches from `start_offset` on this epoch. An epoch not above the latest one changes nothing."""
+        """Assign the leader epoch to batches from `start_offset` on.
+
+        Does nothing unless the epoch is above the latest.
+        """
         if epoch <= self.latest_epoch:
             return
-        invariant(not self.drop_from(start_offset), "a leader epoch that starts before the end of the log")
+        invariant(not self.drop_from(start_offset), "a leader epoch starts below the log end offset")
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
     def store(self) -> File | None:
-        """Writes what was only remembered; returns the file if it has to be synced."""
+        """Write the entries that are only in memory, and return the file if it has to be synced."""
         if self._stored == len(self._epochs):
             return None
         file = self._cache.create(self._path)
@@ -82,7 +88,10 @@ class EpochHistory:
         return file
 
     def drop_from(self, offset: int) -> bool:
-        """Forgets epochs that started at `offset`, where the log ends, or later. Returns whether the file has them."""
+        """Remove epochs that start at or after `offset`, the new log end offset.
+
+        Return whether the file still has them.
+        """
         kept = len(self._starts)
         while kept and self._starts[kept - 1] >= offset:
             kept -= 1
@@ -90,7 +99,7 @@ class EpochHistory:
         return kept < self._stored
 
     def load(self, data: bytes) -> bool:
-        """Takes the entries of the file. Returns False when they are damaged from some entry on, or cut short."""
+        """Load the entries of the file. Return False if an entry is damaged or incomplete."""
         for position in range(0, len(data), _ENTRY_BYTES):
             entry = data[position : position + _ENTRY_BYTES]
             if len(entry) < _ENTRY_BYTES or _CRC.unpack_from(entry, _ENTRY.size)[0] != crc32c(entry[: _ENTRY.size]):
@@ -104,14 +113,14 @@ class EpochHistory:
         return True
 
     def forget_before(self, log_start_offset: int) -> None:
-        """Forgets entries that ended before the log starts; the file is rewritten when they are many."""
+        """Remove epochs that ended below the log start offset, and rewrite the file once there are many."""
         stale = bisect_right(self._starts, log_start_offset) - 1
         if stale > STALE_ENTRIES_MAX:
             del self._epochs[:stale], self._starts[:stale]
             self.rewrite()
 
     def rewrite(self) -> None:
-        """Replaces the file, durably, by what is known."""
+        """Atomically replace the file with the entries in memory. Durable on return."""
         self._cache.forget(self._path)
         write_atomically(self._cache.files, self._path, self._encode(0))
         self._stored = len(self._epochs)

@@ -1,4 +1,4 @@
-"""What compaction finds of transactions: records that were aborted, and markers of which nothing is left to tell."""
+"""Detection of aborted records and of removable transaction markers during compaction."""
 
 from __future__ import annotations
 
@@ -10,52 +10,54 @@ from chronik.log.config import LONG_MAX
 from chronik.protocol.batch import BatchHeader
 
 
-class _Met:
-    """An aborted transaction, and whether any batch of it was met."""
+class _FoundTransaction:
+    """An aborted transaction, and whether compaction has found any batch of it."""
 
-    __slots__ = ("is_met", "transaction")
+    __slots__ = ("has_batches", "transaction")
 
     def __init__(self, transaction: AbortedTransaction) -> None:
         self.transaction = transaction
-        self.is_met = False
+        self.has_batches = False
 
 
 class Leftovers:
-    """Is asked about all transactional batches of a log from `start_offset` on, in their order. They are below the last
-    stable offset: what is not known to be aborted was committed."""
+    """The transactions that a compaction finds (Kafka's `CleanedTransactionMetadata`).
+
+    The compaction passes all transactional batches from `start_offset` on, in order. They are below the last stable
+    offset, so a transaction that is not aborted is committed.
+    """
 
     __slots__ = ("_by_producer", "_known_to", "_left", "_near", "_rest", "_written")
 
     def __init__(self, aborted: Aborted, start_offset: int) -> None:
         self._rest: Iterator[AbortedTransaction] = aborted.ended_from(start_offset)
         self._known_to = 0
-        """All that began below this offset are near, or behind."""
-        self._near: deque[_Met] = deque()
-        self._by_producer: dict[int, deque[_Met]] = {}
+        """All transactions that start below this offset are in `_open` or already passed."""
+        self._near: deque[_FoundTransaction] = deque()
+        self._by_producer: dict[int, deque[_FoundTransaction]] = {}
         self._left = Aborted()
         self._written: set[int] = set()
-        """The producers of which a batch was met since their last marker."""
+        """Producers with a batch since their last transaction marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Says whether these records belong to an aborted transaction."""
+        """Return whether the batch belongs to an aborted transaction."""
         self._written.add(header.producer_id)
         self._advance(header.base_offset)
         near = self._by_producer.get(header.producer_id)
         if near is None or near[0].transaction.first_offset > header.base_offset:
             return False
-        near[0].is_met = True
+        near[0].has_batches = True
         return True
 
     def is_last(self, marker: BatchHeader) -> bool:
-        """Says whether a marker is all that is left of its transaction."""
+        """Return whether the marker's transaction has no batches left."""
         if marker.producer_id not in self._written:
             return True
         self._written.discard(marker.producer_id)
         return False
 
     def aborted_before(self, end_offset: int) -> Aborted:
-        """Returns the aborted transactions that ended before `end_offset`, up to which all batches were met, without
-        those of which none is left."""
+        """Return the aborted transactions that ended before `end_offset` and still have batches."""
         self._advance(end_offset)
         return self._left
 
@@ -66,18 +68,18 @@ class Leftovers:
                 self._known_to = LONG_MAX
                 break
             self._known_to = transaction.stable_end
-            met = _Met(transaction)
-            self._near.append(met)
-            self._by_producer.setdefault(transaction.producer_id, deque()).append(met)
+            found = _FoundTransaction(transaction)
+            self._near.append(found)
+            self._by_producer.setdefault(transaction.producer_id, deque()).append(found)
         while self._near and self._near[0].transaction.marker_offset < offset:
-            self._pass(self._near.popleft())
+            self._finish(self._near.popleft())
 
-    def _pass(self, met: _Met) -> None:
-        """Leaves it behind: its marker is."""
-        producer_id = met.transaction.producer_id
-        of_producer = self._by_producer[producer_id]
-        of_producer.popleft()
-        if not of_producer:
+    def _finish(self, found: _FoundTransaction) -> None:
+        """Finish a transaction whose marker was passed."""
+        producer_id = found.transaction.producer_id
+        transactions = self._by_producer[producer_id]
+        transactions.popleft()
+        if not transactions:
             del self._by_producer[producer_id]
-        if met.is_met:
-            self._left.add(met.transaction)
+        if found.has_batches:
+            self._left.add(found.transaction)

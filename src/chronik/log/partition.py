@@ -1,11 +1,11 @@
-"""One partition on disk.
+"""The log of one partition: appends, reads, retention, compaction and truncation.
 
-Everything here is done by one thread and waits for no sync: what is appended can be read at once and is durable when a
-later ticket of `begin_sync` has run and `complete_sync` has taken it back. Deleting works the same way: it moves the
-log's start, which the next sync stores, and files are removed when that is durable. Only truncation, which a follower
-does before it may go on, waits for the disk.
+One thread uses a log, and no operation but truncation blocks on the disk. Appended records can be read immediately;
+they are durable once a later sync task of `begin_sync` has run and was passed to `complete_sync`. Deletion works the
+same way: it moves the log start offset, the next sync stores it, and files are deleted when it is durable. A follower
+truncates before it continues, so truncation blocks on the disk.
 
-After StorageFailed the file system takes no more writes, so no later sync can succeed: the node above must stop.
+After StorageFailed the file system accepts no more writes, so no later sync can succeed: the node must stop.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ WritableBuffer = bytearray | memoryview
 
 
 class PartitionLog(StoredLog):
+    """The log of one partition (Kafka's `UnifiedLog`)."""
+
     __slots__ = ()
 
     # -- appending ----------------------------------------------------------------------------------------------------
@@ -42,19 +44,21 @@ class PartitionLog(StoredLog):
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendInfo:
-        """Gives the batches their offsets and the epoch, in place, and writes the buffer in one piece.
+        """Assign offsets and the leader epoch to the batches, in place, and write the buffer to the active segment.
 
-        `headers` are those of the batches in `buffer`, one after the other, validated. Raises KafkaError, and then
-        nothing was written: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, FENCED_LEADER_EPOCH,
-        INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE; for markers TRANSACTION_COORDINATOR_FENCED. A retry of a batch that is
-        already there is answered with the offsets it has.
+        `headers` are the validated headers of the batches in `buffer`. A retry of a batch that is already in the log
+        returns the stored offsets.
+
+        Raises:
+            KafkaError: Nothing was written. OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, FENCED_LEADER_EPOCH,
+                INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE; for markers TRANSACTION_COORDINATOR_FENCED.
         """
         if leader_epoch < self.epochs.latest_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if len(buffer) > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{len(buffer)} bytes do not fit a segment of {self.config.segment_bytes} (segment.bytes)",
+                f"{len(buffer)} bytes exceed the segment size of {self.config.segment_bytes} bytes (segment.bytes)",
             )
         if origin is AppendOrigin.CLIENT:
             sent = self._producers.states.check(headers)
@@ -63,21 +67,21 @@ class PartitionLog(StoredLog):
                     sent.base_offset, sent.last_offset, NO_TIMESTAMP, self.log_start_offset, duplicate=True
                 )
         else:
-            self._check_control(buffer, headers)
+            self._check_markers(buffer, headers)
         base_offset = offset = self.log_end_offset
         position = 0
         for header in headers:
             set_base_offset_and_epoch(buffer, position, offset, leader_epoch)
             position += header.size
             offset += header.last_offset_delta + 1
-        invariant(position == len(buffer), "headers and buffer of an append differ")
+        invariant(position == len(buffer), "the headers of an append do not match its buffer")
         self.epochs.assign(leader_epoch, base_offset)
         self._write(buffer, headers, offset)
         stamped = headers[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
         append_time = headers[-1].max_timestamp if stamped else NO_TIMESTAMP
         return AppendInfo(base_offset, offset - 1, append_time, self.log_start_offset)
 
-    def _check_control(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
+    def _check_markers(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
         position = 0
         for header in headers:
             marker = marker_within(buffer, position) if header.is_control else None
@@ -86,9 +90,10 @@ class PartitionLog(StoredLog):
             position += header.size
 
     def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
-        """Writes batches as the leader sent them, if they are whole, undamaged and continue the log.
+        """Append batches as the leader sent them. Return None if there are none.
 
-        Raises CorruptRecords, and then nothing was written. Returns None when there is no batch.
+        Raises:
+            CorruptRecords: The batches are incomplete or damaged or do not continue the log. Nothing was written.
         """
         headers, epochs = check_replicated(buffer, self.log_end_offset, self.epochs.latest_epoch)
         if not headers:
@@ -100,9 +105,13 @@ class PartitionLog(StoredLog):
         return AppendInfo(base_offset, end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
 
     def append_imported(self, buffer: Buffer, leader_epoch: int) -> AppendInfo | None:
-        """Does what a follower does, for a leader whose own epoch comes after all that wrote these batches.
+        """Append batches of an import as a follower does, although this node is the leader.
 
-        Raises CorruptRecords, and then nothing was written."""
+        The epochs of the batches are below the node's own leader epoch, which is assigned again afterwards.
+
+        Raises:
+            CorruptRecords: The batches are incomplete or damaged or do not continue the log. Nothing was written.
+        """
         self.forget_unused_epochs()
         try:
             return self.append_as_follower(buffer)
@@ -110,9 +119,9 @@ class PartitionLog(StoredLog):
             self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def roll(self) -> Segment:
-        """Closes the active segment and starts a new one."""
+        """Close the active segment and create a new one."""
         active = self._segments.all[-1]
-        invariant(active.size > 0, "an empty segment is never closed")
+        invariant(active.size > 0, "an empty active segment must not be rolled")
         active.seal()
         self._segments.release_room()
         self._producers.snapshot_if_due(self.log_end_offset)
@@ -139,10 +148,14 @@ class PartitionLog(StoredLog):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True) -> memoryview:
-        """Returns whole batches from the one that contains `offset` on, none of them reaching beyond `up_to_offset`.
+        """Return complete batches that end at or before `up_to_offset`, starting with the batch that contains `offset`.
 
-        There are at most `max_bytes`, but with `min_one_batch` the first batch is returned however large it is. Raises
-        OFFSET_OUT_OF_RANGE, or CorruptRecords when the batch with `offset` is damaged. Later damage only ends the read.
+        They have at most `max_bytes`, but with `min_one_batch` the first batch is returned whatever its size. Damage
+        after the first batch ends the read.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE.
+            CorruptRecords: The batch that contains `offset` is damaged.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -150,46 +163,48 @@ class PartitionLog(StoredLog):
             return memoryview(b"")
         segment = self._segments.all[self._segments.number_of(offset)]
         if not segment.base_offset <= offset < segment.end_offset:
-            raise CorruptRecords(f"offset {offset} is missing in {self.folder}")
+            raise CorruptRecords(f"no segment in {self.folder} contains offset {offset}")
         up_to_offset = min(up_to_offset, segment.end_offset)
         return segment.read(offset, max_bytes, up_to_offset, self.epochs, min_one_batch=min_one_batch)
 
     def batch_for_timestamp(self, timestamp: int, start_offset: int) -> TimedBatch | None:
-        """Returns where the first record is that is not older than `timestamp`, deleted or below `start_offset`."""
+        """Return the first batch with a record at or after `timestamp`, not counting records below `start_offset`."""
         start_offset = max(start_offset, self.log_start_offset)
         return times.batch_not_before(self._segments.all, self.epochs, timestamp, start_offset)
 
     def batch_with_max_timestamp(self, start_offset: int) -> TimedBatch | None:
-        """Returns where the first record with the largest timestamp of all is."""
+        """Return the first batch with a record that has the partition's largest timestamp."""
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
     def time_at(self, offset: int) -> int | None:
-        """Returns the time of the record at `offset`, roughly. None when that is not known."""
+        """Return the approximate timestamp of the record at `offset`, or None if unknown."""
         segments, offset = self._segments, max(offset, self.log_start_offset)
         return times.batch_time(segments.all[segments.number_of(offset)], self.epochs, offset) if segments.all else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Returns the offset below which all transactions are decided for good, and all else is committed.
+        """Return the last stable offset: all transactions below it are decided, and all records are committed.
 
-        It moves only when the high watermark or the log's start does, and never back."""
+        It changes only with the high watermark or the log start offset, and never decreases.
+        """
         transactions = self._producers.states.transactions
-        if not transactions.open and not transactions.waiting:  # spelled out: every fetch of every partition asks
+        if not transactions.open and not transactions.waiting:  # fast path: called by each fetch of each partition
             return high_watermark
         unstable = transactions.first_unstable(high_watermark)
         if unstable is None or unstable >= high_watermark:
             return high_watermark
-        return max(unstable, self.log_start_offset)  # of one that began before, the first records were deleted
+        return max(unstable, self.log_start_offset)  # the first records of a transaction may have been deleted
 
     @property
     def has_aborted(self) -> bool:
-        """Whether any transaction was aborted in it."""
+        """Whether the log has aborted transactions."""
         return len(self.producers.transactions.aborted) > 0
 
     def aborted_in(self, records: Buffer, start_offset: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions that whoever reads these batches from `start_offset` on may meet.
+        """Return the aborted transactions that affect a consumer of these batches from `start_offset` on.
 
-        Compaction may have taken all of one, and with it the marker, while a snapshot still knows of it. Clients would
-        leave out what its producer wrote later, for lack of the marker."""
+        Compaction may have removed all batches of a transaction and its marker while a snapshot still contains it.
+        Without the marker, clients would skip the producer's later records too, so such transactions are left out.
+        """
         markers, end_offset = set(), 0
         for _, header in iter_batches(records):
             end_offset = header.next_offset
@@ -199,31 +214,36 @@ class PartitionLog(StoredLog):
         return [each for each in met if each.marker_offset >= end_offset or each.marker_offset in markers]
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
+        """Return the largest epoch not above `epoch` and its end offset; (-1, -1) if unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     def forget_unused_epochs(self) -> None:
-        """Forgets epochs in which this node led and wrote nothing: another leader will fill their offsets."""
-        invariant(not self.epochs.drop_from(self.log_end_offset), "an epoch without batches was stored")
+        """Remove this node's leader epochs without batches; another leader will write these offsets."""
+        invariant(not self.epochs.drop_from(self.log_end_offset), "a leader epoch without batches was written to disk")
 
     # -- deleting and compacting --------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log's start, durably with the next sync, and returns it. Raises OFFSET_OUT_OF_RANGE."""
+        """Advance the log start offset to `offset` and return it. It is durable with the next sync.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE.
+        """
         if offset > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
         number = self._segments.number_of(offset)
-        if number:  # what is known from the segments that go must be kept
+        if number:  # the producer state of the deleted segments must be kept
             self._producers.snapshot_from(self._segments.all[number].base_offset, self.log_end_offset)
-        self._marks.compacted_to(offset)
+        self._checkpoints.compacted_to(offset)
         self.producers.transactions.aborted.forget_before(self.log_start_offset)
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
-        """Moves the log's start past segments that are too old or too many; returns how many. A sync removes them.
+        """Advance the log start offset past segments that retention deletes, and return their number.
 
-        `up_to_offset` is the high watermark: what is above it stays. Also forgets producers that have expired.
+        The next sync deletes the files. `up_to_offset` is the high watermark; segments above it are kept. Also removes
+        expired producers.
         """
         self._producers.states.expire(now_ms, self.config.producer_id_expiration_ms)
         segments = self._segments
@@ -240,10 +260,10 @@ class PartitionLog(StoredLog):
         return len(deletable)
 
     def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
-        """Returns a compaction to be run elsewhere, and then completed; None when there is not enough to do.
+        """Return a compaction to run and then complete, or None if too few bytes are dirty.
 
-        `up_to_offset` is the high watermark: only what is below it, synced, in closed segments and of no transaction
-        that is not decided is compacted.
+        `up_to_offset` is the high watermark. Only closed, synced segments below it and below all undecided transactions
+        are compacted.
         """
         if not self.config.compacts or self._segments.swaps:
             return None
@@ -256,19 +276,22 @@ class PartitionLog(StoredLog):
             self.epochs,
             self._producers.states,
             [segment for segment in self._segments.all[:-1] if segment.end_offset <= limit],
-            self._marks.compacted_offset,
-            self._marks.compacted_stored,
+            self._checkpoints.compacted_offset,
+            self._checkpoints.compacted_stored,
             now_ms,
             self._truncations,
         )
 
     def complete_compaction(self, compaction: Compaction) -> bool:
-        """Lets readers see the compacted segments; the next syncs exchange the files. Returns False when the log was
-        truncated or lost segments meanwhile: then what was not exchanged stays as it is."""
+        """Replace segments with their compacted versions for readers; the next syncs replace the files.
+
+        Return False if the log was truncated or lost segments during the compaction. Segments that were not replaced
+        stay as they are.
+        """
         if compaction.truncations != self._truncations or not self._segments.exchange(compaction):
             compaction.discard()
             return False
-        self._marks.compacted_to(compaction.compacted_offset)
+        self._checkpoints.compacted_to(compaction.compacted_offset)
         if compaction.aborted_left is not None:
             aborted = self.producers.transactions.aborted
             aborted.replace_before(compaction.cleaned_end, compaction.aborted_left)
@@ -278,10 +301,10 @@ class PartitionLog(StoredLog):
     # -- truncating ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Cuts off everything from the batch on that contains `offset`; returns the log's end. Waits for the disk."""
+        """Truncate the log at the start of the batch that contains `offset`, and return the log end offset. Blocks."""
         if offset >= self.log_end_offset:
             return self.log_end_offset
-        invariant(offset >= self.log_start_offset, "truncation below the log's start")
+        invariant(offset >= self.log_start_offset, "truncation below the log start offset")
         self._prepare_truncation(offset)
         number = self._segments.number_of(offset)
         segment = self._segments.all[number]
@@ -293,32 +316,32 @@ class PartitionLog(StoredLog):
         segment.truncate(position, end_offset, self.epochs, self.config.index_interval_bytes).fdatasync()
         self._files.sync_folder(self.folder)
         self.log_end_offset = end_offset
-        self._truncate_beside_the_segments(end_offset)
+        self._truncate_checkpoints(end_offset)
         self._reload_producers()
         return end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops everything; the next batch gets `offset`. Waits for the disk."""
+        """Delete all segments and start an empty log at `offset`. Blocks on the disk."""
         self._prepare_truncation(0)
         if offset < self.synced_offset:
             self._lower_recovery_point(offset)
         self._segments.drop_from(0, self.config.file_delete_delay_ms)
         self._producers.forget()
-        for folder in [self.folder, *self._files.make_folder(self.folder)]:
-            self._files.sync_folder(folder)
-        self._marks.start.store(offset)
+        for directory in [self.folder, *self._files.make_folder(self.folder)]:
+            self._files.sync_folder(directory)
+        self._checkpoints.start.store(offset)
         self.log_start_offset = self.log_end_offset = self.synced_offset = offset
-        self._truncate_beside_the_segments(0)
+        self._truncate_checkpoints(0)
 
     def _prepare_truncation(self, offset: int) -> None:
         if self.missing_from is not None and offset <= self.missing_from:
             self.missing_from = None
-        invariant(self._ticket is None, "truncation while a sync is under way")
+        invariant(self._sync_task is None, "truncation during a sync")
         self._segments.swaps.settle(self.config.file_delete_delay_ms)
         self._truncations += 1
 
-    def _truncate_beside_the_segments(self, offset: int) -> None:
+    def _truncate_checkpoints(self, offset: int) -> None:
         self._unsynced.forget(f"{self.folder}/{names.LEADER_EPOCHS}")
         self.epochs.drop_from(offset)
         self.epochs.rewrite()
-        self._marks.cut(self.log_start_offset, offset)
+        self._checkpoints.cut(self.log_start_offset, offset)

@@ -1,6 +1,6 @@
-"""What a partition knows of its idempotent producers: enough to answer a retry and to refuse what is out of order.
+"""The state of a partition's idempotent producers, which detects retries and out-of-order batches.
 
-Pure: the log asks before it appends, tells after it appended, and stores the snapshots.
+It does no I/O: the log checks batches before an append, reports them afterwards, and stores the snapshots.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.varint import INT32_MAX
 
-# A producer has at most five requests in flight, so it can only retry one of its last five batches.
+# A producer has at most five requests in flight, so it can retry only one of its last five batches.
 BATCHES_KEPT = 5
 
-# Kafka sets no limit but expiry; a client that keeps asking for new producer ids must not fill the memory (~1 kB each).
+# Kafka limits producers only by expiration. A client that requests many producer ids must not exhaust memory (~1 kB
+# each).
 PRODUCERS_MAX = 100_000
 
-# What the partitions that remember most forget at once when a node remembers too many: a hundredth of the limit.
+# The fraction of the limit that is evicted at once (1/100) when a node has too many producers.
 RECOUNTED_SHARE = 100
 
-# Those with open transactions are never forgotten. If they are many, one that may be is looked for bit by bit.
+# Producers with open transactions are never evicted. An eviction examines at most this many of them.
 EVICTION_LOOKS = 100
 
 UNKNOWN = -1
@@ -36,6 +37,8 @@ _CRC_BYTES = 4
 
 
 class SentBatch(msgspec.Struct, array_like=True, frozen=True):
+    """The sequence numbers and offsets of a batch that a producer has appended."""
+
     first_sequence: int
     last_sequence: int
     base_offset: int
@@ -44,23 +47,27 @@ class SentBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Producer(msgspec.Struct, array_like=True):
+    """The state of one producer in a partition."""
+
     epoch: int
     batches: list[SentBatch]
-    """Oldest first; of this epoch only."""
+    """The last batches of this epoch, oldest first."""
     active_ms: int
-    """When it last wrote, by this node's clock."""
+    """When the producer last appended a batch, by this node's clock."""
     gapless_from: int = UNKNOWN
-    """The first sequence number that is known of this epoch: from there on everything is stored, without a gap."""
+    """The first known sequence number of this epoch. From there on, all batches are stored without a gap."""
     coordinator_epoch: int = UNKNOWN
-    """Of the coordinator that ended its last transaction here."""
+    """The epoch of the coordinator that wrote the producer's last transaction marker."""
 
 
 class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The contents of a producer state snapshot."""
+
     version: int
     offset: int
     producers: dict[int, Producer]
     transactions: StoredTransactions | None = None
-    """There are none in version 1."""
+    """None in version 1."""
 
 
 SNAPSHOT_VERSION = 2
@@ -68,21 +75,20 @@ VERSIONS_READ = (1, SNAPSHOT_VERSION)
 
 
 class ProducerLimit:
-    """A limit on the number of producers that all partitions of a node remember together.
+    """A limit on the number of producers in all partitions of a node.
 
-    It counts additions only, and walks over the partitions when those reach the limit: so a partition that forgets
-    producers, or is deleted, need not report it. Then it makes the partitions that remember most forget a share of
-    their producers, so that the next walk is far enough away.
+    It counts additions only, and counts the producers of all partitions again when the limit is reached, so partitions
+    need not report removed producers. Then it evicts producers from the partitions that have the most.
     """
 
     def __init__(self, producers_max: int = PRODUCERS_PER_NODE_MAX) -> None:
         self._producers_max = producers_max
         self._partitions: WeakSet[ProducerStates] = WeakSet()
         self._counted = 0
-        """At least as many as are remembered."""
+        """An upper bound on the current number of producers."""
 
     def add(self, states: ProducerStates, count: int = 1) -> None:
-        """Count producers that a partition remembers from now on."""
+        """Count producers that a partition has added."""
         self._partitions.add(states)
         self._counted += count
         if self._counted > self._producers_max:
@@ -94,13 +100,15 @@ class ProducerLimit:
         kept_max = self._producers_max - self._producers_max // RECOUNTED_SHARE
         while partitions and self._counted > kept_max:
             largest = max(partitions, key=len)
-            forgotten = largest.forget_idle(min(self._counted - kept_max, -(-len(largest) // 2)))
-            self._counted -= forgotten
-            if not forgotten:  # all of its producers have open transactions
+            evicted = largest.forget_idle(min(self._counted - kept_max, -(-len(largest) // 2)))
+            self._counted -= evicted
+            if not evicted:  # all of its producers have open transactions
                 partitions.remove(largest)
 
 
 class ProducerStates:
+    """The producers of a partition and their transactions (Kafka's `ProducerStateManager`)."""
+
     __slots__ = ("__weakref__", "_limit", "_producers", "transactions")
 
     def __init__(self, limit: ProducerLimit | None = None) -> None:
@@ -118,57 +126,63 @@ class ProducerStates:
         return list(self._producers.items())
 
     def check(self, headers: Sequence[BatchHeader]) -> SentBatch | None:
-        """Returns what was stored, when the batch is a retry of it; None when it is new and in order.
+        """Return the stored batch if the batch is a retry, or None if it is new and in order.
 
-        Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE for what is outside of the
-        producer's open transaction, and INVALID_RECORD for idempotent batches that do not come alone: clients send one
-        per partition and request, and nobody can say what half a duplicate means.
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside
+                the producer's open transaction.
+            InvalidRecord: A request has several batches of idempotent producers for the partition. Clients send only
+                one, and a partial duplicate has no defined result.
         """
         header = headers[0]
         if len(headers) > 1:
             if any(header.has_producer_id for header in headers):
-                raise InvalidRecord("an idempotent producer sends one batch at a time")
+                raise InvalidRecord("an idempotent producer must send one batch per partition and request")
             return None
         producer = self._producers.get(header.producer_id) if header.has_producer_id else None
         if producer is None:
             return None
-        duplicate = _find(producer, header)
+        duplicate = _find_stored(producer, header)
         if duplicate is None:
             _check_order(header, producer)
             if self.transactions.open and not header.is_transactional and header.producer_id in self.transactions.open:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
-                    f"Producer {header.producer_id} has a transaction open here, and sent a batch outside of it",
+                    f"Producer {header.producer_id} has an open transaction here and sent a batch outside of it",
                 )
         return duplicate
 
     def check_marker(self, header: BatchHeader, marker: TransactionMarker) -> None:
-        """Raises INVALID_PRODUCER_EPOCH when a later epoch has written here, and TRANSACTION_COORDINATOR_FENCED when a
-        later coordinator has ended a transaction of this producer."""
+        """Check that a transaction marker is not fenced.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH if a later producer epoch has written to the partition, or
+                TRANSACTION_COORDINATOR_FENCED if a later coordinator has ended a transaction of the producer.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return
         if header.producer_epoch < producer.epoch:
-            raise _fenced(header, producer)
+            raise _fenced_error(header, producer)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"Coordinator epoch {producer.coordinator_epoch} has ended a transaction here, so "
-                f"{marker.coordinator_epoch} is fenced",
+                f"Coordinator epoch {marker.coordinator_epoch} is fenced: epoch {producer.coordinator_epoch} has ended "
+                f"a transaction of producer {header.producer_id} in this partition",
             )
 
     def continues(self, header: BatchHeader) -> bool:
-        """Whether the batch is stored, or is known to be the next of its producer."""
+        """Return whether the batch is stored already or has the producer's next sequence number."""
         producer = self._producers.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch:
             return False
-        return header.base_sequence == _due(producer) or _find(producer, header) is not None
+        return header.base_sequence == _next_sequence(producer) or _find_stored(producer, header) is not None
 
     def update(
         self, header: BatchHeader, base_offset: int, now_ms: int, marker: TransactionMarker | None = None
     ) -> None:
-        """Notes that the batch was appended at `base_offset`. A control batch comes with its `marker`."""
-        # Taken out and put back at the end, so that they stay in order of activity.
+        """Record that the batch was appended at `base_offset`. `marker` is set for control batches."""
+        # Remove and reinsert the producer to keep the dict in order of activity.
         producer = self._producers.pop(header.producer_id, None)
         is_new = producer is None
         if producer is None or header.producer_epoch != producer.epoch:
@@ -194,7 +208,7 @@ class ProducerStates:
                 )
             )
             del producer.batches[:-BATCHES_KEPT]
-            if _distance(producer, header.last_sequence) > INT32_MAX // 2:  # long before they begin anew
+            if _sequence_distance(producer, header.last_sequence) > INT32_MAX // 2:  # wraparound
                 producer.gapless_from = producer.batches[0].first_sequence
         if len(self._producers) > PRODUCERS_MAX:
             self.forget_idle(len(self._producers) - PRODUCERS_MAX)
@@ -202,25 +216,24 @@ class ProducerStates:
             self._limit.add(self)
 
     def forget_idle(self, count: int) -> int:
-        """Forget up to `count` producers that have been idle longest, and return how many were forgotten.
+        """Evict up to `count` producers that have been idle longest, and return their number.
 
-        A producer with an open transaction moves to the end of the queue instead, so that the next call begins after
-        it.
+        A producer with an open transaction moves to the end of the queue instead, so the next call starts after it.
         """
-        forgotten = 0
+        evicted = 0
         for _ in range(min(count + EVICTION_LOOKS - 1, len(self._producers))):
-            if forgotten == count:
+            if evicted == count:
                 break
             producer_id = next(iter(self._producers))
             producer = self._producers.pop(producer_id)
             if producer_id in self.transactions.open:
                 self._producers[producer_id] = producer
             else:
-                forgotten += 1
-        return forgotten
+                evicted += 1
+        return evicted
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets producers that have not written for `expiration_ms`."""
+        """Remove producers that have not written for `expiration_ms`."""
         expired = []
         for producer_id, producer in self._producers.items():
             if now_ms - producer.active_ms < expiration_ms:
@@ -231,14 +244,14 @@ class ProducerStates:
             del self._producers[producer_id]
 
     def encode(self, offset: int) -> bytes:
-        """Returns a snapshot: what is known when `offset` is due next."""
+        """Return a snapshot of the producer state at `offset`, the log end offset."""
         body = msgspec.msgpack.encode(Snapshot(SNAPSHOT_VERSION, offset, self._producers, self.transactions.stored()))
         crc: int = crc32c(body)
         return crc.to_bytes(_CRC_BYTES, "big") + body
 
     @classmethod
     def decode(cls, data: bytes, offset: int, limit: ProducerLimit | None = None) -> ProducerStates | None:
-        """Returns the states in a snapshot taken at `offset`; None when it is damaged."""
+        """Return the producer state of a snapshot taken at `offset`, or None if it is damaged."""
         body = data[_CRC_BYTES:]
         if int.from_bytes(data[:_CRC_BYTES], "big") != crc32c(body):
             return None
@@ -257,53 +270,52 @@ class ProducerStates:
         return states
 
 
-def _find(producer: Producer, header: BatchHeader) -> SentBatch | None:
+def _find_stored(producer: Producer, header: BatchHeader) -> SentBatch | None:
     if header.producer_epoch != producer.epoch:
         return None
     for batch in producer.batches:
         if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
             return batch
-    return _long_stored(producer, header)
+    return _find_older_stored(producer, header)
 
 
-def _long_stored(producer: Producer, header: BatchHeader) -> SentBatch | None:
-    """Recognises a retry of a batch older than those that are kept: it is stored, but it is not known where.
+def _find_older_stored(producer: Producer, header: BatchHeader) -> SentBatch | None:
+    """Return a retry of a batch that is older than the retained ones: it is stored, at an unknown offset.
 
-    A producer gets that far ahead of a batch that it has no answer for when that one is refused again and again
-    (replicas are missing, the leader is about to change) although it is stored, and later ones are not. Kafka calls
-    it out of order, which librdkafka takes for the end of the producer.
+    This happens when a stored batch is rejected repeatedly, for example with NOT_ENOUGH_REPLICAS, while later batches
+    are accepted. Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER, which librdkafka treats as fatal.
     """
     if producer.gapless_from == UNKNOWN or not producer.batches:
         return None
     oldest = producer.batches[0]
-    first, last = _distance(producer, header.base_sequence), _distance(producer, header.last_sequence)
-    if not first <= last < _distance(producer, oldest.first_sequence):
+    first, last = _sequence_distance(producer, header.base_sequence), _sequence_distance(producer, header.last_sequence)
+    if not first <= last < _sequence_distance(producer, oldest.first_sequence):
         return None
     return SentBatch(header.base_sequence, header.last_sequence, UNKNOWN, oldest.base_offset - 1, header.max_timestamp)
 
 
-def _distance(producer: Producer, sequence: int) -> int:
+def _sequence_distance(producer: Producer, sequence: int) -> int:
     return sequence - producer.gapless_from & INT32_MAX
 
 
-def _fenced(header: BatchHeader, producer: Producer) -> KafkaError:
+def _fenced_error(header: BatchHeader, producer: Producer) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"Producer {header.producer_id} is at epoch {producer.epoch}, so epoch {header.producer_epoch} is fenced",
     )
 
 
-def _due(producer: Producer) -> int:
-    """Returns the sequence number that comes next in its epoch, which a marker may have begun."""
+def _next_sequence(producer: Producer) -> int:
+    """Return the producer's next sequence number, which is 0 after a marker has started a new epoch."""
     return next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
 
 
 def _check_order(header: BatchHeader, producer: Producer) -> None:
     if header.producer_epoch < producer.epoch:
-        raise _fenced(header, producer)
-    expected = 0 if header.producer_epoch > producer.epoch else _due(producer)  # a new epoch counts afresh
+        raise _fenced_error(header, producer)
+    expected = 0 if header.producer_epoch > producer.epoch else _next_sequence(producer)  # a new epoch starts at 0
     if header.base_sequence != expected:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} is due",
+            f"Producer {header.producer_id} sent sequence number {header.base_sequence}, expected {expected}",
         )

@@ -1,8 +1,7 @@
-"""Makes what a partition's folder holds consistent: the first thing that happens when a log is opened.
+"""Log recovery: makes a partition directory consistent when a log is opened.
 
-Below the synced offset everything was good once and is never cut off: what is damaged there stays in place and is
-refused when read. From the synced offset on, the first batch that is torn, damaged or out of line ends the log: nobody
-was told that it was safe.
+Recovery never truncates below the synced offset: damage there stays in place, and reads of it fail. From the synced
+offset on, the log ends at the first batch that is torn, damaged or out of sequence, because it was never acknowledged.
 """
 
 from __future__ import annotations
@@ -28,92 +27,94 @@ _EPOCH_POSITION = 12
 
 
 class Recovered(msgspec.Struct):
+    """The state of a log after recovery."""
+
     segments: list[Segment]
     log_start_offset: int
     log_end_offset: int
     epochs: EpochHistory
     start_file: OffsetFile
     names: set[str]
-    """The names of the files that were found."""
+    """The names of the files found in the directory."""
     missing_from: int | None = None
-    """Where the log that was found ends, if more than that was once synced."""
+    """The offset where the remaining log ends, if synced records after it are missing."""
 
 
 def recover(
-    files: FileSystem, cache: FileCache, folder: str, synced_offset: int, index_interval_bytes: int
+    files: FileSystem, cache: FileCache, directory: str, synced_offset: int, index_interval_bytes: int
 ) -> Recovered:
-    """Recovers everything but the producers. On return all that is kept is synced."""
-    present = _finish_interrupted_work(files, folder)
-    epochs = EpochHistory(cache, f"{folder}/{names.LEADER_EPOCHS}")
-    start_file = OffsetFile(files, f"{folder}/{names.LOG_START}")
+    """Recover a log except for its producer state. Everything that is kept is synced on return."""
+    present = _complete_interrupted_changes(files, directory)
+    epochs = EpochHistory(cache, f"{directory}/{names.LEADER_EPOCHS}")
+    start_file = OffsetFile(files, f"{directory}/{names.LOG_START}")
     if not present:
-        # Where nothing was ever written. If something was, and is gone, its offsets must not be given out again.
+        # Nothing was ever written, or synced records are lost; their offsets must not be assigned again.
         missing_from = 0 if synced_offset > 0 else None
         return Recovered([], synced_offset, synced_offset, epochs, start_file, present, missing_from)
-    # A process that was killed between a rename and its sync left names that a power cut could still take back.
-    files.sync_folder(folder)
+        # A process that was killed between a rename and its sync left names that a power failure could revert.
+    files.sync_folder(directory)
     stored_start = start_file.load()
     bases = names.offsets_of(present, names.LOG)
     if stored_start is not None:
-        bases = _without_deleted(files, folder, bases, stored_start)
+        bases = _delete_below_start(files, directory, bases, stored_start)
     is_start_known = stored_start is not None or names.LOG_START not in present
     ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
-    segments = [Segment.existing(cache, folder, base, end) for base, end in zip(bases, ends, strict=True)]
-    tail = _Tail(files, cache, folder, epochs, synced_offset, index_interval_bytes)
+    segments = [Segment.existing(cache, directory, base, end) for base, end in zip(bases, ends, strict=True)]
+    tail = _TailRecovery(files, cache, directory, epochs, synced_offset, index_interval_bytes)
     if bases and is_start_known and bases[0] > max(stored_start or 0, synced_offset):
-        # A log that does not start at 0 says so in its file. This is an unsynced rest whose first segment was lost.
+        # The log start offset is stored in its checkpoint, so this is an unsynced rest whose first segment is lost.
         tail.remove(segments, 0)
-    if not _load_epochs(files, epochs, f"{folder}/{names.LEADER_EPOCHS}", segments):
+    if not _load_epochs(files, epochs, f"{directory}/{names.LEADER_EPOCHS}", segments):
         _rebuild_epochs(epochs, segments)
     try:
         log_end = tail.recover(segments)
-    except _EpochsMissing:
+    except _EpochHistoryIncomplete:
         _rebuild_epochs(epochs, segments)
         log_end = tail.recover(segments)
     if log_end > synced_offset:
-        _sync_names(files, folder)
+        _sync_metadata(files, directory)
     log_start = stored_start or 0
     if not segments:
-        log_end = log_start  # as of a log that was emptied: what is before its start is not missing
+        log_end = log_start  # an emptied log: nothing before its start offset is missing
         log_start = max(log_start, synced_offset)
     elif not is_start_known:
         log_start = segments[0].base_offset
     missing_from = log_end if log_end < max(synced_offset, log_start) else None
     if missing_from is not None:
-        # What was synced, or deleted, is missing. Its offsets must not be given out again: a new segment begins.
+        # Synced or deleted records are missing. Their offsets must not be assigned again: start a new segment.
         log_end = max(synced_offset, log_start)
-        segments.append(Segment(cache, folder, log_end))
+        segments.append(Segment(cache, directory, log_end))
     if epochs.drop_from(log_end):
         epochs.rewrite()
     epochs.forget_before(log_start)
     return Recovered(segments, log_start, log_end, epochs, start_file, present, missing_from)
 
 
-class _EpochsMissing(Exception):
-    """A synced batch is of an epoch that the history does not know: the end of the history was lost."""
+class _EpochHistoryIncomplete(Exception):
+    """A synced batch has an epoch that the history lacks: the end of the history was lost."""
 
 
-class _Tail:
-    """The end of the log, from the synced offset on."""
+class _TailRecovery:
+    """The recovery of the log's tail, from the synced offset on."""
 
     def __init__(
         self,
         files: FileSystem,
         cache: FileCache,
-        folder: str,
+        directory: str,
         epochs: EpochHistory,
         synced_offset: int,
         index_interval_bytes: int,
     ) -> None:
         self._files = files
         self._cache = cache
-        self._folder = folder
+        self._directory = directory
         self._epochs = epochs
         self._synced_offset = synced_offset
         self._interval = index_interval_bytes
 
     def recover(self, segments: list[Segment]) -> int:
-        """Returns the log's end; takes out of `segments` what does not continue it."""
+        """Return the log end offset, and remove segments that do not continue the log from `segments`."""
         if not segments:
             return 0
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
@@ -133,10 +134,10 @@ class _Tail:
         return log_end
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
-        """Returns the end offset, and whether the file was cut there."""
+        """Return the end offset of the segment, and whether the file was truncated there."""
         position, offset = segment.trusted_start(self._synced_offset, self._epochs)
         while True:
-            position, offset, damaged = self._walk(segment, position, offset)
+            position, offset, damaged = self._scan_segment(segment, position, offset)
             if not damaged or offset >= self._synced_offset:
                 break
             found = self._find_synced_end(segment, position)
@@ -153,16 +154,19 @@ class _Tail:
         return offset, cut
 
     def _sync_length(self, segment: Segment) -> None:
-        """Syncs whatever a killed process has left unsynced. It may have cut off the segment's room after its last
-        sync: if a power cut brought that back, what is written after it from now on would not continue the log."""
+        """Sync the segment's file, whose last changes a killed process may have left unsynced.
+
+        The process may have trimmed preallocated space after its last sync. If a power failure brought it back, batches
+        written after it would not continue the log.
+        """
         segment.file.fdatasync()
 
-    def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int, bool]:
-        """Returns (position, offset) where the good batches end, and whether that is because of damage."""
+    def _scan_segment(self, segment: Segment, position: int, offset: int) -> tuple[int, int, bool]:
+        """Return (position, offset) of the end of the valid batches, and whether damage ends them."""
         for piece in segment.walk(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
-                if piece.base_offset < self._synced_offset and _is_history_short(segment, piece, self._epochs):
-                    raise _EpochsMissing
+                if piece.base_offset < self._synced_offset and _is_history_incomplete(segment, piece, self._epochs):
+                    raise _EpochHistoryIncomplete
                 if piece.base_offset >= self._synced_offset or piece.next_position >= segment.size:
                     return piece.position, piece.base_offset, True
             else:
@@ -171,7 +175,7 @@ class _Tail:
         return position, offset, False
 
     def _find_synced_end(self, segment: Segment, position: int) -> int | None:
-        """Returns where the first unsynced batch stands, when the one before it is damaged."""
+        """Return the position of the first unsynced batch when the batch before it is damaged, or None."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
         wanted = _OFFSET.pack(self._synced_offset)
@@ -184,80 +188,81 @@ class _Tail:
         return None
 
     def remove(self, segments: list[Segment], first: int) -> None:
+        """Delete the segments from index `first` on, and their files."""
         for segment in segments[first:]:
             self._cache.forget(segment.log_path)
             self._cache.forget(segment.index.path)
             self._files.remove(segment.log_path)
             self._files.remove(segment.index.path)
         if segments[first:]:
-            self._files.sync_folder(self._folder)
+            self._files.sync_folder(self._directory)
         del segments[first:]
 
 
-def _sync_names(files: FileSystem, folder: str) -> None:
-    """Syncs new names, and the last leader epoch, which a killed process may have left unsynced."""
-    path = f"{folder}/{names.LEADER_EPOCHS}"
+def _sync_metadata(files: FileSystem, directory: str) -> None:
+    """Sync the directory entries and the leader epoch file, which a killed process may have left unsynced."""
+    path = f"{directory}/{names.LEADER_EPOCHS}"
     if files.exists(path):
         file = files.open(path)
         file.fdatasync()
         file.close()
-    for each in (folder, *folders_above(folder)):
+    for each in (directory, *folders_above(directory)):
         files.sync_folder(each)
 
 
-def _finish_interrupted_work(files: FileSystem, folder: str) -> set[str]:
-    """Removes what is only half there, completes a compaction that was decided; returns the names that remain."""
-    present = set(files.list_folder(folder))
+def _complete_interrupted_changes(files: FileSystem, directory: str) -> set[str]:
+    """Delete unfinished files, complete interrupted segment swaps, and return the remaining file names."""
+    present = set(files.list_folder(directory))
     for name in sorted(present):
         if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
-            files.remove(f"{folder}/{name}")
+            files.remove(f"{directory}/{name}")
             present.discard(name)
     for name in sorted(present):
         swap = names.parse_swap_name(name)
         if swap is not None:
-            present = _finish_swap(files, folder, present, name, *swap)
+            present = _finish_swap(files, directory, present, name, *swap)
     return present
 
 
 def _finish_swap(
-    files: FileSystem, folder: str, present: set[str], name: str, first_offset: int, end_offset: int
+    files: FileSystem, directory: str, present: set[str], name: str, first_offset: int, end_offset: int
 ) -> set[str]:
     for old in sorted(present):
         parsed = names.parse_offset_name(old)
         if parsed and first_offset <= parsed[0] < end_offset and parsed[1] in (names.LOG, names.INDEX):
-            files.remove(f"{folder}/{old}")
+            files.remove(f"{directory}/{old}")
             present = present - {old}
-    files.sync_folder(folder)
+    files.sync_folder(directory)
     final = names.offset_name(first_offset, names.LOG)
-    files.rename(f"{folder}/{name}", f"{folder}/{final}")
-    files.sync_folder(folder)
+    files.rename(f"{directory}/{name}", f"{directory}/{final}")
+    files.sync_folder(directory)
     return present - {name} | {final}
 
 
-def _without_deleted(files: FileSystem, folder: str, bases: list[int], log_start: int) -> list[int]:
-    """Removes the segments that end before the log starts; the last one stays, it says where the log ends."""
+def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log_start: int) -> list[int]:
+    """Delete segments below the log start offset. The last segment is kept because it holds the log end offset."""
     kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
     for base in bases[:kept]:
-        files.remove(f"{folder}/{names.offset_name(base, names.LOG)}")
-        files.remove(f"{folder}/{names.offset_name(base, names.INDEX)}")
+        files.remove(f"{directory}/{names.offset_name(base, names.LOG)}")
+        files.remove(f"{directory}/{names.offset_name(base, names.INDEX)}")
     return bases[kept:]
 
 
 def _load_epochs(files: FileSystem, epochs: EpochHistory, path: str, segments: list[Segment]) -> bool:
-    """Returns False when the file is missing or damaged although batches were written."""
+    """Load the leader epoch history. Return False if it is missing or damaged although batches exist."""
     data = read_file(files, path)
     return epochs.load(data or b"") and (bool(data) or not segments)
 
 
 def _rebuild_epochs(epochs: EpochHistory, segments: list[Segment]) -> None:
-    """Walks over the whole log and believes each batch about its epoch, as long as epochs do not descend."""
+    """Rebuild the leader epoch history from the batches of the whole log, as long as epochs do not descend."""
     for segment in segments:
         position, offset = 0, segment.base_offset
         while position < segment.size:
             for piece in segment.walk(position, offset, epochs):
                 position, offset = piece.next_position, piece.next_offset
                 if piece.batch is None:
-                    epoch = _newer_epoch(segment, piece, epochs)
+                    epoch = _find_unknown_epoch(segment, piece, epochs)
                     if epoch is not None:
                         epochs.assign(epoch, piece.base_offset)
                         position, offset = piece.position, piece.base_offset
@@ -266,9 +271,9 @@ def _rebuild_epochs(epochs: EpochHistory, segments: list[Segment]) -> None:
         epochs.rewrite()
 
 
-def _is_history_short(segment: Segment, damage: Piece, epochs: EpochHistory) -> bool:
-    """Whether two batches agree on an epoch that the history does not know; a single one may be damaged."""
-    epoch = _newer_epoch(segment, damage, epochs)
+def _is_history_incomplete(segment: Segment, damage: Piece, epochs: EpochHistory) -> bool:
+    """Return whether two consecutive batches have an epoch that the history lacks; a single one may be damaged."""
+    epoch = _find_unknown_epoch(segment, damage, epochs)
     if epoch is None:
         return False
     batch = batch_at(segment.view_of_batch(damage.position), 0, damage.base_offset, epoch)
@@ -278,8 +283,8 @@ def _is_history_short(segment: Segment, damage: Piece, epochs: EpochHistory) -> 
     return batch_at(segment.view_of_batch(damage.position + size), 0, next_offset, epoch) is not None
 
 
-def _newer_epoch(segment: Segment, damage: Piece, epochs: EpochHistory) -> int | None:
-    """Returns the epoch of a batch that only counts as damaged because the history does not know that epoch."""
+def _find_unknown_epoch(segment: Segment, damage: Piece, epochs: EpochHistory) -> int | None:
+    """Return the epoch of a batch that is valid except that the history lacks its epoch, or None."""
     offset = damage.base_offset
     epoch, epoch_end = epochs.range_at(offset)
     if epoch_end != LONG_MAX:

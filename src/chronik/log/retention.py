@@ -1,4 +1,4 @@
-"""Which segments at the front of a log are too old or too many."""
+"""Retention: the selection of segments that are too old or exceed the size limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.log.segment import Segment
 def deletable(
     segments: Sequence[Segment], config: LogConfig, epochs: EpochHistory, now_ms: int, up_to_offset: int
 ) -> list[Segment]:
-    """Returns the segments, from the first on, that may go; also the active one, once all of it has expired."""
+    """Return the leading segments that retention deletes, including the active one if all of its records expired."""
     total_bytes = sum(segment.size for segment in segments)
     excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     result = []
@@ -31,6 +31,6 @@ def _is_expired(segment: Segment, config: LogConfig, epochs: EpochHistory, now_m
     if config.retention_ms < 0:
         return False
     segment.check_index(epochs)
-    # Records without a time, which only clients from before 2016 send, are as old as the file.
+    # Records without a timestamp, which only old clients send, get the age of the file.
     newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()
     return now_ms - newest > config.retention_ms

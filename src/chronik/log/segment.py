@@ -1,7 +1,7 @@
-"""One segment: a file of batches that continue each other, and its index.
+"""A log segment: a file of batches with contiguous offsets, and its index.
 
-Every batch is checked whenever a walk passes it (see `scan`). Damage in the middle is stepped over: the batches after
-it are found again with the help of the index.
+A scan validates each batch that it passes (see `scan`). It skips damage within the segment and uses the index to find
+the next valid batch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from chronik.log.files.scan import batch_at, claimed_size
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
 from chronik.protocol.errors import CorruptRecords
 
-# How much is read at a time when many batches are walked over.
+# Chunk size of scans over many batches.
 WALK_BYTES = 1 << 20
 
-# How many consumers' next reads are remembered, so that reading on needs no look into the index.
+# Read positions that are remembered, so that consumers that continue a read need no index lookup.
 HINTS_MAX = 64
 
-# How much more is read, since the index may point to a batch somewhat before the wanted one.
+# Extra bytes per read, because the index may point to a batch somewhat before the requested offset.
 READ_AHEAD_BYTES = 8192
 
 NO_TIMESTAMP = -1
@@ -37,7 +37,7 @@ MAX_TIMESTAMP_POSITION = 35
 
 
 class Piece(NamedTuple):
-    """A good batch on a walk through a segment, or damage (without bytes) up to where good batches go on."""
+    """A valid batch found by a segment scan, or a damaged range (`batch` is None) up to the next valid batch."""
 
     position: int
     base_offset: int
@@ -52,11 +52,13 @@ class Piece(NamedTuple):
 
 
 class Segment:
+    """A log segment: a file of batches, and its index."""
+
     __slots__ = (
         "_cache",
-        "_hints",
         "_index_checked",
-        "_room",
+        "_preallocation",
+        "_read_positions",
         "_unindexed_bytes",
         "base_offset",
         "end_offset",
@@ -69,15 +71,15 @@ class Segment:
         "size",
     )
 
-    def __init__(self, cache: FileCache, folder: str, base_offset: int, *, log_name: str | None = None) -> None:
-        """Makes a segment that does not exist on disk yet: the first append creates its file."""
-        self.folder = folder
+    def __init__(self, cache: FileCache, directory: str, base_offset: int, *, log_name: str | None = None) -> None:
+        """Create a segment without a file; the first append creates the file."""
+        self.folder = directory
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
-        self.log_path = f"{folder}/{log_name or names.offset_name(base_offset, names.LOG)}"
+        self.log_path = f"{directory}/{log_name or names.offset_name(base_offset, names.LOG)}"
         self.index = SegmentIndex(
-            cache, f"{folder}/{names.offset_name(base_offset, names.INDEX)}", base_offset, is_new=True
+            cache, f"{directory}/{names.offset_name(base_offset, names.INDEX)}", base_offset, is_new=True
         )
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
@@ -85,13 +87,13 @@ class Segment:
         self._cache = cache
         self._unindexed_bytes = 0
         self._index_checked = True
-        self._room = Room()
-        self._hints: dict[int, int] = {}
+        self._preallocation = Room()
+        self._read_positions: dict[int, int] = {}
 
     @classmethod
-    def existing(cls, cache: FileCache, folder: str, base_offset: int, end_offset: int) -> Segment:
-        """Returns a segment whose file exists; its index is looked at when it is first needed."""
-        segment = cls(cache, folder, base_offset)
+    def existing(cls, cache: FileCache, directory: str, base_offset: int, end_offset: int) -> Segment:
+        """Return a segment whose file exists. Its index is loaded when first needed."""
+        segment = cls(cache, directory, base_offset)
         segment.size = cache.files.size(segment.log_path)
         segment.end_offset = end_offset
         segment.index = SegmentIndex(cache, segment.index.path, base_offset, is_new=False)
@@ -109,17 +111,17 @@ class Segment:
         return self._cache.files.modified_ms(self.log_path)
 
     def adopt(self, cache: FileCache) -> None:
-        """Makes a segment that a compaction wrote through files of its own belong to the log."""
+        """Use the log's file cache for a segment that a compaction has written through its own."""
         self._cache = cache
         self.index.adopt(cache)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, buffer: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> File:
-        """Writes the batches, which continue the segment, in one piece; offsets are counted on from its end."""
+        """Append the batches, whose offsets continue the segment. Return the file, which has to be synced."""
         file = self.file
         position, offset = self.size, self.end_offset
-        file.pwrite(buffer, position)  # the file may have room after it, so that its own length says nothing
+        file.pwrite(buffer, position)  # preallocated space may follow, so the file's length is not the position
         for header in headers:
             self.note(position, offset, header, index_interval_bytes)
             position += header.batch_length + LENGTH_END
@@ -128,7 +130,7 @@ class Segment:
         return file
 
     def note(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Notes the batch at `position`, and adds it to the index when one is due."""
+        """Update the timestamps for the batch at `position`, and add an index entry if one is due."""
         if self._unindexed_bytes > index_interval_bytes:
             self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
             self._unindexed_bytes = 0
@@ -140,14 +142,14 @@ class Segment:
             self.first_timestamp = header.max_timestamp
 
     def seal(self) -> None:
-        """Closes the index of a full segment: nothing more is appended."""
+        """Complete the index of a full segment, to which nothing is appended any more."""
         self.index.append(IndexEntry(self.end_offset, self.size, self.max_timestamp, self.max_timestamp_offset))
         self.index.flush()
-        self._hints.clear()
+        self._read_positions.clear()
 
     def reserve_room(self, size_max: int) -> File | None:
-        """Is called before a sync of the active segment; returns the file if it was made longer."""
-        end = self._room.extended(self.size, size_max)
+        """Preallocate space before a sync of the active segment. Return the file if its length changed."""
+        end = self._preallocation.extended(self.size, size_max)
         if end is None:
             return None
         file = self.file
@@ -155,21 +157,24 @@ class Segment:
         return file
 
     def release_room(self) -> File | None:
-        """Cuts the file where its batches end; returns it when the caller has to sync it."""
-        if not self._room.reaches_beyond(self.size):
+        """Truncate the file to the end of its batches. Return the file if it has to be synced."""
+        if not self._preallocation.reaches_beyond(self.size):
             return None
         file = self.file
         file.truncate(self.size)
-        self._room.cut(self.size)
+        self._preallocation.cut(self.size)
         return file
 
     def truncate(self, position: int, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> File:
-        """Cuts the file at `position`, where `offset` is due next; the caller syncs it."""
+        """Truncate the file at `position`, the start of the batch at `offset`.
+
+        Return the file, which has to be synced.
+        """
         file = self.file
         file.truncate(position)
         self.size, self.end_offset = position, offset
-        self._room.cut(position)
-        self._hints.clear()
+        self._preallocation.cut(position)
+        self._read_positions.clear()
         self.reload_index(offset, epochs, index_interval_bytes)
         return file
 
@@ -178,9 +183,12 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, up_to_offset: int, epochs: EpochHistory, *, min_one_batch: bool
     ) -> memoryview:
-        """Returns whole batches, from the one that contains `offset` on.
+        """Return complete batches, starting with the batch that contains `offset`.
 
-        Raises CorruptRecords when that one is damaged; later damage only ends the read.
+        Damage after the first batch ends the read.
+
+        Raises:
+            CorruptRecords: The batch that contains `offset` is damaged.
         """
         position, at = self.start_for(offset, epochs)
         ahead = 0 if at == offset else READ_AHEAD_BYTES
@@ -193,9 +201,9 @@ class Segment:
             batch = batch_at(view, local, at, epoch)
             if batch is None:
                 if start >= 0:
-                    break  # the rest is cut off or damaged: the next read will tell
+                    break  # the rest is incomplete or damaged: the next read will find out
                 view, position, local = view[local:], position + local, 0
-                whole = self._whole_batch(view, position)
+                whole = self._extend_view(view, position)
                 if whole is not None:
                     view = whole
                     continue
@@ -219,13 +227,13 @@ class Segment:
             at = next_offset
         if start < 0:
             return memoryview(b"")
-        self._remember(at, position + local)
+        self._remember_position(at, position + local)
         return view[start:local]
 
     def walk(self, position: int, offset: int, epochs: EpochHistory, end_offset: int | None = None) -> Iterator[Piece]:
-        """Yields every batch from `position` on, where `offset` is due, to the end of the file or of the good batches.
+        """Yield the batches and damaged ranges from `position` on, where `offset` is expected.
 
-        `end_offset`, where the good batches are certain to lead, helps to find those after damage.
+        `end_offset`, the known end of the valid batches, helps to find the next valid batch after damage.
         """
         view = memoryview(b"")
         local = 0
@@ -242,7 +250,7 @@ class Segment:
             if local and position + len(view) - local < self.size:
                 view, local = self.view(position, WALK_BYTES), 0
                 continue
-            whole = self._whole_batch(view[local:], position)
+            whole = self._extend_view(view[local:], position)
             if whole is not None:
                 view, local = whole, 0
                 continue
@@ -252,23 +260,23 @@ class Segment:
             (position, offset), view, local = good, memoryview(b""), 0
 
     def walk_from(self, offset: int, epochs: EpochHistory) -> Iterator[Piece]:
-        """Walks from an indexed batch that is not above `offset`."""
+        """Scan from an indexed batch at or before `offset`."""
         return self.walk(*self.start_for(offset, epochs), epochs)
 
     def walk_from_time(self, timestamp: int, epochs: EpochHistory) -> Iterator[Piece]:
-        """Walks from a batch before which all are older than `timestamp`."""
-        entry = self._entry(lambda: self.index.floor_time(timestamp), epochs)
+        """Scan from a batch before which all batches are older than `timestamp`."""
+        entry = self._find_entry(lambda: self.index.floor_time(timestamp), epochs)
         return self.walk(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
     def offset_before(self, position: int, epochs: EpochHistory) -> int:
-        """Returns the offset of an indexed batch at or before `position`."""
-        entry = self._entry(lambda: self.index.floor_position(position), epochs)
+        """Return the offset of the last indexed batch at or before `position`."""
+        entry = self._find_entry(lambda: self.index.floor_position(position), epochs)
         return self.base_offset if entry is None else entry.offset
 
     def batch_containing(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        """Returns (position, base offset) of it, or of the end when no batch contains the offset."""
+        """Return (position, base offset) of the batch that contains `offset`, or the end of the segment."""
         for piece in self.walk_from(offset, epochs):
-            is_rest = piece.batch is None and piece.base_offset >= offset  # of a batch that is not whole
+            is_rest = piece.batch is None and piece.base_offset >= offset  # an incomplete batch
             if piece.next_offset > offset or is_rest:
                 return piece.position, piece.base_offset
         return self.size, self.end_offset
@@ -276,7 +284,7 @@ class Segment:
     # -- the index ----------------------------------------------------------------------------------------------------
 
     def check_index(self, epochs: EpochHistory) -> None:
-        """Rebuilds a closed segment's index unless it leads to the segment's end; learns the largest time."""
+        """Load the largest timestamp of a closed segment from its index; rebuild the index unless it is complete."""
         if self._index_checked:
             return
         try:
@@ -290,7 +298,7 @@ class Segment:
         self._index_checked = True
 
     def rebuild_index(self, epochs: EpochHistory, index_interval_bytes: int = 4096) -> None:
-        """Rebuilds the index of a closed segment by walking over all of it."""
+        """Rebuild the index of a closed segment by scanning the segment."""
         self._index_checked = True
         self._reset_index(0)
         for piece in self.walk(0, self.base_offset, epochs):
@@ -299,16 +307,16 @@ class Segment:
         self.seal()
 
     def reload_index(self, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> None:
-        """Keeps the active segment's index entries below `offset`, and notes the batches after the last of them."""
+        """Truncate the active segment's index to `offset`, and index the batches after its last entry."""
         position, at = self.trusted_start(offset, epochs)
         for piece in self.walk(position, at, epochs, self.end_offset):
             if piece.batch is not None:
                 self.note(piece.position, piece.base_offset, piece.header, index_interval_bytes)
 
     def trusted_start(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        """Returns (position, offset) of the last indexed good batch below `offset`; drops later index entries."""
+        """Remove index entries from `offset` on, and return (position, offset) of the last indexed valid batch."""
         self._index_checked = True
-        number, entry = self._last_good_entry(offset - 1, epochs)
+        number, entry = self._last_valid_entry(offset - 1, epochs)
         self._reset_index(number + 1)
         if entry is None:
             return 0, self.base_offset
@@ -316,8 +324,8 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, entry.max_timestamp_offset
         return entry.position, entry.offset
 
-    def _last_good_entry(self, offset: int, epochs: EpochHistory) -> tuple[int, IndexEntry | None]:
-        """Returns the number of the last entry not above `offset` whose batch exists, and the entry; -1 if none."""
+    def _last_valid_entry(self, offset: int, epochs: EpochHistory) -> tuple[int, IndexEntry | None]:
+        """Return the last index entry not above `offset` whose batch is valid, and its number; (-1, None) if none."""
         try:
             number = self.index.floor_offset(offset)
             while number >= 0:
@@ -336,14 +344,14 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
     def start_for(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        """Returns (position, offset) of an indexed batch that is not above `offset`."""
-        position = self._hints.get(offset)
+        """Return (position, offset) of an indexed batch at or before `offset`."""
+        position = self._read_positions.get(offset)
         if position is not None:
             return position, offset
-        entry = self._entry(lambda: self.index.floor_offset(offset), epochs)
+        entry = self._find_entry(lambda: self.index.floor_offset(offset), epochs)
         return (entry.position, entry.offset) if entry is not None else (0, self.base_offset)
 
-    def _entry(self, find: Callable[[], int], epochs: EpochHistory) -> IndexEntry | None:
+    def _find_entry(self, find: Callable[[], int], epochs: EpochHistory) -> IndexEntry | None:
         self.check_index(epochs)
         try:
             number = find()
@@ -353,26 +361,27 @@ class Segment:
             number = find()
             return self.index.entry(number) if number >= 0 else None
 
-    def _remember(self, offset: int, position: int) -> None:
-        if len(self._hints) >= HINTS_MAX:
-            self._hints.clear()
-        self._hints[offset] = position
+    def _remember_position(self, offset: int, position: int) -> None:
+        if len(self._read_positions) >= HINTS_MAX:
+            self._read_positions.clear()
+        self._read_positions[offset] = position
 
     # -- bytes --------------------------------------------------------------------------------------------------------
 
     def view(self, position: int, size: int) -> memoryview:
+        """Return up to `size` bytes of the segment from `position` on."""
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
-    def _whole_batch(self, view: memoryview, position: int) -> memoryview | None:
-        """Returns more of the file from `position` on, if the batch there is longer than `view`; None if it is not."""
+    def _extend_view(self, view: memoryview, position: int) -> memoryview | None:
+        """Return a longer view from `position` on if the batch there exceeds `view`, otherwise None."""
         left = self.size - position
         size = max(claimed_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
             longer = self.view(position, size)
-            return longer if len(longer) > len(view) else None  # the file may have been cut behind our back
+            return longer if len(longer) > len(view) else None  # the file may have been truncated externally
         return None
 
     def view_of_batch(self, position: int) -> memoryview:
-        """Returns the bytes from `position` on, at least as many as the batch there claims, if the file has them."""
+        """Return the bytes from `position` on, at least up to the declared size of the batch if the file has them."""
         view = self.view(position, READ_AHEAD_BYTES)
-        return self._whole_batch(view, position) or view
+        return self._extend_view(view, position) or view

@@ -1,4 +1,4 @@
-"""What a partition knows of its producers, and the files that keep it: a start need not read the whole log for it."""
+"""The producer state of a partition and its snapshots, which save recovery from scanning the whole log."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from chronik.log.sync import Unsynced
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.control_records import marker_within
 
-# How much log lies at most between two snapshots: an unclean start has to read it again.
+# Log bytes between two snapshots: an unclean start has to scan them again.
 SNAPSHOT_INTERVAL_BYTES = 64 << 20
 
-# A snapshot holds all that was aborted. It is taken when so many times as much was written since the last one: what a
-# partition has had of aborted transactions is not written again with each small segment.
+# A snapshot holds all aborted transactions. It is taken only when this multiple of their size was appended since the
+# last snapshot, so that partitions with many of them do not rewrite them with each small segment.
 LOG_PER_ABORTED = 2
 
-# The newest one may be torn after a power cut, or too new after a truncation.
+# The newest snapshot may be torn after a power failure, or too new after a truncation.
 SNAPSHOTS_KEPT = 2
 
 
 class ProducerMemory:
-    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_folder", "_limit", "_offsets", "_unsynced", "states")
+    """The producer state of a partition, with its snapshot files."""
+
+    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_directory", "_limit", "_offsets", "_unsynced", "states")
 
     def __init__(
         self,
         cache: FileCache,
-        folder: str,
+        directory: str,
         clock: Clock,
         unsynced: Unsynced,
         present: Iterable[str],
@@ -41,14 +43,14 @@ class ProducerMemory:
         self._limit = limit or ProducerLimit()
         self.states = ProducerStates(self._limit)
         self._cache = cache
-        self._folder = folder
+        self._directory = directory
         self._clock = clock
         self._unsynced = unsynced
         self._offsets = names.offsets_of(present, names.SNAPSHOT) if present else []
         self._bytes_since_snapshot = 0
 
     def appended(self, buffer: Buffer, headers: Sequence[BatchHeader], offset: int, end_offset: int) -> None:
-        """Notes batches that were written from `offset` on."""
+        """Update the producer state with batches that were appended at `offset`."""
         position = 0
         for header in headers:
             if header.producer_id >= 0:
@@ -61,25 +63,26 @@ class ProducerMemory:
             self.snapshot_if_due(end_offset)
 
     def snapshot_if_due(self, offset: int) -> None:
+        """Take a snapshot if enough bytes were appended since the last one."""
         aborted_bytes = len(self.states.transactions.aborted) * ROW_BYTES
         if self._bytes_since_snapshot >= aborted_bytes * LOG_PER_ABORTED:
             self.snapshot(offset)
 
     def snapshot_from(self, offset: int, log_end_offset: int) -> None:
-        """Sees to it that there is a snapshot from `offset` or later: the log before it is about to go."""
+        """Ensure that there is a snapshot at `offset` or later, before the log below it is deleted."""
         if self._offsets and self._offsets[-1] >= offset:
             return
         self.snapshot(log_end_offset)
 
     def snapshot(self, offset: int) -> None:
-        """Stores what is known when `offset` is due. The next sync makes it durable; a torn one is noticed."""
+        """Take a snapshot at `offset`, the log end offset. The next sync makes it durable; a torn one is detected."""
         if not self._bytes_since_snapshot:
             return
         file = self._cache.create(self._path(offset))
         file.truncate(0)
         file.append(self.states.encode(offset))
         self._unsynced.add_file(file)
-        self._unsynced.add_folder(self._folder)
+        self._unsynced.add_folder(self._directory)
         self._bytes_since_snapshot = 0
         if offset not in self._offsets:
             self._offsets.append(offset)
@@ -89,17 +92,17 @@ class ProducerMemory:
     def reload(
         self, segments: Iterable[Segment], epochs: EpochHistory, log_end_offset: int, compacted_offset: int
     ) -> None:
-        """Finds what was known at the log's end: from the newest snapshot, and the batches that came after it.
+        """Rebuild the producer state from the newest snapshot and the batches after it.
 
-        Below `compacted_offset` markers may be gone. A snapshot from before it in which transactions are open is
-        useless: nothing would ever end them.
+        Markers below `compacted_offset` may have been removed by compaction. A snapshot below it that has open
+        transactions is not used, because nothing would end them.
         """
-        too_new = [offset for offset in self._offsets if offset > log_end_offset]
-        for offset in too_new:
+        newer = [offset for offset in self._offsets if offset > log_end_offset]
+        for offset in newer:
             self._remove(offset)
-        if too_new:  # a power cut must not bring them back when the log has got as far again, with other batches
-            self._cache.files.sync_folder(self._folder)
-        self.states, snapshot_offset = self._newest(compacted_offset)
+        if newer:  # otherwise a power failure could bring them back after other batches were appended
+            self._cache.files.sync_folder(self._directory)
+        self.states, snapshot_offset = self._load_newest(compacted_offset)
         self._bytes_since_snapshot = 0
         for segment in segments:
             if segment.end_offset <= snapshot_offset or not segment.size:
@@ -113,11 +116,12 @@ class ProducerMemory:
                         self.states.update(header, piece.base_offset, self._clock.now_ms(), marker)
 
     def forget(self) -> None:
+        """Delete all snapshots and reset the producer state."""
         for offset in list(self._offsets):
             self._remove(offset)
         self.states = ProducerStates(self._limit)
 
-    def _newest(self, compacted_offset: int) -> tuple[ProducerStates, int]:
+    def _load_newest(self, compacted_offset: int) -> tuple[ProducerStates, int]:
         while self._offsets:
             offset = self._offsets[-1]
             stored = read_file(self._cache.files, self._path(offset)) or b""
@@ -133,4 +137,4 @@ class ProducerMemory:
         self._cache.files.remove(self._path(offset))
 
     def _path(self, offset: int) -> str:
-        return f"{self._folder}/{names.offset_name(offset, names.SNAPSHOT)}"
+        return f"{self._directory}/{names.offset_name(offset, names.SNAPSHOT)}"

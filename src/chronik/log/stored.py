@@ -1,4 +1,4 @@
-"""The state of one partition's log: opened from its folder, synced, closed. What is done with it is in `partition`."""
+"""The state of a partition log: how it is opened, synced and closed. See `partition_log` for its operations."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from chronik.log.snapshots import ProducerMemory
 from chronik.log.sync import SyncTicket, Unsynced
 
 
-def _cannot_lower(offset: int) -> None:
-    raise InvariantBroken("a log that was opened without lower_recovery_point is truncated below its synced offset")
+def _reject_lowering(offset: int) -> None:
+    raise InvariantBroken("truncation below the synced offset of a log that was opened without lower_recovery_point")
 
 
 class StoredLog:
+    """The base class of `PartitionLog`: the state of a log, and how it is opened, synced and closed."""
+
     __slots__ = (
         "_cache",
+        "_checkpoints",
         "_clock",
         "_files",
         "_lower_recovery_point",
-        "_marks",
         "_producers",
         "_segments",
-        "_ticket",
+        "_sync_task",
         "_truncations",
         "_unsynced",
         "config",
@@ -48,36 +50,36 @@ class StoredLog:
         self,
         files: FileSystem,
         cache: FileCache,
-        folder: str,
+        directory: str,
         config: LogConfig,
         clock: Clock,
         lower_recovery_point: Callable[[int], None],
         recovered: Recovered,
         producer_limit: ProducerLimit | None = None,
     ) -> None:
-        """Use `open`."""
-        self.folder = folder
+        """Create a log from its recovered state; use `open` instead."""
+        self.folder = directory
         self.config = config
-        """May be replaced: the new one holds for what is written, deleted and compacted from then on."""
+        """The topic's storage configs. May be replaced; the new configs apply to later operations."""
         self.epochs = recovered.epochs
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
         self.synced_offset = recovered.log_end_offset
         self.missing_from = recovered.missing_from
-        """The offset from which on the disk had lost synced records when the log was opened: those offsets stay empty,
-        unless the log is cut there and filled again by replication."""
+        """The start of an offset range that the disk had lost when the log was opened, or None. The range stays empty
+        unless the log is truncated there and replicated again."""
         self.missing_end = recovered.log_end_offset
         self._files = files
         self._cache = cache
         self._clock = clock
         self._lower_recovery_point = lower_recovery_point
         self._unsynced = Unsynced(cache, clock)
-        self._segments = Segments(cache, folder, self._unsynced, recovered.segments)
-        self._producers = ProducerMemory(cache, folder, clock, self._unsynced, recovered.names, producer_limit)
-        self._marks = OffsetMarks(
-            recovered.start_file, OffsetFile(files, f"{folder}/{names.COMPACTED}"), recovered.log_start_offset
+        self._segments = Segments(cache, directory, self._unsynced, recovered.segments)
+        self._producers = ProducerMemory(cache, directory, clock, self._unsynced, recovered.names, producer_limit)
+        self._checkpoints = OffsetMarks(
+            recovered.start_file, OffsetFile(files, f"{directory}/{names.COMPACTED}"), recovered.log_start_offset
         )
-        self._ticket: SyncTicket | None = None
+        self._sync_task: SyncTicket | None = None
         self._truncations = 0
 
     @classmethod
@@ -85,36 +87,37 @@ class StoredLog:
         cls,
         files: FileSystem,
         cache: FileCache,
-        folder: str,
+        directory: str,
         config: LogConfig,
         clock: Clock,
         recovery_point: int = 0,
         *,
-        lower_recovery_point: Callable[[int], None] = _cannot_lower,
+        lower_recovery_point: Callable[[int], None] = _reject_lowering,
         producer_limit: ProducerLimit | None = None,
     ) -> Self:
-        """Recovers the folder and returns its log; a folder that does not exist is an empty log and costs nothing.
+        """Recover the directory and return its log. A directory that does not exist is an empty log.
 
-        `recovery_point` is the synced offset that was last recorded (see `SyncedOffsets`). `lower_recovery_point` must
-        have recorded a lower one durably when it returns. Logs with the same `producer_limit` share it; without one the
-        log has its own.
+        Args:
+            recovery_point: The last recorded synced offset (see `SyncedOffsets`).
+            lower_recovery_point: Durably records a lower synced offset before a truncation.
+            producer_limit: A limit that several logs share; by default the log has its own.
         """
-        recovered = recover(files, cache, folder, recovery_point, config.index_interval_bytes)
-        log = cls(files, cache, folder, config, clock, lower_recovery_point, recovered, producer_limit)
+        recovered = recover(files, cache, directory, recovery_point, config.index_interval_bytes)
+        log = cls(files, cache, directory, config, clock, lower_recovery_point, recovered, producer_limit)
         if recovered.names:
-            log._marks.load(log.log_start_offset, log.log_end_offset)
+            log._checkpoints.load(log.log_start_offset, log.log_end_offset)
             log._reload_producers()
         return log
 
     def _reload_producers(self) -> None:
-        """Finds out again what is known of producers and their transactions, now that the log ends where it does."""
-        compacted_offset = self._marks.compacted_offset  # what is deleted counts as compacted
+        """Rebuild the producer state and transactions up to the log end offset."""
+        compacted_offset = self._checkpoints.compacted_offset  # deleted records count as compacted
         self._producers.reload(self._segments.all, self.epochs, self.log_end_offset, compacted_offset)
         self.producers.transactions.aborted.forget_before(self.log_start_offset)
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing is left of what was once synced: its folder is gone, or all segments in it."""
+        """Whether no records are left although some were synced: the directory or all segments are missing."""
         return self.missing_from is not None and self.log_start_offset == self.log_end_offset
 
     @property
@@ -133,43 +136,43 @@ class StoredLog:
 
     @property
     def needs_sync(self) -> bool:
-        return bool(self._unsynced or self._segments.swaps or self._marks_to_store())
+        return bool(self._unsynced or self._segments.swaps or self._pending_checkpoints())
 
     @property
     def is_syncing(self) -> bool:
-        return self._ticket is not None
+        return self._sync_task is not None
 
     def begin_sync(self) -> SyncTicket | None:
-        """Returns what to sync now; None when everything is synced. One ticket at a time."""
+        """Return a sync task, or None if everything is synced. At most one task may be in progress."""
         self._segments.reserve_room(self.config.segment_bytes)
         return self._begin_sync()
 
     def _begin_sync(self) -> SyncTicket | None:
         if not self.needs_sync:
             return None
-        invariant(self._ticket is None, "a sync of this log is still under way")
-        self._ticket = self._unsynced.begin(self.log_end_offset, self._marks_to_store())
+        invariant(self._sync_task is None, "a sync of this log is already in progress")
+        self._sync_task = self._unsynced.begin(self.log_end_offset, self._pending_checkpoints())
         self._segments.swaps.sync_begins()
-        return self._ticket
+        return self._sync_task
 
-    def complete_sync(self, ticket: SyncTicket) -> None:
-        """Takes back a ticket that has run: what it covers is on disk."""
-        invariant(self._ticket is ticket, "a sync is completed that was not begun")
-        self._ticket = None
-        self._unsynced.complete(ticket)
-        self.synced_offset = max(self.synced_offset, ticket.end_offset)
+    def complete_sync(self, task: SyncTicket) -> None:
+        """Record that a sync task has run: everything it covers is durable."""
+        invariant(self._sync_task is task, "the completed sync task is not the one in progress")
+        self._sync_task = None
+        self._unsynced.complete(task)
+        self.synced_offset = max(self.synced_offset, task.end_offset)
         self._segments.swaps.advance(self.config.file_delete_delay_ms)
-        self._segments.drop_before(self._marks.start.stored or 0, self.config.file_delete_delay_ms)
+        self._segments.drop_before(self._checkpoints.start.stored or 0, self.config.file_delete_delay_ms)
 
     def sync(self) -> None:
-        """Syncs everything, waiting for the disk."""
-        ticket = self._begin_sync()
-        if ticket is not None:
-            ticket.run()
-            self.complete_sync(ticket)
+        """Sync everything. Blocks on the disk."""
+        task = self._begin_sync()
+        if task is not None:
+            task.run()
+            self.complete_sync(task)
 
     def close(self) -> None:
-        """Syncs, and leaves behind what makes the next start quick. No ticket may be under way."""
+        """Sync and close the log, and take a snapshot for a fast restart. No sync task may be in progress."""
         if self._segments.all:
             self._segments.all[-1].index.flush()
             self._segments.release_room()
@@ -178,7 +181,7 @@ class StoredLog:
             self.sync()
         self._segments.close()
 
-    def _marks_to_store(self) -> list[tuple[OffsetFile, int]]:
+    def _pending_checkpoints(self) -> list[tuple[OffsetFile, int]]:
         segments = self._segments
         first = segments.all[0].base_offset if segments.all else None
-        return self._marks.to_store(self.log_start_offset, first, is_exchanging=bool(segments.swaps))
+        return self._checkpoints.to_store(self.log_start_offset, first, is_exchanging=bool(segments.swaps))

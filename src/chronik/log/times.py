@@ -1,9 +1,8 @@
-"""Finding records by their time: first the batch, by what its header says, then the record in it.
+"""Lookup of records by timestamp: first the batch, by its header, then the record in the batch.
 
-Finding the batch needs the log and little time; finding the record needs the batch alone, which may have to be opened,
-and that may take long. Producers write the headers. Where one is not true, or where the records cannot be looked at,
-the search ends at the batch nevertheless: whoever reads from there misses nothing, and no lie makes a search go
-through the whole log.
+Finding the batch uses the log and is fast. Finding the record needs only the batch, which may have to be decompressed,
+and may take long. Producers write the headers. If a header is wrong or the records cannot be decoded, the lookup
+returns the start of the batch: a consumer that starts there misses no record, and the lookup never scans the whole log.
 """
 
 from __future__ import annotations
@@ -20,34 +19,38 @@ from chronik.protocol.errors import RecordsTooLarge
 from chronik.protocol.skim import skim_as_far
 
 NEWEST_SEARCH_BYTES_MAX = 16 << 20
-"""When the newest record of a segment was deleted, the newest of the others is looked for in this much of its end."""
+"""When the newest record of a segment was deleted, this many bytes at the segment's end are searched for the newest
+remaining record."""
 
 AGE_READ_BYTES: Final = 8192
-"""The index leads to a batch some 4 kB before the wanted one: one read has both."""
+"""The index points to a batch about 4 kB before the requested one, so one read of this size covers both."""
 
 AGE_READS_MAX: Final = 16
-"""Large batches take a read each. Who sets `index.interval.bytes` high is told less exactly."""
+"""Each large batch takes a read. With a high `index.interval.bytes`, the result is less exact."""
 
 _UNCHECKED_HEADER: Final = struct.Struct(">qi5xIhiqq")
-"""Base offset, length, CRC, attributes, last offset delta, first and largest timestamp."""
+"""Base offset, length, CRC, attributes, last offset delta, first and max timestamp."""
 
 
 class TimedOffset(NamedTuple):
+    """The offset of a record with its timestamp and leader epoch."""
+
     offset: int
     timestamp: int
     leader_epoch: int
 
 
 class TimedBatch(NamedTuple):
-    """A batch whose header says that it has a record not older than `timestamp`."""
+    """A batch that has a record at or after `timestamp`, according to its header."""
 
     batch: memoryview
     timestamp: int
     start_offset: int
-    """Records before this offset do not count: they are deleted."""
+    """Records below this offset are deleted and do not count."""
 
     @property
     def is_whole(self) -> bool:
+        """Whether none of the batch's records are deleted."""
         return parse_header(self.batch).base_offset >= self.start_offset
 
     @property
@@ -56,7 +59,7 @@ class TimedBatch(NamedTuple):
 
     @property
     def start(self) -> TimedOffset:
-        """Where a client that looks for the record should begin to read, if nobody can tell more."""
+        """The start of the batch, where a consumer finds the record if the exact offset is unknown."""
         header = parse_header(self.batch)
         return TimedOffset(
             max(header.base_offset, self.start_offset), header.max_timestamp, header.partition_leader_epoch
@@ -66,7 +69,7 @@ class TimedBatch(NamedTuple):
 def batch_not_before(
     segments: Iterable[Segment], epochs: EpochHistory, timestamp: int, start_offset: int
 ) -> TimedBatch | None:
-    """Returns the first batch with a record not older than `timestamp`."""
+    """Return the first batch with a record at or after `timestamp`."""
     for segment in segments:
         if not segment.size or segment.end_offset <= start_offset:
             continue
@@ -75,30 +78,32 @@ def batch_not_before(
             continue
         for piece in segment.walk_from_time(timestamp, epochs):
             if _max_timestamp(piece, start_offset) >= timestamp:
-                return _timed(piece, timestamp, start_offset)
+                return _build_batch(piece, timestamp, start_offset)
     return None
 
 
 def batch_with_max(segments: Iterable[Segment], epochs: EpochHistory, start_offset: int) -> TimedBatch | None:
-    """Returns the first batch with a record of the largest timestamp of all."""
+    """Return the first batch with a record that has the largest timestamp of all segments."""
     best, best_timestamp = None, NO_TIMESTAMP
     for segment in segments:
         if not segment.size or segment.end_offset <= start_offset:
             continue
         segment.check_index(epochs)
         if segment.max_timestamp > best_timestamp:
-            for piece in segment.walk_from(_newest_search_offset(segment, start_offset, epochs), epochs):
+            for piece in segment.walk_from(_max_timestamp_search_offset(segment, start_offset, epochs), epochs):
                 timestamp = _max_timestamp(piece, start_offset)
                 if timestamp > best_timestamp:
-                    best, best_timestamp = _timed(piece, timestamp, start_offset), timestamp
+                    best, best_timestamp = _build_batch(piece, timestamp, start_offset), timestamp
                     if timestamp == segment.max_timestamp:
                         break
     return best
 
 
-def _newest_search_offset(segment: Segment, start_offset: int, epochs: EpochHistory) -> int:
-    """Returns the offset of the batch that has the maximum; if its records are gone, one not too far before the
-    segment's end. Indexes of older versions name batches that compaction has emptied, too."""
+def _max_timestamp_search_offset(segment: Segment, start_offset: int, epochs: EpochHistory) -> int:
+    """Return the offset of the batch with the largest timestamp, or one near the segment's end if its records are gone.
+
+    Indexes of older versions also refer to batches that compaction has emptied.
+    """
     newest_offset = segment.max_timestamp_offset
     if newest_offset >= start_offset and _has_records_at(segment, newest_offset, epochs):
         return newest_offset
@@ -111,22 +116,25 @@ def _has_records_at(segment: Segment, offset: int, epochs: EpochHistory) -> bool
 
 
 def _max_timestamp(piece: Piece, start_offset: int) -> int:
-    """Returns that of its records. Empty batches, which hold a producer's last sequence, keep their old time."""
+    """Return the largest timestamp of the batch's records. Empty batches keep their timestamp, so they are ignored."""
     if piece.batch is None or piece.next_offset <= start_offset:
         return NO_TIMESTAMP
     header = piece.header
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
-def _timed(piece: Piece, timestamp: int, start_offset: int) -> TimedBatch:
+def _build_batch(piece: Piece, timestamp: int, start_offset: int) -> TimedBatch:
     assert piece.batch is not None
     return TimedBatch(piece.batch, timestamp, start_offset)
 
 
 def first_in(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
-    """Returns the first record of the batch that is not older; None when it was among those that are deleted.
+    """Return the first record of the batch at or after the timestamp, or None if it was deleted. Does not use the log.
 
-    It does not need the log. Raises CorruptRecords, and RecordsTooLarge when `budget` ends before the record."""
+    Raises:
+        CorruptRecords: The batch is damaged.
+        RecordsTooLarge: `budget` was exceeded before the record was found.
+    """
     start_offset, wanted = timed.start_offset, timed.timestamp
     for record in skim_as_far(timed.batch, budget):
         if record[1] >= wanted and record[0] >= start_offset:
@@ -135,7 +143,7 @@ def first_in(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
 
 
 def first_or_start(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
-    """Does as `first_in`, but returns the batch's start when the budget is too small."""
+    """Find a record as `find_record` does, but return the start of the batch if the budget is too small."""
     try:
         return first_in(timed, budget)
     except RecordsTooLarge:
@@ -143,8 +151,11 @@ def first_or_start(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
 
 
 def batch_time(segment: Segment, epochs: EpochHistory, offset: int) -> int | None:
-    """Returns the time of the batch with that offset as its header says: that of its first record, or of its arrival
-    where that is what counts. None when there is none. It is for metrics: one small read, and nothing is checked."""
+    """Return the timestamp of the batch that contains `offset` according to its header, or None if unknown.
+
+    This is the first timestamp, or the append time if the topic uses `LogAppendTime`. It serves metrics: it takes one
+    small read, and nothing is validated.
+    """
     position, _ = segment.start_for(offset, epochs)
     found: int | None = None
     for _ in range(AGE_READS_MAX):
@@ -152,7 +163,7 @@ def batch_time(segment: Segment, epochs: EpochHistory, offset: int) -> int | Non
         while local + _UNCHECKED_HEADER.size <= len(view):
             base_offset, length, _, attributes, last_delta, first, largest = _UNCHECKED_HEADER.unpack_from(view, local)
             if length <= 0:
-                return None  # damage, of which whoever reads it is told
+                return None  # damage, which readers report
             found = largest if attributes & LOG_APPEND_TIME_FLAG else first
             if base_offset + last_delta >= offset:
                 return found

@@ -1,6 +1,6 @@
-"""Transactions as one partition's log shows them: which are open, which were aborted, and up to where all are decided.
+"""The transactions of a partition log: open and aborted transactions, and the first unstable offset.
 
-Pure. It is told of the log's batches in their order, so every replica that holds the same log gives the same answers.
+It does no I/O and is updated with the batches in log order, so all replicas with the same log agree.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ import msgspec
 from chronik.log.aborted import Aborted, AbortedTransaction
 
 ENDED_MAX: Final = 1000
-"""So many markers may wait, each on its own, to be committed. Only while more of them do, or while nobody asks, are the
-oldest taken together, which never tells too much."""
+"""Completed transactions that are tracked individually until their markers are replicated. Beyond this number the
+oldest are merged, which only makes the last stable offset lower."""
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True):
-    """A transaction whose marker is in the log."""
+    """A transaction whose marker is in the log (Kafka's `CompletedTxn`)."""
 
     first_offset: int
     marker_offset: int
 
 
 class StoredTransactions(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """How they are kept in a snapshot. What was aborted are the columns of `Aborted`."""
+    """The transactions of a partition in a producer state snapshot.
+
+    `aborted` are the columns of `AbortedTransactions`.
+    """
 
     open: dict[int, int]
     ended: list[Ended]
@@ -33,28 +36,30 @@ class StoredTransactions(msgspec.Struct, array_like=True, forbid_unknown_fields=
 
 
 class Transactions:
+    """The open, completed and aborted transactions of a partition log."""
+
     __slots__ = ("aborted", "open", "waiting")
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        """The first offset of each producer's transaction, oldest first."""
+        """The first offset of each producer's open transaction, oldest first."""
         self.waiting: deque[Ended] = deque()
-        """Those that have ended, and whose markers may not be committed yet. If a marker is lost with its leader, what
-        the next leader tells must not go back; so nothing is told of a decision before its marker is safe. Both offsets
-        ascend: one that began after another and ended before it makes no difference, and is left out."""
+        """Completed transactions whose markers may still be above the high watermark. A marker may be lost with its
+        leader, so the last stable offset must not pass it before it is committed. Both offsets ascend: a transaction
+        that starts after another and ends before it makes no difference and is left out."""
         self.aborted = Aborted()
 
     @property
     def are_in_doubt(self) -> bool:
-        """Whether there may be one that is not decided for all."""
+        """Whether a transaction may be undecided."""
         return bool(self.open or self.waiting)
 
     def wrote(self, producer_id: int, base_offset: int) -> None:
-        """Notes a batch of a transaction."""
+        """Record a transactional batch."""
         self.open.setdefault(producer_id, base_offset)
 
     def ended(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """Notes the marker that ends one. Nothing of it need have been written here, and a marker may come twice."""
+        """Record a transaction marker. The partition may have no batches of the transaction, and markers may repeat."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return
@@ -70,7 +75,7 @@ class Transactions:
             ended[0] = Ended(oldest.first_offset, ended[0].marker_offset)
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Returns where the first transaction began that is not decided for all; None when there is none."""
+        """Return the first offset of the oldest undecided transaction, or None."""
         ended = self.waiting
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()
@@ -80,10 +85,12 @@ class Transactions:
         return ended[0].first_offset if first_open is None else min(ended[0].first_offset, first_open)
 
     def stored(self) -> StoredTransactions:
+        """Return the transactions for a producer state snapshot."""
         return StoredTransactions(self.open, list(self.waiting), self.aborted.encode())
 
     @classmethod
     def restored(cls, stored: StoredTransactions) -> Transactions:
+        """Create the transactions from a producer state snapshot."""
         transactions = cls()
         transactions.open = stored.open
         transactions.waiting = deque(stored.ended)

@@ -1,10 +1,10 @@
-"""The APIs we speak, a line each. ApiVersions answers, headers, dispatch and permissions all start here.
+"""The table of supported APIs, which determines the ApiVersions response, headers, dispatch and permissions.
 
-To add one: declare its messages in `protocol/messages`, handle it in `api`, both in a file that has its name, and write
-its line here. Only that line says its key and which versions are spoken: the messages are of them by their names.
+To add an API, declare its messages in `protocol/messages` and its handler in `api`, both in a module named after the
+API, and add a line here. Only that line has the API's key and versions; messages are assigned to it by their names.
 
-So a node knows what it speaks without the declarations of the messages, which are a tenth of what it would load before
-it answers. They are imported by name: see `chronik.protocol.message_types`.
+The table does not import the message declarations, so a node starts faster. They are imported by name: see
+`chronik.protocol.message_types`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends
 
 
 class Versions(NamedTuple):
-    """An inclusive range, written "3", "0-12", "9+" or "none"."""
+    """An inclusive version range, written as "3", "0-12", "9+" or "none"."""
 
     first: int
     last: int
 
     def covers(self, version: int) -> bool:
+        """Return whether the range includes the version."""
         return self.first <= version <= self.last
 
     @staticmethod
     @cache
     def parse(text: str | None) -> Versions:
+        """Parse a version range; None is the empty range."""
         if text is None or text == "none":
             return Versions(LAST_VERSION, 0)
         if text.endswith("+"):
@@ -42,45 +44,49 @@ class Versions(NamedTuple):
 
 
 OWN_KEYS_FROM: Final = 20_000
-"""APIs from here on are Chronik's own, far above Kafka's. ApiVersions does not tell of them: no client of Kafka's may
-stumble over them."""
+"""The first key of Chronik's own APIs, far above Kafka's keys. ApiVersions does not list them, so that Kafka clients do
+not see them."""
 
 
 class Asked(Enum):
-    """Which node an API is meant for. From it follows what a node answers that is cut off from the others, or may be
-    behind them: see `chronik.api.shared.admission`."""
+    """The node that an API is addressed to.
+
+    It determines the response of a node that is isolated or may lag behind: see `chronik.api.shared.admission`.
+    """
 
     NODE = auto()
-    """Any node. It answers even when it is cut off, or its handler decides itself whether it may."""
+    """Any node. It responds even when isolated, or its handler decides itself."""
     METADATA = auto()
-    """Any node, which answers from what the cluster has agreed on."""
+    """Any node; the response is based on the cluster's metadata."""
     LEADER = auto()
     """The leader of a partition."""
     COORDINATOR = auto()
-    """The coordinator of a group or of a transactional id, which changes it."""
+    """The coordinator of a group or transactional id, whose state the request changes."""
     COORDINATOR_STATE = auto()
-    """The coordinator of a group or of a transactional id, which only reports its state."""
+    """The coordinator of a group or transactional id, whose state the request reads."""
     OFFSETS = auto()
-    """In Kafka the coordinator of a group, here any node: all of them have all offsets."""
+    """Any node, because all nodes have all offsets; in Kafka the group's coordinator."""
 
 
 class Api(NamedTuple):
+    """An API of the Kafka protocol or of Chronik, with its versions and required permissions."""
+
     key: int
     name: str
     module: str
-    """The name of the two modules that declare its messages and handle it: `offset_commit` for `OffsetCommit`."""
+    """The name of the modules with the API's messages and handler: `offset_commit` for `OffsetCommit`."""
     versions: Versions
     flexible: Versions
-    """Those with compact strings, tagged fields and the longer headers."""
+    """Versions with compact strings, tagged fields and flexible headers."""
     asked: Asked
     permissions: str
-    """What a client must be allowed to do with the resources that its request names, as in Kafka's documentation: not
-    every request needs all of them, and some need one or the other."""
+    """The permissions that the API may require on the resources in a request, as in Kafka's documentation. Not every
+    request needs all of them, and some need one of several."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The same, parsed."""
-        from chronik.protocol.permissions import parse_needs  # a node starts without
+        """The parsed permissions."""
+        from chronik.protocol.permissions import parse_needs  # imported lazily for a faster start
 
         return parse_needs(self.permissions)
 
@@ -107,7 +113,7 @@ def _api(key: int, name: str, versions: str, flexible: str, asked: Asked, permis
 
 
 _APIS: Final = (
-    # Produce and Fetch check themselves whether their node leads: one must know what it refused, the other may wait.
+    # Produce and Fetch check leadership themselves: Produce remembers rejected batches, and Fetch may wait.
     _api(0, "Produce", "0-13", "9+", Asked.NODE, "Write Topic, Write TransactionalId, ClusterAction Cluster"),
     _api(1, "Fetch", "0-18", "12+", Asked.NODE, "Read Topic"),
     _api(2, "ListOffsets", "0-11", "6+", Asked.LEADER, "Describe Topic"),
@@ -126,7 +132,7 @@ _APIS: Final = (
     _api(19, "CreateTopics", "0-7", "5+", Asked.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
     _api(20, "DeleteTopics", "0-6", "4+", Asked.NODE, "Delete Topic, Describe Topic"),
     _api(21, "DeleteRecords", "0-2", "2+", Asked.LEADER, "Delete Topic"),
-    # It may be asked of any node, or of the coordinator of a transactional id.
+    # Handled by any node, or by the coordinator of a transactional id.
     _api(22, "InitProducerId", "0-5", "2+", Asked.NODE, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
     _api(23, "OffsetForLeaderEpoch", "0-4", "4+", Asked.LEADER, "Describe Topic, ClusterAction Cluster"),
     _api(
@@ -202,10 +208,10 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS
 API_OF_MESSAGE: Final[Mapping[str, Api]] = MappingProxyType(
     {f"{api.name}{kind}": api for api in _APIS for kind in ("Request", "Response")}
 )
-"""By the name of the message's class."""
+"""APIs by the class name of their messages."""
 
 KAFKA_APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS if api.is_kafkas})
-"""Those that clients are told."""
+"""The APIs that the ApiVersions response lists."""
 
 _KEYS: Final = {api.name: api.key for api in _APIS}
 API_VERSIONS_KEY: Final = _KEYS["ApiVersions"]

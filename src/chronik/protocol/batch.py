@@ -1,7 +1,7 @@
-"""The header of a record batch (magic 2): reading, checking and patching it without touching a record.
+"""The header of a record batch (magic 2): parsing, validating and patching it without decoding records.
 
-This is the broker's hot path. A batch is stored as it came; only its first 21 bytes, which the checksum does not cover,
-are rewritten: that is how base offset and leader epoch get in.
+This is the broker's hot path. Batches are stored as they arrive; only the first 21 bytes, which the checksum does not
+cover, are rewritten to set the base offset and the leader epoch.
 
     base offset 8 | length 4 | leader epoch 4 | magic 1 | crc 4 | attributes 2 | last offset delta 4 | base timestamp 8
     | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4 | records …
@@ -20,11 +20,11 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, Ka
 from chronik.protocol.varint import INT32_MAX
 
 MAGIC = 2
-LENGTH_END = 12  # a batch's length counts from here
+LENGTH_END = 12  # the length field counts the bytes from here on
 HEADER_BYTES = 61
 MAGIC_POSITION = 16
 CRC_POSITION = 17
-CHECKED_POSITION = 21  # the checksum covers everything from here on
+CHECKED_POSITION = 21  # the checksum covers the bytes from here on
 _MAX_TIMESTAMP_POSITION = 35
 _PRODUCER_ID_POSITION = 43
 
@@ -51,12 +51,14 @@ WritableBytes = bytearray | memoryview
 
 
 class TimestampType(IntEnum):
+    """The meaning of a batch's timestamps."""
+
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch, in their order there."""
+    """The header fields of a batch, in wire order."""
 
     base_offset: int
     batch_length: int
@@ -74,7 +76,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """All bytes of the batch, from its base offset on."""
+        """The size of the whole batch in bytes, including the base offset and length."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -87,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The number in the batch, which may be of no known codec."""
+        """The codec number in the attributes, which may be unknown."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -104,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones of this batch (KIP-534): it is kept in place of base_timestamp."""
+        """When compaction may remove the batch's tombstones (KIP-534); it is stored in `base_timestamp`."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -119,41 +121,42 @@ class BatchHeader(NamedTuple):
 
 
 def next_sequence(sequence: int, increment: int = 1) -> int:
-    """Returns a later sequence number: they count through all non-negative 32-bit integers and start again at 0."""
+    """Return a later sequence number. Sequence numbers wrap around to 0 after 2^31 - 1."""
     return sequence + increment & INT32_MAX
 
 
 def parse_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """Returns the header at `position`, its lengths checked against the bytes available.
+    """Return the header of the batch at `position`, and validate its length.
 
-    Raises CorruptRecords when no whole batch of magic 2 stands there.
+    Raises:
+        CorruptRecords: There is no complete batch of magic 2.
     """
     available = len(buffer) - position
     if available < HEADER_BYTES:
-        raise CorruptRecords(f"{available} bytes are too few for a batch")
+        raise CorruptRecords(f"{available} bytes are too short for a batch")
     header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
-        raise CorruptRecords(f"a batch of magic {header.magic}, not {MAGIC}")
+        raise CorruptRecords(f"a batch has magic {header.magic}, expected {MAGIC}")
     if not HEADER_BYTES <= header.batch_length + LENGTH_END <= available:
-        raise CorruptRecords(f"a batch of {header.batch_length + LENGTH_END} bytes where {available} are left")
+        raise CorruptRecords(f"a batch claims {header.batch_length + LENGTH_END} bytes, but {available} are left")
     return header
 
 
 def verify_crc(buffer: Bytes, position: int, size: int) -> bool:
-    """Whether the `size` bytes of the batch at `position` are as they were written, from the attributes on."""
+    """Return whether the batch of `size` bytes at `position` matches its checksum."""
     (expected,) = _UINT32.unpack_from(buffer, position + CRC_POSITION)
     return bool(crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + size]) == expected)
 
 
 def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields every batch as (position, header), by structure alone: checksums are not looked at.
+    """Yield (position, header) of every batch without verifying checksums.
 
-    With `partial_tail` a batch cut off at the end is left out, as a consumer has to do with a fetch that ended at its
-    byte limit; otherwise it raises CorruptRecords as everything malformed does.
+    With `partial_tail`, an incomplete last batch is skipped, as a consumer must do with a fetch response that ended at
+    its byte limit. Otherwise it raises CorruptRecords, as any malformed batch does.
     """
     position, end = 0, len(buffer)
     while position < end:
-        if partial_tail and _is_cut_off(buffer, position):
+        if partial_tail and _is_incomplete(buffer, position):
             return
         header = parse_header(buffer, position)
         yield position, header
@@ -161,11 +164,11 @@ def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple
 
 
 def end_offset(buffer: Bytes) -> int:
-    """Returns the offset after these batches; 0 when there is none."""
+    """Return the offset after the last batch, or 0 if there are none."""
     return max((header.next_offset for _, header in iter_batches(buffer)), default=0)
 
 
-def _is_cut_off(buffer: Bytes, position: int) -> bool:
+def _is_incomplete(buffer: Bytes, position: int) -> bool:
     available = len(buffer) - position
     if available < HEADER_BYTES:
         return True
@@ -174,13 +177,13 @@ def _is_cut_off(buffer: Bytes, position: int) -> bool:
 
 
 def set_base_offset_and_epoch(buffer: WritableBytes, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes what the leader decides about a batch; the checksum does not cover it."""
+    """Set the base offset and leader epoch of a batch. The checksum does not cover them."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
 
 
 def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int) -> None:
-    """Makes `timestamp_ms` the time of every record in the batch, and renews the checksum."""
+    """Set the log append time of a batch, and update its checksum."""
     header = parse_header(buffer, position)
     _INT16.pack_into(buffer, position + CHECKED_POSITION, header.attributes | LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
@@ -189,14 +192,14 @@ def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int)
 
 
 def set_producer_id(buffer: WritableBytes, position: int, size: int, producer_id: int) -> None:
-    """Gives the batch another producer id, and renews the checksum."""
+    """Set the producer id of a batch, and update its checksum."""
     _INT64.pack_into(buffer, position + _PRODUCER_ID_POSITION, producer_id)
     crc = crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + size])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def seal(header: BatchHeader, body: Bytes) -> bytes:
-    """Returns a batch of these fields and records, which are compressed already; computes its length and checksum."""
+    """Build a batch from a header and compressed records, computing its length and checksum."""
     batch = bytearray(HEADER_BYTES)
     batch += body
     fields = header._replace(batch_length=len(batch) - LENGTH_END, crc=0)
@@ -206,7 +209,7 @@ def seal(header: BatchHeader, body: Bytes) -> bytes:
 
 
 def is_transactional(buffer: Bytes) -> bool:
-    """Says it of what may be a batch, and is not looked at otherwise."""
+    """Return whether a buffer that may be a batch has the transactional flag. Nothing else is validated."""
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC
@@ -215,13 +218,16 @@ def is_transactional(buffer: Bytes) -> bool:
 
 
 def validate_produced(buffer: Bytes) -> list[BatchHeader]:
-    """Returns the batches a producer sent, checked for everything that can be checked without opening them.
+    """Validate produced batches without decompressing them, and return their headers.
 
-    Raises CorruptRecords for damage, InvalidRecord (or a KafkaError with a more exact code) for what a producer may not
-    send. How many batches a request may hold is for the API to say, and how large they may be for the topic.
+    The API checks the number of batches, and the topic's configs their size.
+
+    Raises:
+        CorruptRecords: A batch is damaged.
+        InvalidRecord: A producer may not send such a batch. Some violations raise a KafkaError with another code.
     """
     if len(buffer) > MAGIC_POSITION and buffer[MAGIC_POSITION] < MAGIC:
-        raise InvalidRecord(f"messages of magic {buffer[MAGIC_POSITION]} where a batch of magic {MAGIC} is expected")
+        raise InvalidRecord(f"messages have magic {buffer[MAGIC_POSITION]}, expected a batch of magic {MAGIC}")
     headers, position, end = [], 0, len(buffer)
     while position < end:
         header = parse_header(buffer, position)
@@ -232,7 +238,7 @@ def validate_produced(buffer: Bytes) -> list[BatchHeader]:
         headers.append(header)
         position += size
     if not headers:
-        raise InvalidRecord("no batch of records")
+        raise InvalidRecord("the records contain no batch")
     return headers
 
 
@@ -243,12 +249,13 @@ def _check_produced(header: BatchHeader) -> None:
     if attributes & CONTROL_FLAG:
         raise InvalidRecord("clients may not write control batches")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecord(f"{header.record_count} records whose last offset delta is {header.last_offset_delta}")
+        raise InvalidRecord(f"{header.record_count} records do not match last offset delta {header.last_offset_delta}")
     if attributes & LOG_APPEND_TIME_FLAG:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
     if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(
-            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+            f"producer {header.producer_id} sent invalid epoch {header.producer_epoch} or sequence"
+            f" {header.base_sequence}"
         )
     if attributes & TRANSACTIONAL_FLAG and not header.has_producer_id:
-        raise InvalidRecord("a transactional batch without a producer id")
+        raise InvalidRecord("a transactional batch has no producer id")

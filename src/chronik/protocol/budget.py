@@ -1,7 +1,7 @@
-"""How much may be opened for one request. It is counted down while batches are opened, and a request ends at its limit.
+"""The decompression budget of a request, which limits the decompressed bytes and records.
 
-A few kilobytes may stand for gigabytes, or for millions of records. What is allowed grows with what was sent, so that
-a client that honestly sends much is never refused.
+A few compressed kilobytes may expand to gigabytes, or to millions of records. The budget grows with the request's size,
+so that legitimate large requests are never rejected.
 """
 
 from __future__ import annotations
@@ -17,68 +17,78 @@ from chronik.limits import (
 )
 from chronik.protocol.errors import RecordsTooLarge
 
-# How many times their sent size all batches of a request together may take; JSON shrinks to a tenth.
-_GROWTH_OF_REQUEST_MAX = 20
+# Maximum expansion of all batches of a request together. JSON usually compresses to a tenth.
+_REQUEST_EXPANSION_MAX = 20
 
-# The same for one batch, whose records are in memory at once: two such copies and the batch are three times its size.
-_GROWTH_OF_BATCH_MAX = 2
+# Maximum expansion of a single batch, whose records are in memory at once.
+_BATCH_EXPANSION_MAX = 2
 
-# The fields of an empty record take a byte each, and so does its length: no uncompressed batch has more records than
-# this allows.
+# The minimum size of a record: its length and six empty fields take a byte each.
 RECORD_BYTES_MIN = 7
 
-# What holds nothing takes time, too: an empty gzip file has 20 bytes and takes as long as 2 kB of content. So on the
-# loop compressed data must be this many times smaller than what may come out.
-_COMPRESSED_ON_LOOP = 8
+# Empty compressed data takes time too: an empty gzip file has 20 bytes and takes as long as 2 kB of content. So
+# compressed data on the event loop must be smaller than the allowed output by this factor.
+_LOOP_COMPRESSION_FACTOR = 8
 
-_ANY_NUMBER = 2**63
+_UNLIMITED = 2**63
 
 
 class Budget(msgspec.Struct):
+    """The remaining bytes and records that may be decompressed for a request."""
+
     bytes_left: int
     records_left: int
     batch_bytes_max: int
-    compressed_bytes_max: int = _ANY_NUMBER
+    compressed_bytes_max: int = _UNLIMITED
     bytes_opened: int = 0
     records_opened: int = 0
 
     @classmethod
     def for_bytes(cls, sent: int) -> Budget:
-        """Returns the budget of a request with `sent` bytes of records, or of an answer about a stored batch."""
+        """Return the budget of a request with `sent` bytes of records, or of a response about a stored batch."""
         return cls(
-            bytes_left=OPENED_BYTES_MAX + _GROWTH_OF_REQUEST_MAX * sent,
+            bytes_left=OPENED_BYTES_MAX + _REQUEST_EXPANSION_MAX * sent,
             records_left=OPENED_RECORDS_MAX + sent // RECORD_BYTES_MIN,
-            batch_bytes_max=OPENED_BYTES_MAX + _GROWTH_OF_BATCH_MAX * sent,
+            batch_bytes_max=OPENED_BYTES_MAX + _BATCH_EXPANSION_MAX * sent,
         )
 
     @classmethod
     def on_loop(cls) -> Budget:
-        """Returns the budget on the event loop, where everybody waits for it."""
+        """Return the budget for decompression on the event loop, which blocks all other work."""
         return cls(
             bytes_left=OPENED_ON_LOOP_BYTES_MAX,
             records_left=OPENED_ON_LOOP_RECORDS_MAX,
             batch_bytes_max=OPENED_ON_LOOP_BYTES_MAX,
-            compressed_bytes_max=OPENED_ON_LOOP_BYTES_MAX // _COMPRESSED_ON_LOOP,
+            compressed_bytes_max=OPENED_ON_LOOP_BYTES_MAX // _LOOP_COMPRESSION_FACTOR,
         )
 
     @classmethod
     def for_stored(cls, size: int) -> Budget:
-        """Returns the budget of a batch that was once accepted and must be read, in the background: all of it."""
-        return cls(_ANY_NUMBER, _ANY_NUMBER, DECOMPRESSED_BYTES_MAX + _GROWTH_OF_BATCH_MAX * size)
+        """Return the budget for a stored batch that a background task must read completely."""
+        return cls(_UNLIMITED, _UNLIMITED, DECOMPRESSED_BYTES_MAX + _BATCH_EXPANSION_MAX * size)
 
     def bytes_from(self, compressed: int) -> int:
-        """Returns how large the content of a batch of `compressed` bytes may be. Raises RecordsTooLarge."""
+        """Return how many bytes a batch of `compressed` bytes may expand to.
+
+        Raises:
+            RecordsTooLarge: The compressed data exceeds the budget.
+        """
         if compressed > self.compressed_bytes_max:
-            raise RecordsTooLarge(f"{compressed} bytes, compressed, are too many to be opened here")
+            raise RecordsTooLarge(f"{compressed} compressed bytes exceed the decompression budget")
         return max(min(self.bytes_left, self.batch_bytes_max), 0)
 
     def take_bytes(self, count: int) -> None:
+        """Consume decompressed bytes."""
         self.bytes_left -= count
         self.bytes_opened += count
 
     def take_records(self, count: int) -> None:
-        """Raises RecordsTooLarge when there are more than may be looked at."""
+        """Consume records.
+
+        Raises:
+            RecordsTooLarge: There are more records than the budget allows.
+        """
         if count > self.records_left:
-            raise RecordsTooLarge(f"{count} records are more than the {self.records_left} that may be opened here")
+            raise RecordsTooLarge(f"{count} records exceed the remaining budget of {self.records_left} records")
         self.records_left -= count
         self.records_opened += count

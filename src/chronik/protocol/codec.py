@@ -1,8 +1,8 @@
-"""Frames to messages and back: everyone else uses the message codec through this module.
+"""Encoding and decoding of frames and messages; the public interface of the message codec.
 
-A frame comes in without its four bytes of size and goes out with them. What comes in is refused as MalformedMessage
-unless it is a message from its first byte to its last (a request may have more bytes after it: librdkafka 2.16 sends
-some, and Kafka ignores them); what cannot go out raises UnencodableMessage, naming the field.
+Frames are decoded without their size prefix and encoded with it. A frame that is not exactly one message raises
+MalformedMessage, except that a request may have trailing bytes: librdkafka 2.16 sends some, and Kafka ignores them. A
+message that cannot be encoded raises UnencodableMessage with the name of the field.
 """
 
 from __future__ import annotations
@@ -51,24 +51,30 @@ __all__ = [
 
 M = TypeVar("M", bound=Struct)
 
-FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the size in front of a frame is an int32
+FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the size prefix of a frame is an int32
 _SIZE: Final = struct.Struct(">i")
 _SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii")
 
 
 def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
-    """Raises UnknownApi, UnsupportedVersion or MalformedMessage."""
+    """Decode a request frame.
+
+    Raises:
+        UnknownApi: The API key is unknown.
+        UnsupportedVersion: The API version is not supported.
+        MalformedMessage: The frame is malformed.
+    """
     header, position = decode_request_header(frame)
     return header, decode_request_body(header, frame, position)
 
 
 def decode_request_body(header: RequestHeader, frame: memoryview, position: int) -> Request:
-    """Decodes the rest of what `decode_request_header` began, for a server that acts on the header first."""
+    """Decode the body of a request whose header was decoded with `decode_request_header`."""
     return _decode(REQUESTS[header.api_key], header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
 
 
 def encode_response(correlation_id: int, api_version: int, response: Response) -> list[Chunk]:
-    """Returns a frame as buffers for `transport.writelines`. It refers to large records: leave them unchanged."""
+    """Encode a response frame as buffers for `transport.writelines`. Large records are referenced, not copied."""
     out = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id))
     if response_header_is_flexible(response.__schema__, api_version):
         out.append(0)
@@ -76,32 +82,36 @@ def encode_response(correlation_id: int, api_version: int, response: Response) -
 
 
 def encode_request(header: RequestHeader, request: Request) -> bytes:
-    """Raises UnsupportedField when the request sets what its version cannot say."""
+    """Encode a request frame.
+
+    Raises:
+        UnsupportedField: The request sets a field that its version does not have.
+    """
     out = bytearray(_SIZE.size)
     write_request_header(out, header, request.__schema__.flexible.covers(header.api_version))
     return b"".join(_finish_frame(_encode(request, header.api_version, out)))
 
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
-    """Returns the correlation id and the response to a request of that key and version."""
+    """Decode the response to a request of this API key and version, and return it with its correlation id."""
     cls = RESPONSES[api_key]
     correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
     return correlation_id, _decode(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """Encodes a message alone, without frame and header."""
+    """Encode a message without frame and header."""
     return b"".join(_encode(message, version, bytearray()))
 
 
 def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
-    """Encodes an element of one of the response's own arrays, where these bytes may take its place."""
+    """Encode an element of a top-level array of a response; the bytes may be used in place of the element."""
     encode_into = element_encoder(message, type(element), version)
     return b"".join(_encode_with(encode_into, element, version, bytearray()))
 
 
 def decode(cls: type[M], version: int, data: Chunk) -> M:
-    """Decodes what `encode` returned. Its records are slices of `data`."""
+    """Decode a message without frame and header. Its records are slices of `data`."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
     return _decode(cls, version, memoryview(data), 0, budget)
 
@@ -112,7 +122,7 @@ def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
     if end != len(frame) and not issubclass(cls, Request):
-        raise MalformedMessage(f"{cls.__name__} v{version}: {len(frame) - end} bytes after its end")
+        raise MalformedMessage(f"{cls.__name__} v{version}: {len(frame) - end} trailing bytes")
     return cast(M, message)
 
 
@@ -135,6 +145,6 @@ def _encode_with(encode_into: Encoder, message: Struct, version: int, out: bytea
 def _finish_frame(chunks: list[Any]) -> list[Chunk]:
     size = sum(map(len, chunks)) - _SIZE.size
     if size > FRAME_BYTES_MAX:
-        raise UnencodableMessage(f"a frame of {size} bytes")
+        raise UnencodableMessage(f"a frame of {size} bytes exceeds the limit of {FRAME_BYTES_MAX} bytes")
     _SIZE.pack_into(chunks[0], 0, size)
     return chunks

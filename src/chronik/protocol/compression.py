@@ -1,7 +1,7 @@
-"""The five codecs of Kafka's record batches, with bounded decompression.
+"""The five compression codecs of Kafka's record batches, with bounded decompression.
 
-What comes out of `decompress` is never larger than the caller's limit, nor is what it holds on the way: a few
-kilobytes that stand for gigabytes cost an error, not the node.
+Neither the output nor the memory used by `decompress` exceeds the caller's limit, so a decompression bomb causes an
+error and does not exhaust the node's memory.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import cramjam
 from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError, RecordsTooLarge
 
-# The first guess at the size of the output: usual batches fit at once, and a wrong guess is repeated four times larger,
-# so that the work wasted is at most a third of the work done.
+# The initial output size: usual batches fit, and a larger output is decompressed again with four times the size, so
+# that at most a third of the work is wasted.
 _OUTPUT_BYTES_MIN = 64 * 1024
 _OUTPUT_GROWTH = 4
 
-# What Rust's `Write::write_all` says when the output buffer ends first; cramjam gives it no type of its own.
+# The message of Rust's `Write::write_all` when the output buffer is full; cramjam has no exception type for it.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, and the oldest version that can read it
-_XERIAL_BLOCK_BYTES = 32 * 1024  # what Java's SnappyOutputStream fills before it compresses
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version and minimum compatible version
+_XERIAL_BLOCK_BYTES = 32 * 1024  # the block size of Java's SnappyOutputStream
 _INT32 = struct.Struct(">i")
 
-# What is added to a `Compressor` is compressed in pieces of at least this size.
+# A `Compressor` compresses in chunks of at least this size.
 PIECE_BYTES = 256 * 1024
 
-# What comes out is copied into bytes up to this size, and otherwise stays where it was decompressed to.
+# Output up to this size is copied to bytes; larger output stays in the buffer it was decompressed to.
 _HEAP_BYTES_MAX = 1024 * 1024
 
-# To open a block of snappy takes as long as a few hundred bytes do, however little is in it. Java's have 32 kB, and
-# 1 kB at least; a few more are always allowed.
+# Each snappy block costs as much time as a few hundred bytes. Java's blocks have 32 kB, and at least 1 kB, so the
+# number of blocks is limited by the output size; a few more are always allowed.
 _SNAPPY_BLOCK_BYTES_MIN = 256
 _SNAPPY_BLOCKS_MIN = 64
 
 _DecompressInto = Callable[[bytes | memoryview, memoryview], int]
-_Prefix = tuple[bytes | memoryview, bool]  # and whether that is all
+_Prefix = tuple[bytes | memoryview, bool]  # output, and whether it is complete
 
 
 class Codec(IntEnum):
-    """The number in the lowest three bits of a batch's attributes."""
+    """A compression codec, as the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -57,7 +57,11 @@ class Codec(IntEnum):
 
 
 def codec_of(number: int) -> Codec:
-    """Raises KafkaError with UNSUPPORTED_COMPRESSION_TYPE for 5, 6 and 7, which nobody has defined yet."""
+    """Return the codec with this number.
+
+    Raises:
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE for the undefined numbers 5, 6 and 7.
+    """
     try:
         return Codec(number)
     except ValueError:
@@ -65,7 +69,7 @@ def codec_of(number: int) -> Codec:
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """`level` is that of Kafka's compression.*.level; None, and gzip's -1, mean the codec's own default."""
+    """Compress data. `level` is Kafka's compression.*.level; None, and -1 for gzip, is the codec's default."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
@@ -82,7 +86,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
 
 
 class Compressor:
-    """Compresses what is added piece by piece: it need not be in memory all at once."""
+    """A streaming compressor: the input need not be in memory all at once."""
 
     def __init__(self, codec: Codec, level: int | None = None) -> None:
         self._codec = codec
@@ -97,6 +101,7 @@ class Compressor:
             self._stream = cramjam.zstd.Compressor(level=level)
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
+        """Compress more data."""
         if self._codec is Codec.NONE:
             self._output += data
             return
@@ -109,6 +114,7 @@ class Compressor:
                 del self._pending[:whole]
 
     def finish(self) -> bytes | bytearray:
+        """Return the compressed data."""
         self._compress(self._pending)
         return self._output if self._stream is None else bytes(self._stream.finish())
 
@@ -120,26 +126,33 @@ class Compressor:
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Raises CorruptRecords for bytes the codec cannot read, RecordsTooLarge when they stand for more than `limit`."""
+    """Decompress data.
+
+    Raises:
+        CorruptRecords: The data is damaged.
+        RecordsTooLarge: The output would exceed `limit` bytes.
+    """
     return bytes(inflate(codec, data, limit))
 
 
 def inflate(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
-    """Does as `decompress`, but large output is never in memory twice."""
+    """Decompress data as `decompress` does, without holding two copies of large output."""
     for output, is_whole in prefixes(codec, data, limit):
         if is_whole:
             return output
-        del output  # never two of them at a time
-    raise AssertionError("the last one is whole")
+        del output  # at most one output buffer is in memory
+    raise AssertionError("the last prefix is complete")
 
 
 def prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
-    """Yields the output, each time four times as much of it, and whether it is whole: a caller that finds what it looks
-    for near the start need not wait for the rest. Raises as `decompress` does."""
+    """Yield growing prefixes of the output, each four times the size of the previous one, and whether it is complete.
+
+    A caller that needs only the start of the output can stop early. Raises as `decompress` does.
+    """
     known = codec_of(codec)
     if known is Codec.NONE:
         if len(data) > limit:
-            raise RecordsTooLarge(f"{len(data)} bytes of records are more than {limit}")
+            raise RecordsTooLarge(f"{len(data)} bytes of records exceed the limit of {limit} bytes")
         yield bytes(data), True
         return
     size = min(limit, max(_OUTPUT_BYTES_MIN, _OUTPUT_GROWTH * len(data)))
@@ -155,29 +168,29 @@ def prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Pref
         size = min(limit, _OUTPUT_GROWTH * size)
 
 
-def _up_to(codec: Codec, decompress_into: _DecompressInto, data: bytes | memoryview, size: int) -> _Prefix:
-    output = _room(size)
+def _decompress_up_to(codec: Codec, decompress_into: _DecompressInto, data: bytes | memoryview, size: int) -> _Prefix:
+    output = _allocate(size)
     try:
         written = decompress_into(data, output)
     except cramjam.DecompressionError as error:
         if _OUTPUT_FULL not in str(error):
             raise CorruptRecords(f"{codec.name.lower()} data: {error}") from None
-        return _filled(output), False
-    return _filled(output[:written]), True
+        return _finish_output(output), False
+    return _finish_output(output[:written]), True
 
 
-def _room(size: int) -> memoryview:
-    """Takes large buffers from the system: it fills them with zeros while others run, and soon gets them back."""
+def _allocate(size: int) -> memoryview:
+    """Allocate an output buffer; large ones with mmap, which returns the memory to the system immediately."""
     return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
 
 
-def _filled(output: memoryview) -> bytes | memoryview:
-    """Returns small output as bytes, which are the quickest to read."""
+def _finish_output(output: memoryview) -> bytes | memoryview:
+    """Return small output as bytes, which is faster to read."""
     return bytes(output) if len(output) <= _HEAP_BYTES_MAX else output
 
 
 def _lz4_compressor(level: int | None) -> Any:
-    # Java's reader refuses frames whose blocks depend on each other, and never checks a checksum over the content.
+    # Java's reader rejects frames with linked blocks, and does not verify content checksums.
     return cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
 
 
@@ -192,44 +205,46 @@ def _xerial_blocks(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
-    """Decompresses as many whole blocks as fit: a block starts with the size of its content, and the decoder writes
-    exactly as much or fails."""
+    """Decompress as many complete snappy blocks as fit into `size` bytes.
+
+    A block starts with the size of its content, and the decoder writes exactly that many bytes or fails.
+    """
     total, is_whole, blocks_max = 0, True, _SNAPPY_BLOCKS_MIN + size // _SNAPPY_BLOCK_BYTES_MIN
     for number, (_, content_bytes) in enumerate(_snappy_blocks(memoryview(data))):
         if total + content_bytes > size or number == blocks_max:
             is_whole = False
             break
         total += content_bytes
-    output, position = _room(total), 0
+    output, position = _allocate(total), 0
     for block, content_bytes in _snappy_blocks(memoryview(data)):
         if position + content_bytes > total:
             break
         _decompress_snappy_block(block, output[position : position + content_bytes])
         position += content_bytes
-    return _filled(output), is_whole
+    return _finish_output(output), is_whole
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
-    """Yields each block with the size of its content."""
+    """Yield each snappy block with the size of its content."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data, _snappy_content_bytes(data)
         return
     position, end = 0, len(data)
     while position < end:
-        # Several streams in a row are one, as for Java. The two versions after the magic are not looked at: some
-        # writers have them in the wrong byte order.
+        # Concatenated streams are one stream, as in Java. The versions after the magic are ignored, because some
+        # writers use the wrong byte order.
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > end:
-                raise CorruptRecords("snappy data: the header ends early")
+                raise CorruptRecords("snappy data: the header is incomplete")
             if position == end:
                 return
         if end - position < _INT32.size:
-            raise CorruptRecords("snappy data: the length of a block ends early")
+            raise CorruptRecords("snappy data: the length of a block is incomplete")
         (size,) = _INT32.unpack_from(data, position)
         position += _INT32.size
         if not 0 < size <= end - position:
-            raise CorruptRecords(f"snappy data: a block of {size} bytes where {end - position} are left")
+            raise CorruptRecords(f"snappy data: a block claims {size} bytes, but {end - position} are left")
         block = data[position : position + size]
         yield block, _snappy_content_bytes(block)
         position += size
@@ -250,8 +265,8 @@ def _decompress_snappy_block(block: memoryview, output: memoryview) -> None:
 
 
 _DECOMPRESS_UP_TO: dict[Codec, Callable[[bytes | memoryview, int], _Prefix]] = {
-    Codec.GZIP: partial(_up_to, Codec.GZIP, cramjam.gzip.decompress_into),
+    Codec.GZIP: partial(_decompress_up_to, Codec.GZIP, cramjam.gzip.decompress_into),
     Codec.SNAPPY: _snappy_up_to,
-    Codec.LZ4: partial(_up_to, Codec.LZ4, cramjam.lz4.decompress_into),
-    Codec.ZSTD: partial(_up_to, Codec.ZSTD, cramjam.zstd.decompress_into),
+    Codec.LZ4: partial(_decompress_up_to, Codec.LZ4, cramjam.lz4.decompress_into),
+    Codec.ZSTD: partial(_decompress_up_to, Codec.ZSTD, cramjam.zstd.decompress_into),
 }

@@ -1,4 +1,4 @@
-"""Control records: what the broker itself writes into a partition to end a transaction."""
+"""Control records, which the broker writes to a partition to end a transaction."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, decode_batch, encode_batch
 
 _KEY = struct.Struct(">hh")  # version, type
-_MARKER_VALUE = struct.Struct(">hi")  # version, epoch of the coordinator that decided
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _VERSION = 0
 
-# A marker as it is nearly always written, uncompressed and without headers: what is around key and value is the same in
-# all of them. Every marker is looked at when it is appended, and to decode its batch takes four times as long.
+# The usual encoding of a marker, uncompressed and without headers: only key and value vary. Each appended marker is
+# parsed, and decoding its batch would take four times as long.
 _MARKER_RECORD = struct.Struct(">5shhshis")
 _MARKER_FRAME = (b"\x20\0\0\0\x08", b"\x0c", b"\0")
 _MARKER_BYTES = HEADER_BYTES + _MARKER_RECORD.size
 
 
 class ControlType(IntEnum):
+    """The type of a control record."""
+
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
@@ -29,49 +31,62 @@ class ControlType(IntEnum):
     SNAPSHOT_FOOTER = 4
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
-    UNKNOWN = -1  # of a later version; readers pass over it
+    UNKNOWN = -1  # a type of a later version, which readers ignore
 
 
 _CONTROL_NUMBERS = frozenset(ControlType)
-_ENDS = (ControlType.ABORT, ControlType.COMMIT)
+_MARKER_TYPES = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class TransactionMarker(NamedTuple):
+    """The outcome of a transaction, and the epoch of the coordinator that decided it."""
+
     committed: bool
     coordinator_epoch: int
 
 
 def control_type(record: Record) -> ControlType:
-    """Raises CorruptRecords when the key is not that of a control record."""
+    """Return the type of a control record.
+
+    Raises:
+        CorruptRecords: The key is not that of a control record.
+    """
     if record.key is None or len(record.key) < _KEY.size:
-        raise CorruptRecords("a control record whose key has no type")
+        raise CorruptRecords("the key of a control record has no type")
     version, number = _KEY.unpack_from(record.key)
     if version < 0:
-        raise CorruptRecords(f"a control record of version {version}")
+        raise CorruptRecords(f"a control record has invalid version {version}")
     return ControlType(number) if number in _CONTROL_NUMBERS else ControlType.UNKNOWN
 
 
 def parse_marker(record: Record) -> TransactionMarker | None:
-    """Returns how a transaction ended, or None when the control record is about something else."""
+    """Return the transaction marker in a control record, or None for other types."""
     kind = control_type(record)
-    if kind not in _ENDS:
+    if kind not in _MARKER_TYPES:
         return None
     if record.value is None or len(record.value) < _MARKER_VALUE.size:
-        raise CorruptRecords("a transaction marker without the coordinator's epoch")
+        raise CorruptRecords("a transaction marker has no coordinator epoch")
     version, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
     if version < 0:
-        raise CorruptRecords(f"a transaction marker of version {version}")
+        raise CorruptRecords(f"a transaction marker has invalid version {version}")
     return TransactionMarker(kind is ControlType.COMMIT, coordinator_epoch)
 
 
 def marker_within(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
-    """Returns how the control batch at `position` ends a transaction, or None when it is about something else, or
-    compaction has left nothing in it. Raises CorruptRecords."""
+    """Return the transaction marker in the control batch at `position`, or None for other types and empty batches.
+
+    Raises:
+        CorruptRecords: The batch is damaged.
+    """
     header = parse_header(buffer, position)
     if header.size == _MARKER_BYTES and not header.codec:
         record = _MARKER_RECORD.unpack_from(buffer, position + HEADER_BYTES)
         start, version, kind, value_start, value_version, coordinator_epoch, end = record
-        if (start, value_start, end) == _MARKER_FRAME and version == value_version == _VERSION and kind in _ENDS:
+        if (
+            (start, value_start, end) == _MARKER_FRAME
+            and version == value_version == _VERSION
+            and kind in _MARKER_TYPES
+        ):
             return TransactionMarker(kind == ControlType.COMMIT, coordinator_epoch)
     records = decode_batch(buffer, position)
     return parse_marker(records[0]) if records else None
@@ -86,7 +101,7 @@ def encode_marker_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """Returns the batch that ends the transaction of this producer in one partition."""
+    """Build the control batch that ends a producer's transaction in a partition."""
     kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
     key = _KEY.pack(_VERSION, kind)
     value = _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)

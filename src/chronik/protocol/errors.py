@@ -1,6 +1,6 @@
-"""What a client can be told: Kafka's error codes, and the exception that carries one out of a handler.
+"""Kafka's error codes, and the exception that carries one out of a request handler.
 
-`retriable` is the promise Kafka's clients rely on: the same request may succeed later without anybody changing it.
+An error is `retriable` if the same request may succeed later without any change, as Kafka's clients assume.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ RETRY, FINAL = True, False
 
 
 class ErrorCode(IntEnum):
-    """Every error code of Kafka's protocol; equal to the number on the wire."""
+    """An error code of the Kafka protocol; its value is the number on the wire."""
 
     value: int
     retriable: bool
     message: str
 
-    if not TYPE_CHECKING:  # type checkers would take its arguments for those of the lookup, `ErrorCode(3)`
+    if not TYPE_CHECKING:  # type checkers would confuse its arguments with those of the lookup `ErrorCode(3)`
 
         def __new__(cls, number: int, retriable: bool, message: str) -> ErrorCode:
             code = int.__new__(cls, number)
@@ -29,7 +29,7 @@ class ErrorCode(IntEnum):
             code.message = message
             return code
 
-    UNKNOWN_SERVER_ERROR = -1, FINAL, "The server met an unexpected error."
+    UNKNOWN_SERVER_ERROR = -1, FINAL, "The server encountered an unexpected error."
     NONE = 0, FINAL, "No error."
     OFFSET_OUT_OF_RANGE = 1, FINAL, "The offset is outside the range that the partition holds."
     CORRUPT_MESSAGE = 2, RETRY, "The records fail their checksum or are malformed."
@@ -43,7 +43,7 @@ class ErrorCode(IntEnum):
     MESSAGE_TOO_LARGE = 10, FINAL, "The records are larger than the topic accepts."
     STALE_CONTROLLER_EPOCH = 11, FINAL, "The controller has moved to another node."
     OFFSET_METADATA_TOO_LARGE = 12, FINAL, "The metadata of the committed offset is too large."
-    NETWORK_EXCEPTION = 13, RETRY, "The connection was lost before a response came."
+    NETWORK_EXCEPTION = 13, RETRY, "The connection was lost before a response arrived."
     COORDINATOR_LOAD_IN_PROGRESS = 14, RETRY, "The coordinator is still loading."
     COORDINATOR_NOT_AVAILABLE = 15, RETRY, "The coordinator is not available."
     NOT_COORDINATOR = 16, RETRY, "This broker is not the coordinator."
@@ -81,7 +81,7 @@ class ErrorCode(IntEnum):
     INVALID_TXN_STATE = 48, FINAL, "The transaction's state does not allow this."
     INVALID_PRODUCER_ID_MAPPING = 49, FINAL, "The producer id does not belong to the transactional id."
     INVALID_TRANSACTION_TIMEOUT = 50, FINAL, "The transaction timeout is larger than the broker allows."
-    CONCURRENT_TRANSACTIONS = 51, RETRY, "Another operation on the same transaction is under way."
+    CONCURRENT_TRANSACTIONS = 51, RETRY, "Another operation on the same transaction is in progress."
     TRANSACTION_COORDINATOR_FENCED = 52, FINAL, "The transaction coordinator is no longer the current one."
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, FINAL, "Not authorized for the transactional id."
     SECURITY_DISABLED = 54, FINAL, "Security features are disabled."
@@ -90,7 +90,7 @@ class ErrorCode(IntEnum):
     LOG_DIR_NOT_FOUND = 57, FINAL, "The log directory is not configured."
     SASL_AUTHENTICATION_FAILED = 58, FINAL, "SASL authentication failed."
     UNKNOWN_PRODUCER_ID = 59, FINAL, "The broker holds no state of this producer."
-    REASSIGNMENT_IN_PROGRESS = 60, FINAL, "A reassignment of partitions is under way."
+    REASSIGNMENT_IN_PROGRESS = 60, FINAL, "A partition reassignment is in progress."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, FINAL, "Delegation tokens are disabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, FINAL, "The delegation token does not exist."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, FINAL, "The principal does not own the delegation token."
@@ -115,9 +115,9 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82, FINAL, "Another member has taken over this group instance id."
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, RETRY, "No eligible leader is available."
     ELECTION_NOT_NEEDED = 84, RETRY, "The partition has the wanted leader already."
-    NO_REASSIGNMENT_IN_PROGRESS = 85, FINAL, "No reassignment of the partition is under way."
+    NO_REASSIGNMENT_IN_PROGRESS = 85, FINAL, "No reassignment of the partition is in progress."
     GROUP_SUBSCRIBED_TO_TOPIC = 86, FINAL, "The group is subscribed to the topic, so its offsets cannot be deleted."
-    INVALID_RECORD = 87, FINAL, "A record was refused."
+    INVALID_RECORD = 87, FINAL, "A record was rejected."
     UNSTABLE_OFFSET_COMMIT = 88, RETRY, "Offsets of a pending transaction are not final yet."
     THROTTLING_QUOTA_EXCEEDED = 89, RETRY, "A quota is exceeded."
     PRODUCER_FENCED = 90, FINAL, "A newer producer uses the same transactional id."
@@ -140,7 +140,7 @@ class ErrorCode(IntEnum):
     INELIGIBLE_REPLICA = 107, FINAL, "The replica may not join the in-sync replicas."
     NEW_LEADER_ELECTED = 108, FINAL, "The change elected another leader."
     OFFSET_MOVED_TO_TIERED_STORAGE = 109, FINAL, "The offset has moved to tiered storage."
-    FENCED_MEMBER_EPOCH = 110, FINAL, "The coordinator fenced the member: give up all partitions and rejoin."
+    FENCED_MEMBER_EPOCH = 110, FINAL, "The coordinator fenced the member: release all partitions and rejoin."
     UNRELEASED_INSTANCE_ID = 111, FINAL, "Another member still uses this group instance id."
     UNSUPPORTED_ASSIGNOR = 112, FINAL, "The group does not support the assignor."
     STALE_MEMBER_EPOCH = 113, FINAL, "The member's epoch is old: retry with the current one."
@@ -149,7 +149,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_CONTROLLER_ID = 116, FINAL, "The controller id is not known."
     UNKNOWN_SUBSCRIPTION_ID = 117, FINAL, "The telemetry subscription is not the current one."
     TELEMETRY_TOO_LARGE = 118, FINAL, "The pushed telemetry is larger than the broker accepts."
-    INVALID_REGISTRATION = 119, FINAL, "The controller refuses the broker's registration."
+    INVALID_REGISTRATION = 119, FINAL, "The controller rejected the broker's registration."
     TRANSACTION_ABORTABLE = 120, FINAL, "The transaction failed and has to be aborted."
     INVALID_RECORD_STATE = 121, FINAL, "The record's state does not allow this acknowledgement."
     SHARE_SESSION_NOT_FOUND = 122, RETRY, "The share session does not exist."
@@ -167,15 +167,15 @@ class ErrorCode(IntEnum):
 
 
 MESSAGE_CHARACTERS_MAX: Final = 1000
-"""Messages name what they are about, and a client may have called it by 32,767 bytes, which is all that a string of
-Kafka's older versions has room for."""
+"""The maximum length of an error message. A message may contain a name from the request, which may be as long as
+Kafka's string type allows (32,767 bytes)."""
 
 
 class KafkaError(ChronikError):
-    """A handler's answer to the client: this code, and a message for the APIs that have room for one."""
+    """An error response to a client: an error code, and a message for the APIs that have a field for it."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(code, message)  # both arguments, so that copies and pickles keep the code
+        super().__init__(code, message)  # both arguments, so that copying and pickling preserve the code
         self.code = code
         message = code.message if message is None else message
         self.message = message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[:MESSAGE_CHARACTERS_MAX]}…"
@@ -184,14 +184,17 @@ class KafkaError(ChronikError):
         return f"{self.code.name}: {self.message}"
 
     def without_frames(self) -> KafkaError:
-        """Returns itself, to be kept: an error holds the frames that it was raised through, and those hold whatever it
-        is kept in. Such a ring is freed by garbage collections alone, and by none once it has outlived a long one."""
+        """Return the error without its traceback, so that it can be kept.
+
+        An exception references the frames it was raised through, and these may reference the object that keeps it. Such
+        a cycle would be freed only by the garbage collector.
+        """
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
 
 class CorruptRecords(KafkaError):
-    """Record bytes that fail their checksum or break their format; whoever sent or stored them is at fault."""
+    """Record bytes that fail their checksum or violate the format."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -199,17 +202,17 @@ class CorruptRecords(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """Well-formed record bytes that a rule of the broker or the topic refuses."""
+    """Well-formed records that violate a rule of the broker or the topic."""
 
     def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
         self.args = (message, indexes)
         self.indexes = indexes
-        """Which records of the batch are to blame; none when it is the batch itself."""
+        """Indexes of the invalid records in the batch; empty if the batch itself is invalid."""
 
 
 class RecordsTooLarge(KafkaError):
-    """Record bytes that grow beyond the limit when they are decompressed."""
+    """Records that exceed the limit when they are decompressed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, message)

@@ -1,8 +1,8 @@
-"""What comes before a message: the request header (versions 1 and 2) and the response header (versions 0 and 1).
+"""Request headers (versions 1 and 2) and response headers (versions 0 and 1).
 
-The newer version of each goes with the flexible versions of a message and adds tagged fields. Two exceptions are
-Kafka's own: the client id stays an old-style string, and the response to ApiVersions always has header 0, because
-the client does not know yet which versions the broker speaks.
+Flexible message versions use the newer header version, which adds tagged fields. Two exceptions are Kafka's own: the
+client id stays a non-compact string, and the ApiVersions response always has header version 0, because the client does
+not know yet which versions the broker supports.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from chronik.protocol.wire import (
     skip_tags,
 )
 
-_FIXED: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+_FIXED: Final = struct.Struct(">hhih")  # api key, api version, correlation id, client id length
 _NO_CLIENT_ID: Final = -1
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header of a request."""
+
     api_key: int
     api_version: int
     correlation_id: int
@@ -37,9 +39,12 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """Returns the header and where the message starts.
+    """Decode a request header, and return it with the position of the message.
 
-    Raises UnknownApi, UnsupportedVersion (both know the correlation id) or MalformedMessage.
+    Raises:
+        UnknownApi: The API key is unknown.
+        UnsupportedVersion: The API version is not supported.
+        MalformedMessage: The header is malformed.
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
@@ -48,7 +53,7 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             raise UnknownApi(api_key, api_version, correlation_id)
         if not api.versions.first <= api_version <= api.versions.last:
             raise UnsupportedVersion(api_key, api_version, correlation_id)
-        client_id, position = _client_id(frame, length)
+        client_id, position = _decode_client_id(frame, length)
         if api_version >= api.flexible.first:
             position = _skip_tags(frame, position)
     except (IndexError, struct.error) as error:
@@ -56,7 +61,7 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
-def _client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
+def _decode_client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
     if length == _NO_CLIENT_ID:
         return None, _FIXED.size
     end = _FIXED.size + length
@@ -73,6 +78,7 @@ def _skip_tags(frame: memoryview, position: int) -> int:
 
 
 def write_request_header(out: bytearray, header: RequestHeader, flexible: bool) -> None:
+    """Append an encoded request header to `out`."""
     client_id = None if header.client_id is None else header.client_id.encode()
     length = _NO_CLIENT_ID if client_id is None else len(client_id)
     out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id, length)
@@ -83,11 +89,12 @@ def write_request_header(out: bytearray, header: RequestHeader, flexible: bool) 
 
 
 def response_header_is_flexible(schema: Schema, api_version: int) -> bool:
+    """Return whether the response header of a message version has tagged fields."""
     return schema.flexible.covers(api_version) and schema.api_key != API_VERSIONS_KEY
 
 
 def decode_response_header(schema: Schema, api_version: int, frame: memoryview) -> tuple[int, int]:
-    """Returns the correlation id, and where the message starts."""
+    """Decode a response header, and return the correlation id and the position of the message."""
     try:
         (correlation_id,) = struct.unpack_from(">i", frame)
         position = 4

@@ -1,7 +1,7 @@
-"""LZ4 inside messages of magic 0: the frame's header checksum is wrong on purpose.
+"""The wrong LZ4 header checksum in messages of magic 0.
 
-The first Kafka brokers computed it over the frame's magic number too (KAFKA-3160). Clients of that time check it, so we
-write it the same way; what we read may carry either, so we put in the right one before the frame goes to the codec.
+The first Kafka brokers computed the checksum over the frame's magic number too (KAFKA-3160), and clients of that time
+verify it. So frames for them get the legacy checksum, and frames from them the correct one before decompression.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from chronik.protocol.errors import CorruptRecords
 _MAGIC = b"\x04\x22\x4d\x18"
 _FLAGS_POSITION = len(_MAGIC)
 _CONTENT_SIZE_FLAG, _DICTIONARY_FLAG = 0x08, 0x01
-_DESCRIPTOR_BYTES_MIN = 2  # the flags and the block size
+_DESCRIPTOR_BYTES_MIN = 2  # flags and block size
 
 _UINT32 = 0xFFFFFFFF
 _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-_XXH32_STRIPE_BYTES = 16  # from here on xxHash works in stripes, which no LZ4 header needs
+_XXH32_STRIPE_BYTES = 16  # longer inputs are hashed in stripes, which LZ4 headers never need
 
 
 def with_legacy_checksum(frame: bytes) -> bytes:
-    """Returns the frame as a client of magic 0 expects it."""
+    """Return the LZ4 frame with the legacy header checksum that clients of magic 0 expect."""
     end = _descriptor_end(frame)
     return frame[:end] + _checksum(frame[:end]) + frame[end + 1 :]
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """Returns the frame as LZ4 defines it, whichever checksum it came with.
+    """Return the LZ4 frame with the correct header checksum, whichever checksum it has.
 
-    Raises CorruptRecords when the bytes do not start with the header of an LZ4 frame.
+    Raises:
+        CorruptRecords: The data has no LZ4 frame header.
     """
     end = _descriptor_end(frame)
     return frame[:end] + _checksum(frame[_FLAGS_POSITION:end]) + frame[end + 1 :]
@@ -38,10 +39,10 @@ def _descriptor_end(frame: bytes) -> int:
         raise CorruptRecords("lz4 data: no frame header")
     flags = frame[_FLAGS_POSITION]
     if flags & _DICTIONARY_FLAG:
-        raise CorruptRecords("lz4 data: the frame needs a dictionary")
+        raise CorruptRecords("lz4 data: the frame requires a dictionary")
     end = _FLAGS_POSITION + _DESCRIPTOR_BYTES_MIN + (8 if flags & _CONTENT_SIZE_FLAG else 0)
     if len(frame) <= end:
-        raise CorruptRecords("lz4 data: the frame header ends early")
+        raise CorruptRecords("lz4 data: the frame header is incomplete")
     return end
 
 
@@ -50,9 +51,9 @@ def _checksum(header: bytes) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """Computes xxHash32 with seed 0 of less than one stripe."""
+    """Return xxHash32 with seed 0 of data that is shorter than a stripe."""
     if len(data) >= _XXH32_STRIPE_BYTES:
-        raise ValueError(f"{len(data)} bytes are more than a header has")
+        raise ValueError(f"{len(data)} bytes are too long for an LZ4 header")
     value = _PRIME_5 + len(data)
     words_end = len(data) & ~3
     for start in range(0, words_end, 4):

@@ -1,7 +1,7 @@
-"""Message sets of magic 0 and 1: what Produce 0-2 sends and Fetch 0-3 expects, converted to and from batches.
+"""Conversion of message sets of magic 0 and 1, which Produce 0-2 and Fetch 0-3 use, to and from record batches.
 
-The log holds batches of magic 2 only. A set is a sequence of messages; a compressed one is a wrapper message whose
-value is the compressed set. Magic 1 brought timestamps and offsets that count from the start of the wrapper.
+The log contains only batches of magic 2. A message set is a sequence of messages; a compressed one is a wrapper message
+whose value is the compressed set. Magic 1 added timestamps, and offsets relative to the wrapper.
 
     offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8 (magic 1) | key | value      (length 4, bytes)
 """
@@ -31,7 +31,7 @@ from chronik.protocol.records import Record, encode_batch
 from chronik.protocol.skim import Body, open_within, skim
 
 _PREFIX = struct.Struct(">qiIbb")
-_SIZE_END = 12  # a message's size counts from here
+_SIZE_END = 12  # the size field counts the bytes from here on
 _CRC_END = 16
 _HEAD = struct.Struct(">qiI")
 _MAGIC_AND_ATTRIBUTES = struct.Struct(">bb")
@@ -42,6 +42,8 @@ _NULL = b"\xff\xff\xff\xff"
 
 
 class _Message(NamedTuple):
+    """A message of a message set."""
+
     position: int
     offset: int
     magic: int
@@ -60,37 +62,40 @@ class _Message(NamedTuple):
 
 
 def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = FRAME_BYTES_MAX) -> list[bytes]:
-    """Returns a produced message set as batches that `validate_produced` accepts, numbered from 0 on.
+    """Convert a produced message set to batches that `validate_produced` accepts, with offsets from 0 on.
 
-    Plain messages in a row become one batch, each wrapper a batch of its own codec. Timestamps stay; messages of
-    magic 0 have none. Raises CorruptRecords for damage; RecordsTooLarge when there is more in it than `budget` allows,
-    or plain messages hold more than `size_max` bytes; InvalidRecord (or a KafkaError with a more exact code) for what a
-    producer may not send.
+    Consecutive plain messages become one batch, and each wrapper becomes a batch with its codec. Timestamps are kept;
+    messages of magic 0 have none.
+
+    Raises:
+        CorruptRecords: A message is damaged.
+        RecordsTooLarge: The messages exceed `budget`, or plain messages exceed `size_max` bytes.
+        InvalidRecord: A producer may not send such a message. Some violations raise a KafkaError with another code.
     """
     budget = budget or Budget.for_bytes(len(buffer))
-    _expect_messages(buffer, budget)
+    _check_message_count(buffer, budget)
     batches = []
     offsets = count()
-    for wrapper_position, messages in groupby(_walk(buffer), lambda each: each.position if each.codec else None):
+    for wrapper_position, messages in groupby(_iter_raw(buffer), lambda each: each.position if each.codec else None):
         if wrapper_position is None:
-            codec, members = Codec.NONE, _up_to(messages, size_max)
+            codec, members = Codec.NONE, _limit_size(messages, size_max)
         else:
-            wrapper = _checked_produced(next(messages))
+            wrapper = _check_produced(next(messages))
             limit = budget.bytes_from(len(wrapper.value or b""))
             codec, content = codec_of(wrapper.codec), _unwrap(wrapper, min(limit, CONVERTED_BYTES_MAX))
             budget.take_bytes(len(content))
-            _expect_messages(content, budget)
-            members = _walk_inner(wrapper, content)
-        batches.append(encode_batch(_numbered(members, offsets, budget), codec=codec))
+            _check_message_count(content, budget)
+            members = _iter_inner(wrapper, content)
+        batches.append(encode_batch(_assign_offsets(members, offsets, budget), codec=codec))
     if not batches:
-        raise InvalidRecord("no messages")
+        raise InvalidRecord("the message set is empty")
     return batches
 
 
-def _expect_messages(content: Bytes, budget: Budget) -> None:
-    """Raises RecordsTooLarge before any message is looked at, if there may be more of them than are allowed."""
+def _check_message_count(content: Bytes, budget: Budget) -> None:
+    """Raise RecordsTooLarge if the content may have more messages than the budget allows, before parsing it."""
     if len(content) > budget.records_left * _MESSAGE_BYTES_MIN[1]:
-        raise RecordsTooLarge(f"{len(content)} bytes of messages are too many to be converted here")
+        raise RecordsTooLarge(f"{len(content)} bytes of messages exceed the budget for conversion")
 
 
 def convert_down(
@@ -101,56 +106,59 @@ def convert_down(
     first_offset: int = 0,
     size_max: int = CONVERTED_AT_ONCE_BYTES_MAX,
 ) -> bytes:
-    """Returns stored batches as a message set for a client that knows no batches: from `first_offset` on, as far as
-    `budget` and `size_max` bytes of content allow, perhaps to the middle of a batch; but at least one message.
+    """Convert stored batches to a message set for a client that does not support batches.
 
-    Offsets stay, with their gaps; headers are dropped and control batches left out. Compressed batches become wrappers
-    of the same codec, except that zstd, which is younger than the format, becomes gzip. Raises CorruptRecords, and
-    RecordsTooLarge if the first batch that has something is too large.
+    The result starts at `first_offset` and contains as much as `budget` and `size_max` allow, but at least one message;
+    it may end within a batch. Offsets and their gaps are kept, headers are dropped, and control batches are left out.
+    Compressed batches become wrappers of the same codec, but zstd, which the format does not support, becomes gzip.
+
+    Raises:
+        CorruptRecords: A batch is damaged.
+        RecordsTooLarge: The first non-empty batch exceeds the budget.
     """
     budget = budget or Budget.for_bytes(len(buffer))
     output = bytearray()
-    room = size_max
+    capacity = size_max
     for position, header in iter_batches(buffer):
         if header.is_control or not header.record_count:
             continue
         try:
             header, body = open_within(buffer, position, budget)
-            records, is_cut = _records_within(header, body, first_offset, room)
+            records, is_truncated = _records_within(header, body, first_offset, capacity)
         except RecordsTooLarge:
             if output:
                 break
             raise
         if not records:
             continue
-        room -= sum(map(_content_bytes, records))
+        capacity -= sum(map(_content_bytes, records))
         if header.codec == Codec.NONE:
             for record in records:
                 output += _encode_message(magic, header, record.offset, record)
         else:
             output += _wrap(magic, header, records)
-        if is_cut or room <= 0:
+        if is_truncated or capacity <= 0:
             break
     return bytes(output)
 
 
-def _records_within(header: BatchHeader, body: Body, first_offset: int, room: int) -> tuple[list[Record], bool]:
-    """Returns records from `first_offset` on, at least one, until they fill `room`; and whether more follow."""
+def _records_within(header: BatchHeader, body: Body, first_offset: int, capacity: int) -> tuple[list[Record], bool]:
+    """Return records from `first_offset` on, at least one, within `capacity` bytes, and whether more follow."""
     records: list[Record] = []
     view = memoryview(body)
     for offset, timestamp, key_start, key_length, value_start, value_length, _ in skim(header, body):
         if offset < first_offset:
             continue
-        if room <= 0 and records:
+        if capacity <= 0 and records:
             return records, True
         if max(key_length, 0) + max(value_length, 0) > CONVERTED_BYTES_MAX:
             if records:
                 return records, True
-            raise RecordsTooLarge(f"a record of more than {CONVERTED_BYTES_MAX} bytes")
+            raise RecordsTooLarge(f"a record exceeds {CONVERTED_BYTES_MAX} bytes")
         key = None if key_length < 0 else bytes(view[key_start : key_start + key_length])
         value = None if value_length < 0 else bytes(view[value_start : value_start + value_length])
         records.append(Record(offset, timestamp, key, value))
-        room -= _content_bytes(records[-1])
+        capacity -= _content_bytes(records[-1])
     return records, False
 
 
@@ -159,43 +167,49 @@ def _content_bytes(record: Record) -> int:
 
 
 def iter_messages(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """Yields what a consumer sees in a fetched message set: wrappers opened, offsets absolute, append time applied.
+    """Yield the records of a fetched message set as a consumer sees them.
 
-    `limit` holds for each wrapper. Raises CorruptRecords, RecordsTooLarge or InvalidRecord when it gets there.
+    Wrappers are decompressed, offsets are absolute, and the log append time is applied. `limit` applies to each
+    wrapper.
+
+    Raises:
+        CorruptRecords: A message is damaged.
+        RecordsTooLarge: A wrapper exceeds `limit`.
+        InvalidRecord: A message is not valid in a message set.
     """
-    for message in _walk(buffer):
+    for message in _iter_raw(buffer):
         if not message.codec:
             yield Record(message.offset, message.timestamp, message.key, message.value)
             continue
         content = _unwrap(message, limit)
-        # A producer leaves the wrapper's offset at 0: nothing to count back from until a broker has set it.
+        # Producers leave the wrapper's offset at 0, so inner offsets are absolute until a broker has set it.
         base_offset = max(0, message.offset - _last_offset(content)) if message.magic > 0 else 0
-        for inner in _walk_inner(message, content):
+        for inner in _iter_inner(message, content):
             timestamp = message.timestamp if message.has_append_time else inner.timestamp
             yield Record(base_offset + inner.offset, timestamp, inner.key, inner.value)
 
 
-def _up_to(messages: Iterator[_Message], size_max: int) -> Iterator[_Message]:
+def _limit_size(messages: Iterator[_Message], size_max: int) -> Iterator[_Message]:
     for message in messages:
         size_max -= len(message.key or b"") + len(message.value or b"")
         if size_max < 0:
-            raise RecordsTooLarge("plain messages that are too large for one batch of the topic")
+            raise RecordsTooLarge("plain messages exceed the size of one batch of the topic")
         yield message
 
 
-def _numbered(messages: Iterator[_Message], offsets: Iterator[int], budget: Budget) -> Iterator[Record]:
+def _assign_offsets(messages: Iterator[_Message], offsets: Iterator[int], budget: Budget) -> Iterator[Record]:
     for message in messages:
         budget.take_records(1)
-        yield Record(next(offsets), _checked_produced(message).timestamp, message.key, message.value)
+        yield Record(next(offsets), _check_produced(message).timestamp, message.key, message.value)
 
 
-def _checked_produced(message: _Message) -> _Message:
+def _check_produced(message: _Message) -> _Message:
     if message.has_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
     return message
 
 
-def _walk(buffer: Bytes) -> Iterator[_Message]:
+def _iter_raw(buffer: Bytes) -> Iterator[_Message]:
     position, end = 0, len(buffer)
     view = memoryview(buffer)
     while position < end:
@@ -203,20 +217,20 @@ def _walk(buffer: Bytes) -> Iterator[_Message]:
         yield message
 
 
-def _walk_inner(wrapper: _Message, content: Body) -> Iterator[_Message]:
+def _iter_inner(wrapper: _Message, content: Body) -> Iterator[_Message]:
     if not content:
-        raise InvalidRecord("a compressed message with no messages inside")
-    for message in _walk(content):
+        raise InvalidRecord("a compressed message contains no messages")
+    for message in _iter_raw(content):
         if message.magic != wrapper.magic:
-            raise InvalidRecord(f"a message of magic {message.magic} inside one of magic {wrapper.magic}")
+            raise InvalidRecord(f"a message of magic {message.magic} is inside one of magic {wrapper.magic}")
         if message.codec:
-            raise InvalidRecord("a compressed message inside a compressed message")
+            raise InvalidRecord("a compressed message is inside a compressed message")
         yield message
 
 
 def _last_offset(content: Body) -> int:
     offset = 0
-    for message in _walk(content):
+    for message in _iter_raw(content):
         offset = message.offset
     return offset
 
@@ -224,12 +238,12 @@ def _last_offset(content: Body) -> int:
 def _read_message(view: memoryview, position: int) -> tuple[_Message, int]:
     available = len(view) - position
     if available < _PREFIX.size:
-        raise CorruptRecords(f"{available} bytes are too few for a message")
+        raise CorruptRecords(f"{available} bytes are too short for a message")
     offset, size, crc, magic, attributes = _PREFIX.unpack_from(view, position)
     if magic not in _MESSAGE_BYTES_MIN:
-        raise InvalidRecord(f"a message of magic {magic} in a message set")
+        raise InvalidRecord(f"a message of magic {magic} is not allowed in a message set")
     if not _MESSAGE_BYTES_MIN[magic] <= size + _SIZE_END <= available:
-        raise CorruptRecords(f"a message of {size + _SIZE_END} bytes where {available} are left")
+        raise CorruptRecords(f"a message claims {size + _SIZE_END} bytes, but {available} are left")
     end = position + _SIZE_END + size
     if zlib.crc32(view[position + _CRC_END : end]) != crc:
         raise CorruptRecords(f"the checksum of the message at offset {offset} does not match")
@@ -241,27 +255,27 @@ def _read_message(view: memoryview, position: int) -> tuple[_Message, int]:
     key, field_position = _read_bytes(view, field_position, end)
     value, field_position = _read_bytes(view, field_position, end)
     if field_position != end:
-        raise CorruptRecords(f"{end - field_position} bytes after the value of a message")
+        raise CorruptRecords(f"{end - field_position} trailing bytes after the value of a message")
     return _Message(position, offset, magic, attributes, timestamp, key, value), end
 
 
 def _read_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
     if end - position < _INT32.size:
-        raise CorruptRecords("the length of a field ends early")
+        raise CorruptRecords("the length of a field is incomplete")
     (length,) = _INT32.unpack_from(view, position)
     position += _INT32.size
     if length == -1:
         return None, position
     if not 0 <= length <= end - position:
-        raise CorruptRecords(f"a field of {length} bytes where {end - position} are left")
+        raise CorruptRecords(f"a field claims {length} bytes, but {end - position} are left")
     return bytes(view[position : position + length]), position + length
 
 
 def _unwrap(wrapper: _Message, limit: int) -> Body:
     if wrapper.value is None:
-        raise InvalidRecord("a compressed message without a value")
+        raise InvalidRecord("a compressed message has no value")
     if wrapper.codec == Codec.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"messages of magic {wrapper.magic} have no zstd")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not supported in magic {wrapper.magic}")
     data = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         data = with_right_checksum(data)
@@ -269,7 +283,7 @@ def _unwrap(wrapper: _Message, limit: int) -> Body:
 
 
 def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
-    """A wrapper's offset is that of the last message in it."""
+    """Return a compressed wrapper message. Its offset is that of its last message."""
     content = bytearray()
     last_offset = header.last_offset
     for record in records:

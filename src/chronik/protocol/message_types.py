@@ -1,7 +1,7 @@
-"""The classes of the messages by API key: a message is declared in the module that has the name of its API.
+"""Message classes by API key, imported lazily from the module that is named after the API.
 
-A module is imported when a message of its API is first wanted, so that a node starts sooner and a client loads what it
-sends. `chronik.api.routing.handlers` sees to it that a node has all of them soon after.
+A module is imported when a message of its API is first used, so that a node starts faster and a client loads only the
+messages it sends. `chronik.api.routing.handlers` imports the remaining modules soon after the start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from chronik.protocol.schema import Request, Response, Struct
 M = TypeVar("M", bound=Struct)
 
 
-class _Imported(dict[int, type[M]]):
+class _LazyMessages(dict[int, type[M]]):
+    """Message classes by API key, imported on first access."""
+
     def __init__(self, kind: type[M]) -> None:
         super().__init__()
         self._kind = kind
@@ -31,5 +33,5 @@ class _Imported(dict[int, type[M]]):
         return message
 
 
-REQUESTS: Final[Mapping[int, type[Request]]] = _Imported(Request)
-RESPONSES: Final[Mapping[int, type[Response]]] = _Imported(Response)
+REQUESTS: Final[Mapping[int, type[Request]]] = _LazyMessages(Request)
+RESPONSES: Final[Mapping[int, type[Response]]] = _LazyMessages(Response)

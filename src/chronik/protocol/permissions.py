@@ -1,4 +1,4 @@
-"""What a client must be allowed to do, in the words and numbers of Kafka's ACLs."""
+"""The operations and resource types of Kafka's ACLs, and the permissions that APIs require."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _E = TypeVar("_E", bound=IntEnum)
 
 
 class Operation(IntEnum):
+    """An operation of Kafka's ACLs."""
+
     ALL = 2
     READ = 3
     WRITE = 4
@@ -28,6 +30,8 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
+    """A resource type of Kafka's ACLs."""
+
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -37,29 +41,36 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""What the one resource of the type Cluster is called."""
+"""The name of the only resource of type Cluster."""
 
 
 class Need(NamedTuple):
+    """A required permission: an operation on a resource type."""
+
     operation: Operation
     resource_type: ResourceType
 
 
 @cache
 def parse_needs(text: str) -> tuple[Need, ...]:
-    """Reads text such as "Read Group, Write TransactionalId". Raises ValueError for any other word."""
+    """Parse permissions such as "Read Group, Write TransactionalId".
+
+    Raises:
+        ValueError: An operation or resource type is unknown.
+    """
     pairs = (pair.split() for pair in text.split(",") if pair)
-    return tuple(Need(_word(Operation, operation), _word(ResourceType, on)) for operation, on in pairs)
+    return tuple(Need(_parse_word(Operation, operation), _parse_word(ResourceType, on)) for operation, on in pairs)
 
 
-def _word(kind: type[_E], word: str) -> _E:
+def _parse_word(kind: type[_E], word: str) -> _E:
     for each in kind:
         if each.name.title().replace("_", "") == word:
             return each
-    raise ValueError(f"unknown word {word!r}; see Operation and ResourceType in protocol/permissions.py")
+    raise ValueError(f"unknown operation or resource type {word!r}; see protocol/permissions.py")
 
 
 def bits_of(operations: Iterable[Operation]) -> int:
+    """Return the operations as the bit field of Kafka's authorized operations."""
     return sum(1 << operation for operation in operations)
 
 
@@ -97,9 +108,9 @@ OPERATIONS_ON: Final = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""The operations that exist on each resource."""
+"""The operations that each resource type supports."""
 
 ALL_ON_TOPIC: Final = bits_of(ON_TOPIC)
 ALL_ON_GROUP: Final = bits_of(ON_GROUP)
 ALL_ON_CLUSTER: Final = bits_of(ON_CLUSTER)
-"""The same as the bits in which answers list what a client may do."""
+"""The supported operations as bit fields, as responses return a client's authorized operations."""

@@ -1,8 +1,8 @@
-"""The records inside a batch of magic 2: reading and writing them one by one.
+"""Encoding and decoding of the records in a batch of magic 2.
 
-The broker passes batches on unopened; this is for code that needs to see a record: compaction, checks of compacted
-topics, old message formats, the command line and tests. Reading is strict: every length, count, offset and varint is
-checked, and bytes left over are an error.
+The broker forwards batches without decoding them; this module is for compaction, validation of compacted topics, old
+message formats, the command line and tests. Decoding is strict: it validates every length, count, offset and varint,
+and rejects trailing bytes.
 
     length | attributes 1 | timestamp delta | offset delta | key | value | headers       (numbers are varints)
 """
@@ -36,11 +36,11 @@ from chronik.protocol.compression import PIECE_BYTES, Codec, Compressor, codec_o
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.varint import INT32_MAX, INT64_MAX, ZIGZAG, as_int64, encode_varint, read_varint, read_varlong
 
-# The fields of an empty record take a byte each, and so does its length.
+# The fields of an empty record take a byte each, and its length takes one more.
 _FIELDS_BYTES_MIN = 6
 RECORD_BYTES_MIN = 1 + _FIELDS_BYTES_MIN
 
-# Two bytes on the wire make a pair of some 150 bytes here. Kafka has no limit; nobody writes more than a few dozen.
+# A header of two bytes on the wire takes about 150 bytes in memory. Kafka has no limit, but clients use few headers.
 RECORD_HEADERS_MAX = 100_000
 _RECORD_HEADER_BYTES_MIN = 2
 
@@ -48,6 +48,8 @@ RecordHeader = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
+    """A decoded record with its absolute offset and timestamp."""
+
     offset: int
     timestamp: int
     key: bytes | None = None
@@ -69,10 +71,12 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """Returns one batch of these records, which come in the order of their offsets; the first is the base by default.
+    """Encode records, in the order of their offsets, as one batch. The base offset defaults to the first offset.
 
-    With LOG_APPEND_TIME all records get the latest of their timestamps. Raises ValueError when there are no records, or
-    their offsets do not grow or are too far apart for one batch.
+    With LOG_APPEND_TIME all records get the largest of their timestamps.
+
+    Raises:
+        ValueError: There are no records, or their offsets do not ascend or exceed the range of a batch.
     """
     compressor = Compressor(codec_of(codec), level)
     encoded = _encode_records(records, base_offset, compressor)
@@ -96,6 +100,8 @@ def encode_batch(
 
 
 class _EncodedRecords(NamedTuple):
+    """The header fields that result from encoding records."""
+
     record_count: int
     base_offset: int
     last_offset: int
@@ -107,7 +113,7 @@ def _encode_records(records: Iterable[Record], base_offset: int | None, compress
     remaining = iter(records)
     first = next(remaining, None)
     if first is None:
-        raise ValueError("a batch without records")
+        raise ValueError("a batch must have at least one record")
     if base_offset is None:
         base_offset = first.offset
     last_offset, base_timestamp, max_timestamp = base_offset - 1, first.timestamp, first.timestamp
@@ -115,7 +121,7 @@ def _encode_records(records: Iterable[Record], base_offset: int | None, compress
     body = bytearray()
     for record in chain((first,), remaining):
         if not last_offset < record.offset <= base_offset + INT32_MAX:
-            raise ValueError(f"offset {record.offset} after {last_offset} in a batch from {base_offset} on")
+            raise ValueError(f"offset {record.offset} cannot follow {last_offset} in a batch with base {base_offset}")
         timestamp_delta = as_int64(record.timestamp - base_timestamp)
         body += encode_record(record, record.offset - base_offset, timestamp_delta)
         if len(body) >= PIECE_BYTES:
@@ -129,6 +135,7 @@ def _encode_records(records: Iterable[Record], base_offset: int | None, compress
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
+    """Encode a record with its length."""
     parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for field in (record.key, record.value):
         if field is None:
@@ -148,18 +155,20 @@ def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
 
 
 def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """Returns all records of the batch at `position`, control records too.
+    """Return all records of the batch at `position`, including control records.
 
-    Raises CorruptRecords for anything malformed, RecordsTooLarge for more than `limit` bytes of records.
+    Raises:
+        CorruptRecords: The batch is malformed.
+        RecordsTooLarge: The records exceed `limit` bytes.
     """
     header, body = open_batch(buffer, position, limit)
     return [record for record, _ in walk(header, body)]
 
 
 def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
-    """Yields what a consumer sees: the records of all batches but control batches. `limit` holds for each batch.
+    """Yield the records of all batches except control batches, as a consumer sees them.
 
-    Raises as `decode_batch` does, when it gets there. For `partial_tail` see `iter_batches`.
+    `limit` applies to each batch. Raises as `decode_batch` does. For `partial_tail` see `iter_batches`.
     """
     for position, header in iter_batches(buffer, partial_tail=partial_tail):
         if not header.is_control:
@@ -168,48 +177,48 @@ def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_
 
 
 def open_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> tuple[BatchHeader, bytes]:
-    """Returns the header, and the records in one piece, checked against the checksum and decompressed."""
+    """Verify the checksum of a batch, and return its header and its decompressed records."""
     header = parse_header(buffer, position)
     if not verify_crc(buffer, position, header.size):
         raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
-    if header.size == HEADER_BYTES:  # compaction leaves batches without records, where no codec has anything to read
+    if header.size == HEADER_BYTES:  # an empty batch left by compaction, which no codec could decompress
         return header, b""
     body = memoryview(buffer)[position + HEADER_BYTES : position + header.size]
     return header, decompress(header.codec, body, limit)
 
 
 def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
-    """Yields every record, with the position in `body` where it ends."""
+    """Yield every record of a decompressed batch, with its end position in `body`."""
     count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
     if not 0 <= count * RECORD_BYTES_MIN <= len(body):
-        raise CorruptRecords(f"{count} records in {len(body)} bytes")
+        raise CorruptRecords(f"{count} records do not fit into {len(body)} bytes")
     if base_offset < 0 or last_offset > INT64_MAX:
-        raise CorruptRecords(f"a batch from offset {base_offset} to {last_offset}")
+        raise CorruptRecords(f"a batch has invalid offsets {base_offset} to {last_offset}")
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     position, previous_offset = 0, base_offset - 1
     try:
         for _ in range(count):
             record, position = _read_record(body, position, base_offset, header.base_timestamp)
             if not previous_offset < record.offset <= last_offset:
-                raise CorruptRecords(f"offset {record.offset} between {previous_offset} and {last_offset}")
+                raise CorruptRecords(f"offset {record.offset} is not between {previous_offset} and {last_offset}")
             previous_offset = record.offset
             yield (record if append_time is None else record._replace(timestamp=append_time)), position
     except IndexError:
-        raise CorruptRecords("a record ends early") from None
+        raise CorruptRecords("a record is incomplete") from None
     if position != len(body):
-        raise CorruptRecords(f"{len(body) - position} bytes after the last record")
+        raise CorruptRecords(f"{len(body) - position} trailing bytes after the last record")
 
 
 def _read_record(body: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
-    # Varints of one byte are read in place: calls would take more time than all the rest.
+    # Single-byte varints are decoded inline, because calls would dominate the run time.
     if (byte := body[position]) < 0x80:
         length, position = ZIGZAG[byte], position + 1
     else:
         length, position = read_varint(body, position)
     end = position + length
     if length < _FIELDS_BYTES_MIN or end > len(body):
-        raise CorruptRecords(f"a record of {length} bytes where {len(body) - position} are left")
-    position += 1  # the attributes, of which none is defined
+        raise CorruptRecords(f"a record claims {length} bytes, but {len(body) - position} are left")
+    position += 1  # the attributes, which are unused
     if (byte := body[position]) < 0x80:
         timestamp_delta, position = ZIGZAG[byte], position + 1
     else:
@@ -242,22 +251,22 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
         return None, position
     field_end = position + length
     if length < 0 or field_end > end:
-        raise CorruptRecords(f"a field of {length} bytes where {end - position} are left")
+        raise CorruptRecords(f"a field claims {length} bytes, but {end - position} are left")
     return body[position:field_end], field_end
 
 
 def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordHeader, ...], int]:
     count, position = read_varint(body, position)
     if not 0 <= count * _RECORD_HEADER_BYTES_MIN <= end - position:
-        raise CorruptRecords(f"{count} headers in {end - position} bytes")
+        raise CorruptRecords(f"{count} headers do not fit into {end - position} bytes")
     if count > RECORD_HEADERS_MAX:
-        raise CorruptRecords(f"{count} headers are more than {RECORD_HEADERS_MAX}")
+        raise CorruptRecords(f"{count} headers exceed the limit of {RECORD_HEADERS_MAX}")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(body, position, end)
         if name is None:
-            raise CorruptRecords("a header without a name")
+            raise CorruptRecords("a header has no name")
         value, position = _read_bytes(body, position, end)
-        # Names are UTF-8, but producers in C send what they have: like Java, we show what can be shown of it.
+        # Names should be UTF-8, but some clients send other bytes; like Java, replace those.
         headers.append((name.decode(errors="replace"), value))
     return tuple(headers), position

@@ -1,4 +1,4 @@
-"""Batches made from batches: recompressed for a topic, thinned out by compaction; and checks that need every record."""
+"""Transformation of batches (recompression, compaction), and validation that requires every record."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ from chronik.protocol.skim import NO_KEY, NO_VALUE, Body, open_within, skim
 from chronik.protocol.varint import INT64_MAX, as_int64, encode_varint, read_varint, read_varlong
 
 Keep = Callable[[int, memoryview | None, bool], bool]
-"""Decides by a record's offset, its key, and whether it is a tombstone."""
+"""Decides whether a record is kept, given its offset, its key, and whether it is a tombstone."""
 
 
 def validate_records(header: BatchHeader, body: Body, *, keys_required: bool = False) -> int:
-    """Checks what `validate_produced` cannot see: that records are well-formed, numbered without gaps, and have keys.
+    """Validate the records of a decompressed batch, and return their smallest timestamp.
 
-    Returns the oldest of their times. Raises CorruptRecords or InvalidRecord.
+    Records must be well-formed, have contiguous offsets and, with `keys_required`, keys.
+
+    Raises:
+        CorruptRecords: The records are malformed.
+        InvalidRecord: Offsets have gaps, or a key is missing.
     """
     keyless: list[int] = []
-    due, oldest = header.base_offset, INT64_MAX
+    expected, oldest = header.base_offset, INT64_MAX
     for offset, timestamp, _, key_length, _, _, _ in skim(header, body):
-        if offset != due:
-            raise InvalidRecord(f"a record at offset {offset} where {due} is due")
-        due += 1
+        if offset != expected:
+            raise InvalidRecord(f"a record has offset {offset}, expected {expected}")
+        expected += 1
         if timestamp < oldest:
             oldest = timestamp
         if keys_required and key_length == NO_KEY:
@@ -43,24 +47,31 @@ def validate_records(header: BatchHeader, body: Body, *, keys_required: bool = F
             if len(keyless) == RECORD_ERRORS_MAX:
                 break
     if keyless:
-        raise InvalidRecord("a compacted topic takes no record without a key", tuple(keyless))
+        raise InvalidRecord("records of a compacted topic must have a key", tuple(keyless))
     return oldest if header.record_count else header.base_timestamp
 
 
 def oldest_timestamp(header: BatchHeader, body: Body) -> int:
-    """Raises CorruptRecords."""
+    """Return the smallest timestamp of the records.
+
+    Raises:
+        CorruptRecords: The records are malformed.
+    """
     return min((record[1] for record in skim(header, body)), default=header.base_timestamp)
 
 
 def recompress(
     header: BatchHeader, body: Body, codec: int, *, level: int | None = None, size_max: int = FRAME_BYTES_MAX
 ) -> bytes:
-    """Returns the same batch with its records compressed by `codec`. Raises RecordsTooLarge when it would be larger
-    than `size_max` and that can be known before it is made."""
+    """Return the batch with its records compressed by `codec`.
+
+    Raises:
+        RecordsTooLarge: The uncompressed batch would exceed `size_max`.
+    """
     size = HEADER_BYTES + len(body)
     if codec == Codec.NONE and size > size_max:
-        raise RecordsTooLarge(f"a batch of {size} bytes, uncompressed, where {size_max} are accepted")
-    return _sealed(header, compress(codec_of(codec), body, level) if body else body, codec)
+        raise RecordsTooLarge(f"the uncompressed batch has {size} bytes, the topic accepts {size_max}")
+    return _seal_with_codec(header, compress(codec_of(codec), body, level) if body else body, codec)
 
 
 def retain(
@@ -73,39 +84,55 @@ def retain(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> Bytes | None:
-    """Returns what is left of a batch when only the records that `keep` wants stay; None when nothing does.
+    """Return a batch reduced to the records that `keep` selects, or None if nothing is left.
 
-    Its offsets, sequence numbers, producer and leader epoch stay what they were, so that neither offsets nor duplicates
-    are judged differently afterwards. With `keep_empty` a batch remains when no record does: it holds the producer's
-    last sequence. `delete_horizon_ms` marks a batch in which tombstones stay with the time from which on they may be
-    removed, unless it has one. If nothing changes, no bytes are copied. Raises CorruptRecords or RecordsTooLarge.
+    Offsets, sequence numbers, producer and leader epoch do not change, so duplicate detection still works. If nothing
+    changes, no bytes are copied.
+
+    Args:
+        keep_empty: Keep a batch without records, which preserves the producer's last sequence number.
+        delete_horizon_ms: The delete horizon to set if tombstones are left and the batch has none yet.
+
+    Raises:
+        CorruptRecords: The batch is damaged.
+        RecordsTooLarge: The batch exceeds the budget.
     """
     header, body = open_within(buffer, position, budget)
-    choice = _choose(header, body, keep)
-    if not choice.kept_count and not keep_empty:
+    selection = _select_records(header, body, keep)
+    if not selection.kept_count and not keep_empty:
         return None
-    if header.delete_horizon_ms is not None or not choice.has_tombstone:
+    if header.delete_horizon_ms is not None or not selection.has_tombstone:
         delete_horizon_ms = None
-    if choice.kept_count == header.record_count and delete_horizon_ms is None:
+    if selection.kept_count == header.record_count and delete_horizon_ms is None:
         return buffer if header.size == len(buffer) else memoryview(buffer)[position : position + header.size]
-    return _thinned(header, body, choice, delete_horizon_ms, level) if choice.kept_count else _empty(header)
+    return (
+        _build_reduced(header, body, selection, delete_horizon_ms, level)
+        if selection.kept_count
+        else _build_empty(header)
+    )
 
 
 def with_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> bytes:
-    """Returns the same batch, marked with the time from which on it may be removed. Raises CorruptRecords."""
+    """Return the batch with a delete horizon, the time from which on compaction may remove it.
+
+    Raises:
+        CorruptRecords: The batch is damaged.
+    """
     header, body = open_within(buffer, position)
-    return _thinned(header, body, _choose(header, body, lambda *_: True), delete_horizon_ms, None)
+    return _build_reduced(header, body, _select_records(header, body, lambda *_: True), delete_horizon_ms, None)
 
 
-class _Choice(NamedTuple):
+class _Selection(NamedTuple):
+    """The records of a batch that are kept."""
+
     kept: bytearray
-    """One for each record that stays, zero for each that goes: millions of records must not cost much."""
+    """1 for each record that is kept, 0 for each that is removed; compact because there may be millions."""
     kept_count: int
     max_timestamp: int
     has_tombstone: bool
 
 
-def _choose(header: BatchHeader, body: Body, keep: Keep) -> _Choice:
+def _select_records(header: BatchHeader, body: Body, keep: Keep) -> _Selection:
     kept = bytearray()
     max_timestamp = None
     has_tombstone = False
@@ -117,28 +144,28 @@ def _choose(header: BatchHeader, body: Body, keep: Keep) -> _Choice:
         if is_kept:
             has_tombstone = has_tombstone or value_length == NO_VALUE
             max_timestamp = timestamp if max_timestamp is None else max(max_timestamp, timestamp)
-    return _Choice(kept, sum(kept), header.max_timestamp if max_timestamp is None else max_timestamp, has_tombstone)
+    return _Selection(kept, sum(kept), header.max_timestamp if max_timestamp is None else max_timestamp, has_tombstone)
 
 
-def _thinned(
-    header: BatchHeader, body: Body, choice: _Choice, delete_horizon_ms: int | None, level: int | None
+def _build_reduced(
+    header: BatchHeader, body: Body, selection: _Selection, delete_horizon_ms: int | None, level: int | None
 ) -> bytes:
-    """Returns the records to keep, unchanged but for their times: nothing in them depends on their neighbours."""
+    """Return a batch with the kept records. Only their timestamp deltas may change."""
     compressor = Compressor(codec_of(header.codec), level)
     shift = 0 if delete_horizon_ms is None else header.base_timestamp - delete_horizon_ms
     start = 0
     view = memoryview(body)
-    for is_kept, record in zip(choice.kept, skim(header, body), strict=True):
+    for is_kept, record in zip(selection.kept, skim(header, body), strict=True):
         end = record[-1]
         if is_kept:
             compressor.add(_with_shifted_timestamp(view[start:end], shift) if shift else view[start:end])
         start = end
-    header = header._replace(record_count=choice.kept_count)
+    header = header._replace(record_count=selection.kept_count)
     if header.timestamp_type is TimestampType.CREATE_TIME:
-        header = header._replace(max_timestamp=choice.max_timestamp)
+        header = header._replace(max_timestamp=selection.max_timestamp)
     if delete_horizon_ms is not None:
         header = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
-    return _sealed(header, compressor.finish(), header.codec)
+    return _seal_with_codec(header, compressor.finish(), header.codec)
 
 
 def _with_shifted_timestamp(record: memoryview, shift: int) -> bytes:
@@ -148,11 +175,11 @@ def _with_shifted_timestamp(record: memoryview, shift: int) -> bytes:
     return encode_varint(len(fields)) + fields
 
 
-def _empty(header: BatchHeader) -> bytes:
+def _build_empty(header: BatchHeader) -> bytes:
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
     return seal(header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0), b"")
 
 
-def _sealed(header: BatchHeader, compressed: Bytes, codec: int) -> bytes:
+def _seal_with_codec(header: BatchHeader, compressed: Bytes, codec: int) -> bytes:
     attributes = header.attributes & ~CODEC_MASK | (codec if compressed else Codec.NONE)
     return seal(header._replace(attributes=attributes), compressed)

@@ -1,4 +1,4 @@
-"""How a Kafka message is declared: a class per struct, a line per field, a version range on each.
+"""The declaration of Kafka messages: a class per struct, a line per field, each with a version range.
 
     class PartitionProduceData(Struct):
         index: int = int32("0+")
@@ -6,9 +6,9 @@
 
     class ProduceRequest(Request): ...
 
-Every field has a default, Kafka's own or the number that says "unknown", so that a field absent from a version still
-has a value. Encoders, decoders, the answers to requests that failed and the tests derive from the declaration. The key
-and the versions of a message are in the line that its API has in `chronik.protocol.apis`.
+Every field has a default, so that it also has a value in versions without the field. Encoders, decoders, error
+responses and tests are derived from the declarations. The API key and versions of a message are in
+`chronik.protocol.apis`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chronik.protocol.apis import API_OF_MESSAGE, Versions
 T = TypeVar("T")
 
 Chunk = bytes | bytearray | memoryview
-Records = Chunk | list[Chunk]  # what an encoder accepts; a decoder always yields one memoryview into its input
+Records = Chunk | list[Chunk]  # accepted by encoders; decoders return a memoryview of their input
 
 FIXED_FORMATS: Final = {
     "bool": "?",
@@ -41,7 +41,7 @@ ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
 class Field:
-    """One declared field. `kind` is Kafka's type name, or "array" or "struct" with `element` saying of what."""
+    """A declared field. `kind` is Kafka's type name, or "array" or "struct" with the type of its `element`."""
 
     __slots__ = ("default", "element", "ignorable", "kind", "mirrors", "name", "nullable", "tag", "versions")
 
@@ -68,7 +68,7 @@ class Field:
 
 
 class Schema(NamedTuple):
-    """What a struct class declares. Only messages have an api key and versions, those of their API."""
+    """The declaration of a struct class. Only messages have an API key and versions."""
 
     name: str
     fields: tuple[Field, ...]
@@ -77,18 +77,18 @@ class Schema(NamedTuple):
     flexible: Versions
 
     def at(self, version: int) -> tuple[list[Field], list[Field]]:
-        """Returns the fields of one version: the ordinary ones in their order, and the tagged ones by tag."""
+        """Return the fields of a version: the ordinary ones in order, and the tagged ones by tag."""
         present = [field for field in self.fields if field.versions.covers(version)]
         tagged = [field for field in present if field.tag is not None]
         return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
 
 
-_PART_OF_A_MESSAGE: Final = (-1, Versions.parse(None), Versions.parse(None))
+_NO_API: Final = (-1, Versions.parse(None), Versions.parse(None))
 
 
 @dataclass_transform(kw_only_default=True)
 class MessageMeta(msgspec.StructMeta):
-    """Takes the fields out of the class body, leaves their defaults to msgspec and keeps the schema on the class."""
+    """The metaclass of message structs: it collects the fields of the class body as the class's schema."""
 
     def __new__(
         mcls,
@@ -104,62 +104,68 @@ class MessageMeta(msgspec.StructMeta):
                 value.name = key
                 fields.append(value)
                 namespace[key] = value.default
-        # gc=False: messages are trees, never cycles, and a collection in the middle of a large decode is slow.
+        # gc=False: messages are acyclic, and a garbage collection during a large decode is slow.
         cls = super().__new__(mcls, name, bases, namespace, kw_only=True, gc=False, frozen=frozen)
         api = API_OF_MESSAGE.get(name)
-        spoken = (api.key, api.versions, api.flexible) if api is not None else _PART_OF_A_MESSAGE
-        cls.__schema__ = Schema(name, tuple(fields), *spoken)  # type: ignore[attr-defined]
+        api_fields = (api.key, api.versions, api.flexible) if api is not None else _NO_API
+        cls.__schema__ = Schema(name, tuple(fields), *api_fields)  # type: ignore[attr-defined]
         return cls
 
 
 class Struct(msgspec.Struct, metaclass=MessageMeta):
-    """A part of a message. Declare it `frozen=True` when it is used as a single field: its default is shared."""
+    """A part of a message. Declare it `frozen=True` if it is used as a single field, because its default is shared."""
 
     __schema__: ClassVar[Schema]
 
 
 class Request(Struct):
-    """A message from a client. Fields that its version cannot carry must have their default, or be `ignorable`."""
+    """A message from a client. Fields that its version lacks must have their default or be `ignorable`."""
 
 
 class Response(Struct):
-    """A message from a broker. Fields that its version cannot carry are left out: an old client never knew them."""
+    """A message from a broker. Fields that its version lacks are omitted."""
 
 
-# --- field specifiers; their return types are what mypy checks the annotations against -------------------------------
+# --- field specifiers; mypy checks the annotations against their return types ----------------------------------------
 
 
 def boolean(versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> bool:
+    """Declare a boolean field."""
     return cast(bool, Field("bool", versions, default, tag=tag, ignorable=ignorable))
 
 
 def int8(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    """Declare an int8 field."""
     return cast(int, Field("int8", versions, default, tag=tag, ignorable=ignorable))
 
 
 def int16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    """Declare an int16 field."""
     return cast(int, Field("int16", versions, default, tag=tag, ignorable=ignorable))
 
 
 def uint16(versions: str) -> int:
-    """A port."""
+    """Declare a uint16 field, which is used for ports."""
     return cast(int, Field("uint16", versions, 0))
 
 
 def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    """Declare an int32 field."""
     return cast(int, Field("int32", versions, default, tag=tag, ignorable=ignorable))
 
 
 def int64(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    """Declare an int64 field."""
     return cast(int, Field("int64", versions, default, tag=tag, ignorable=ignorable))
 
 
 def float64(versions: str) -> float:
+    """Declare a float64 field."""
     return cast(float, Field("float64", versions, 0.0))
 
 
 def uuid(versions: str, *, tag: int | None = None, ignorable: bool = False) -> bytes:
-    """16 raw bytes, see `chronik.ids`."""
+    """Declare a uuid field of 16 raw bytes (see `chronik.ids`)."""
     return cast(bytes, Field("uuid", versions, ZERO_ID, tag=tag, ignorable=ignorable))
 
 
@@ -181,12 +187,12 @@ def string(
 
 
 def binary(versions: str) -> bytes:
-    """Kafka's `bytes`. Decoded as a copy: such fields (subscriptions, assignments) outlive the frame they came in."""
+    """Declare a field of Kafka's `bytes` type. It is decoded as a copy, because its values may outlive the frame."""
     return cast(bytes, Field("bytes", versions, b""))
 
 
 def records(versions: str, *, nullable: str) -> Any:
-    """Record batches: a slice of the frame when decoded, any `Records` when encoded. Never copied needlessly."""
+    """Declare a field with record batches: decoded as a slice of the frame, encoded from any `Records`."""
     return Field("records", versions, None, nullable=nullable)
 
 
@@ -205,7 +211,7 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> list[T] | None:
-    """An array of structs (`element` is their class) or of primitives (`element` is their specifier)."""
+    """Declare an array of structs (`element` is their class) or of primitives (`element` is their specifier)."""
     of = element if isinstance(element, type) else element.__name__
     start: list[T] | None = None if default is None else []
     field = Field("array", versions, start, nullable=nullable, tag=tag, ignorable=ignorable, element=of)
@@ -213,18 +219,21 @@ def array(
 
 
 def struct(element: type[T], versions: str, *, tag: int, ignorable: bool = False) -> T:
-    """A single struct with a tag; its default instance is shared, which is why its class must be frozen."""
+    """Declare a tagged struct field. Its default instance is shared, so its class must be frozen."""
     invariant(element.__struct_config__.frozen, f"{element.__name__} must be frozen")  # type: ignore[attr-defined]
     return cast(T, Field("struct", versions, element(), tag=tag, ignorable=ignorable, element=cast(Any, element)))
 
 
 def nullable_struct(element: type[T], versions: str) -> T | None:
+    """Declare a nullable struct field."""
     return cast("T | None", Field("struct", versions, None, nullable=versions, element=cast(Any, element)))
 
 
 def mirror(name: str, field: T) -> T:
-    """Declares a field of a response that repeats the request's field `name`, so that a failure is told with names. An
-    array has an element for each of the request's, whose own fields mirror that element's. Where that is a plain name
-    or number, the field that takes it mirrors the array itself: see `OffsetFetchResponsePartition`."""
+    """Declare that a response field repeats the request's field `name`, so that error responses contain it.
+
+    A mirrored array has an element for each element of the request's array, whose fields mirror that element's fields.
+    If those are primitives, a field mirrors the array itself: see `OffsetFetchResponsePartition`.
+    """
     cast(Field, field).mirrors = name
     return field

@@ -1,7 +1,7 @@
-"""Skims the records of a batch: their offsets, times and keys, where they end, and nothing else.
+"""A scan over the records of a batch that yields only their offsets, timestamps, keys and positions.
 
-It is for code that judges records and does not show them: produce to compacted topics, searches by time, compaction. A
-record begins with its length, so values and headers are skipped, however many there are.
+It is for validation, timestamp lookups and compaction, which do not need values and headers. These are skipped, because
+each record starts with its length.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ NO_VALUE = -1
 
 
 Skimmed = tuple[int, int, int, int, int, int, int]
-"""Offset, time; start and length of the key (NO_KEY when there is none), start and length of the value (NO_VALUE); and
-where the record ends in the body. It is a plain tuple: one with names would take a third of all the time."""
+"""Offset, timestamp, start and length of the key (NO_KEY if null), start and length of the value (NO_VALUE if null),
+and the end of the record in the body. A plain tuple, because a NamedTuple would take a third of the run time."""
 
 
 class EndsEarly(CorruptRecords):
-    """Records end where another one goes on, or is due."""
+    """The record data ends within or before an expected record."""
 
 
 def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> Opened:
-    """Returns the header, and the records in one piece, checked against the checksum and decompressed.
+    """Verify the checksum of a batch, and return its header and its decompressed records.
 
-    Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows: by default that of a request of the
-    same size."""
-    header, data = _checked(buffer, position)
+    The default budget is that of a request of the same size.
+
+    Raises:
+        CorruptRecords: The batch is damaged.
+        RecordsTooLarge: The batch exceeds `budget`.
+    """
+    header, data = _parse_checked(buffer, position)
     budget = budget or Budget.for_bytes(header.size)
     budget.take_records(header.record_count)
-    if not data:  # compaction leaves batches without records, where no codec has anything to read
+    if not data:  # an empty batch left by compaction, which no codec could decompress
         return header, b""
     body = inflate(header.codec, data, _limit(header, budget))
     budget.take_bytes(len(body))
@@ -46,15 +50,18 @@ def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> O
 
 
 def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
-    """Yields the records of a batch from its start, and decompresses no more than the caller consumes.
+    """Yield the records of a batch, decompressing no more than the caller consumes.
 
-    Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows, when it gets there."""
-    header, data = _checked(buffer, 0)
+    Raises:
+        CorruptRecords: The batch is damaged.
+        RecordsTooLarge: The decompressed records exceed `budget`.
+    """
+    header, data = _parse_checked(buffer, 0)
     if not data:
         return
     seen, taken = header.base_offset - 1, 0
     for body, is_whole in prefixes(header.codec, data, _limit(header, budget)):
-        budget.take_bytes(len(body) - taken)  # the rest of it was in the previous one
+        budget.take_bytes(len(body) - taken)  # each prefix contains the previous one
         taken = len(body)
         try:
             for record in skim(header, body, is_whole=is_whole):
@@ -72,7 +79,7 @@ def _limit(header: BatchHeader, budget: Budget) -> int:
     return budget.bytes_from(header.size if header.codec else 0)
 
 
-def _checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
+def _parse_checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
     header = parse_header(buffer, position)
     if not verify_crc(buffer, position, header.size):
         raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
@@ -80,22 +87,27 @@ def _checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
 
 
 def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[Skimmed]:
-    """Yields the records in `body`; if it is not whole, those that are, then raises EndsEarly. Or CorruptRecords."""
+    """Yield the records in `body`.
+
+    Raises:
+        CorruptRecords: The records are malformed.
+        EndsEarly: `is_whole` is False, and the body ends after its last complete record.
+    """
     count, base_offset, last_offset = header.record_count, header.base_offset, header.last_offset
     if count < 0 or (is_whole and count * RECORD_BYTES_MIN > len(body)):
-        raise CorruptRecords(f"{count} records in {len(body)} bytes")
+        raise CorruptRecords(f"{count} records do not fit into {len(body)} bytes")
     if base_offset < 0 or last_offset > INT64_MAX:
-        raise CorruptRecords(f"a batch from offset {base_offset} to {last_offset}")
-    return _skim(header, body, is_whole=is_whole)
+        raise CorruptRecords(f"a batch has invalid offsets {base_offset} to {last_offset}")
+    return _iter_scanned(header, body, is_whole=is_whole)
 
 
-def _skim(header: BatchHeader, body: Body, *, is_whole: bool) -> Iterator[Skimmed]:
+def _iter_scanned(header: BatchHeader, body: Body, *, is_whole: bool) -> Iterator[Skimmed]:
     base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     end, size, previous_offset = 0, len(body), base_offset - 1
     try:
         for _ in range(header.record_count):
-            # Varints of one or two bytes are read in place: calls would take more time than all the rest.
+            # Varints of one or two bytes are decoded inline, because calls would dominate the run time.
             if (byte := body[end]) < 0x80:
                 length, position = ZIGZAG[byte], end + 1
             elif (second := body[end + 1]) < 0x80:
@@ -104,8 +116,8 @@ def _skim(header: BatchHeader, body: Body, *, is_whole: bool) -> Iterator[Skimme
                 length, position = read_varint(body, end)
             end = position + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
-                raise _not_within(length, size - position)
-            position += 1  # the attributes, of which none is defined
+                raise _length_error(length, size - position)
+            position += 1  # the attributes, which are unused
             if (byte := body[position]) < 0x80:
                 delta, position = ZIGZAG[byte], position + 1
             elif (second := body[position + 1]) < 0x80:
@@ -123,7 +135,7 @@ def _skim(header: BatchHeader, body: Body, *, is_whole: bool) -> Iterator[Skimme
                 delta, position = read_varint(body, position)
             offset = base_offset + delta
             if not previous_offset < offset <= last_offset:
-                raise CorruptRecords(f"offset {offset} between {previous_offset} and {last_offset}")
+                raise CorruptRecords(f"offset {offset} is not between {previous_offset} and {last_offset}")
             previous_offset = offset
             if (byte := body[position]) < 0x80:
                 key_length, position = ZIGZAG[byte], position + 1
@@ -135,22 +147,22 @@ def _skim(header: BatchHeader, body: Body, *, is_whole: bool) -> Iterator[Skimme
             if key_length > 0:
                 position += key_length
             if key_length < NO_KEY or position >= end:
-                raise CorruptRecords(f"a key of {key_length} bytes where {end - key_start} are left")
+                raise CorruptRecords(f"a key claims {key_length} bytes, but {end - key_start} are left")
             if (byte := body[position]) < 0x80:
                 value_length, position = ZIGZAG[byte], position + 1
             elif (second := body[position + 1]) < 0x80:
                 value_length, position = (second << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
             else:
                 value_length, position = read_varint(body, position)
-            if value_length < NO_VALUE or position + max(value_length, 0) >= end:  # there is a number of headers, too
-                raise CorruptRecords(f"a value of {value_length} bytes where {end - position} are left")
+            if value_length < NO_VALUE or position + max(value_length, 0) >= end:  # the header count follows
+                raise CorruptRecords(f"a value claims {value_length} bytes, but {end - position} are left")
             yield offset, timestamp, key_start, key_length, position, value_length, end
     except IndexError:
-        raise EndsEarly("a record ends early") from None
+        raise EndsEarly("a record is incomplete") from None
     if is_whole and end != size:
-        raise CorruptRecords(f"{size - end} bytes after the last record")
+        raise CorruptRecords(f"{size - end} trailing bytes after the last record")
 
 
-def _not_within(length: int, left: int) -> CorruptRecords:
+def _length_error(length: int, left: int) -> CorruptRecords:
     kind = CorruptRecords if length < RECORD_BYTES_MIN - 1 else EndsEarly
-    return kind(f"a record of {length} bytes where {left} are left")
+    return kind(f"a record claims {length} bytes, but {left} are left")

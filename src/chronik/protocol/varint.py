@@ -1,4 +1,4 @@
-"""Zigzag varints, as the fields of a record are written: small numbers of either sign take one byte."""
+"""Zigzag varints, the encoding of numbers in records: small numbers of either sign take one byte."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ INT64_MAX = 2**63 - 1
 _VARINT32_BYTES_MAX = 5
 _VARINT64_BYTES_MAX = 10
 
-# The values that take one byte, by value: list[-64] … list[63]. Most fields of most records are among them.
+# Encodings of the values that take one byte, by value: list[-64] … list[63]. Most record fields are among them.
 _ONE_BYTE = [bytes([value << 1]) for value in range(64)] + [bytes([(-value << 1) - 1]) for value in range(-64, 0)]
 
-# And back: the first byte of a varint to its value, where it is below 0x80 and so the only one.
+# Values of single-byte varints (below 0x80), by byte.
 ZIGZAG = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
 
 
 def as_int64(value: int) -> int:
-    """Returns the value as 64-bit arithmetic gives it: sums of extreme timestamps wrap around, as they do in Java."""
+    """Return the value wrapped to 64 bits, as sums of extreme timestamps wrap around in Java."""
     return (value + INT64_MAX + 1 & 2**64 - 1) - INT64_MAX - 1
 
 
 def encode_varint(value: int) -> bytes:
-    """Raises ValueError for what does not fit into 64 bits."""
+    """Encode a zigzag varint.
+
+    Raises:
+        ValueError: The value does not fit into 64 bits.
+    """
     if -64 <= value <= 63:
         return _ONE_BYTE[value]
     if not -INT64_MAX - 1 <= value <= INT64_MAX:
@@ -38,15 +42,17 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Returns the 32-bit value at `position`, and the position after it.
+    """Return the 32-bit varint at `position`, and the position after it.
 
-    Raises CorruptRecords for a value of more than 32 bits, IndexError when the data ends first.
+    Raises:
+        CorruptRecords: The value has more than 32 bits.
+        IndexError: The data is incomplete.
     """
     return _read(data, position, _VARINT32_BYTES_MAX, 32)
 
 
 def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Returns the 64-bit value at `position`, and the position after it; raises as `read_varint` does."""
+    """Return the 64-bit varint at `position`, and the position after it. Raises as `read_varint` does."""
     return _read(data, position, _VARINT64_BYTES_MAX, 64)
 
 
@@ -59,4 +65,4 @@ def _read(data: bytes | bytearray | memoryview, position: int, bytes_max: int, b
             if rest >> bits:
                 break
             return rest >> 1 ^ -(rest & 1), position + index + 1
-    raise CorruptRecords(f"a varint of more than {bits} bits")
+    raise CorruptRecords(f"a varint has more than {bits} bits")

@@ -1,4 +1,4 @@
-"""What the compiled encoders and decoders call at run time: limits, errors, and the pieces too rare to be inlined."""
+"""The runtime of the compiled encoders and decoders: limits, errors, and rarely used helpers."""
 
 from __future__ import annotations
 
@@ -9,47 +9,46 @@ from typing import Final
 from chronik.errors import ChronikError
 from chronik.protocol.schema import Records
 
-# Every array element and every tagged field of a request counts. Kafka's largest clusters hold 200,000 partitions, so a
-# request that names each of them once still passes, while 100 MB of two-byte elements cannot become 50 million objects
-# (a quarter of a million cost at most some 80 MB and half a second).
+# The maximum number of array elements and tagged fields of a request. Kafka's largest clusters have 200,000 partitions,
+# and a request may name each of them once; but 100 MB of two-byte elements must not become 50 million objects.
 REQUEST_ELEMENTS_MAX: Final = 250_000
 
-# A response is read by our own client from a broker it chose, and may describe a whole cluster: 100,000 partitions with
-# three replicas are 900,000 elements in Metadata.
+# Our own client decodes responses, from a broker it trusts, and they may describe a whole cluster: 100,000 partitions
+# with three replicas are 900,000 elements in Metadata.
 RESPONSE_ELEMENTS_MAX: Final = 2_000_000
 
-# Kafka refuses longer strings in compact form too, although only the old form, with its int16 length, is bound to it.
+# Kafka applies this limit to compact strings too, although only the int16 length of older versions requires it.
 STRING_BYTES_MAX: Final = 0x7FFF
 
-# Text that is not UTF-8 is no reason to refuse a message: like Java, we show what can be shown of it. One bad byte
-# becomes three, and what we were sent we must be able to send back: so only where even that fits.
+# Like Java, invalid UTF-8 is replaced, not rejected. A replacement character takes three bytes, and the string must
+# still be encodable, so longer strings are rejected.
 AS_FAR_AS_POSSIBLE: Final = "chronik.protocol.wire"
 NOT_UTF8_BYTES_MAX: Final = STRING_BYTES_MAX // 3
 
-# Records from this size on are handed to the transport by reference: copying less is cheaper than one more buffer.
+# Larger records are passed to the transport by reference; smaller ones are cheaper to copy.
 RECORDS_COPIED_MAX: Final = 16 * 1024
 
-# Lengths, counts and tags are non-negative int32 for Kafka.
+# Kafka's lengths, counts and tags are non-negative int32 numbers.
 VARINT_MAX: Final = 0x7FFF_FFFF
 
-# Arrays up to this length have a ready-made struct.Struct: replica lists and most partition lists are shorter.
+# Arrays up to this length use a prebuilt struct.Struct; replica lists and most partition lists are shorter.
 READY_COUNT_MAX: Final = 32
 
 
 class MalformedMessage(ChronikError):
-    """The bytes are not a message of the API and version they claim to be; the peer's fault."""
+    """Bytes that are not a valid message of the claimed API and version."""
 
 
 class UnencodableMessage(ChronikError):
-    """A message holds a value that its version cannot carry (null, too long, of a wrong type); our own fault."""
+    """A message with a value that its version cannot represent (null, too long, or of the wrong type)."""
 
 
 class UnsupportedField(UnencodableMessage):
-    """A request sets a field that its version does not have and that may not be silently lost."""
+    """A request sets a field that its version does not have and that must not be dropped."""
 
 
 class UnknownApi(ChronikError):
-    """The api key is none of ours."""
+    """The API key is unknown."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"unknown api key {api_key}, version {api_version}")
@@ -59,7 +58,7 @@ class UnknownApi(ChronikError):
 
 
 class UnsupportedVersion(ChronikError):
-    """The api is ours, the version is not. Kafka answers UNSUPPORTED_VERSION under this correlation id."""
+    """The API is known, but its version is not supported."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"version {api_version} of api key {api_key} is not supported")
@@ -68,29 +67,37 @@ class UnsupportedVersion(ChronikError):
         self.correlation_id = correlation_id
 
 
-def _replacement(error: UnicodeError) -> tuple[str, int]:
+def _replace_invalid_utf8(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError) or len(error.object) > NOT_UTF8_BYTES_MAX:
-        raise MalformedMessage(f"a long string that is not UTF-8: {error}")
+        raise MalformedMessage(f"a long string is not valid UTF-8: {error}")
     return "\N{REPLACEMENT CHARACTER}", error.end
 
 
-codecs.register_error(AS_FAR_AS_POSSIBLE, _replacement)
+codecs.register_error(AS_FAR_AS_POSSIBLE, _replace_invalid_utf8)
 
 
 def bad_length(field: str, length: int, left: int) -> MalformedMessage:
-    return MalformedMessage(f"{field}: length {length} with {left} bytes left")
+    """Return the error for a field whose length exceeds the bytes left."""
+    return MalformedMessage(f"{field}: length {length} exceeds the {left} bytes left")
 
 
 def bad_count(field: str, count: int, left: int) -> MalformedMessage:
-    return MalformedMessage(f"{field}: {count} elements in {left} bytes")
+    """Return the error for an array whose elements exceed the bytes left."""
+    return MalformedMessage(f"{field}: {count} elements do not fit into {left} bytes")
 
 
 def over_budget() -> MalformedMessage:
-    return MalformedMessage("more array elements and tagged fields than any legitimate message holds")
+    """Return the error for a message with too many array elements and tagged fields."""
+    return MalformedMessage("the message has too many array elements and tagged fields")
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Reads an unsigned varint of at most five bytes. Raises IndexError when it is cut off."""
+    """Read an unsigned varint of at most five bytes.
+
+    Raises:
+        MalformedMessage: The value has more than 31 bits.
+        IndexError: The data is incomplete.
+    """
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = data[position]
@@ -100,10 +107,11 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
             if value > VARINT_MAX:
                 break
             return value, position
-    raise MalformedMessage("a varint beyond 31 bits")
+    raise MalformedMessage("a varint has more than 31 bits")
 
 
 def write_varint(out: bytearray, value: int) -> None:
+    """Append an unsigned varint to `out`."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -111,7 +119,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) -> tuple[int, int, int]:
-    """Returns the tag, start and end of one tagged field. Tags must ascend, which also rules out duplicates."""
+    """Return the tag, start and end of a tagged field. Tags must ascend, which also excludes duplicates."""
     tag, position = read_varint(data, position)
     if tag <= last_tag:
         raise MalformedMessage(f"tag {tag} follows tag {last_tag}")
@@ -122,7 +130,7 @@ def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) 
 
 
 def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) -> int:
-    """Steps over `count` unknown tagged fields; the caller has already charged them to its budget."""
+    """Skip `count` unknown tagged fields, which the caller has already charged to its budget."""
     tag = -1
     for _ in range(count):
         tag, _, position = read_tag(data, position, size, tag)
@@ -130,7 +138,7 @@ def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) ->
 
 
 def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: int) -> tuple[int, int, int]:
-    """Returns the number of tagged fields, where they start, and the budget that is left after them."""
+    """Return the number of tagged fields, their start position, and the remaining budget."""
     count, position = read_varint(data, position)
     if count * 2 > size - position:  # a tag and a length take a byte each
         raise bad_count("tagged fields", count, size - position)
@@ -140,7 +148,7 @@ def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: i
 
 
 class IntArrays:
-    """Arrays of one kind of integer, packed and unpacked in one go."""
+    """Packing and unpacking of arrays of one integer type."""
 
     def __init__(self, letter: str) -> None:
         self._letter = letter
@@ -160,11 +168,12 @@ INT_ARRAYS: Final = {letter: IntArrays(letter) for letter in "bhiq"}
 
 
 def records_length(value: Records) -> int:
+    """Return the total length of records in bytes."""
     return sum(map(len, value)) if isinstance(value, list) else len(value)
 
 
 def write_records(out: bytearray, chunks: list[bytes | bytearray | memoryview], value: Records) -> bytearray:
-    """Appends `value`, by reference when large: then `out` so far becomes a chunk, and a new tail is returned."""
+    """Append `value` to `out`. Large records are appended to `chunks` by reference, and a new `out` is returned."""
     for chunk in value if isinstance(value, list) else (value,):
         if len(chunk) <= RECORDS_COPIED_MAX:
             out += chunk

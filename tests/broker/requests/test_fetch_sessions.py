@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: only news is told, and a client that is out of step is told so."""
+"""Incremental fetch sessions: limits, epochs, owners, and the partitions that a response includes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def wanted(*indexes: int) -> list[FetchPartition]:
     return [FetchPartition("topic", index, fetch_offset=0, max_bytes=1000) for index in indexes]
 
 
-def test_a_session_remembers_what_was_asked_for_and_forgets_what_it_is_told_to() -> None:
+def test_session_adds_and_forgets_partitions() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -25,7 +25,7 @@ def test_a_session_remembers_what_was_asked_for_and_forgets_what_it_is_told_to()
     assert [(each.partition, each.fetch_offset) for each in session.wanted.values()] == [(1, 7), (2, 0)]
 
 
-def test_a_session_that_is_unknown_or_out_of_step_is_refused() -> None:
+def test_unknown_session_or_wrong_epoch_is_rejected() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -37,7 +37,7 @@ def test_a_session_that_is_unknown_or_out_of_step_is_refused() -> None:
     assert stale.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_epochs_start_again_at_one_after_the_last() -> None:
+def test_session_epoch_wraps_around_to_one() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -45,7 +45,7 @@ def test_epochs_start_again_at_one_after_the_last() -> None:
     assert sessions.resume(session.id, EPOCH_MAX, (), (), now=0, by_id=False, owner=OWNER).epoch == 1
 
 
-def test_a_partition_is_news_when_it_has_records_or_its_bounds_moved_and_after_an_error() -> None:
+def test_incremental_response_includes_changed_partitions() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -59,7 +59,7 @@ def test_a_partition_is_news_when_it_has_records_or_its_bounds_moved_and_after_a
     assert session.is_news(key, 6, 1, has_records=False)
 
 
-def test_a_partition_that_had_records_goes_to_the_end_so_that_others_get_their_turn() -> None:
+def test_partition_with_records_moves_to_end_of_session() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -67,7 +67,7 @@ def test_a_partition_that_had_records_goes_to_the_end_so_that_others_get_their_t
     assert [each.partition for each in session.wanted.values()] == [1, 2, 0]
 
 
-def test_as_many_sessions_as_allowed_are_kept_and_one_more_only_replaces_an_idle_one() -> None:
+def test_full_session_cache_evicts_only_idle_sessions() -> None:
     sessions = FetchSessions(sessions_max=2)
     first, second = (sessions.begin(wanted(0), now=now, by_id=False, owner=OWNER) for now in (0, 10))
     assert first is not None
@@ -81,14 +81,14 @@ def test_as_many_sessions_as_allowed_are_kept_and_one_more_only_replaces_an_idle
     assert sessions.resume(second.id, 1, (), (), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, owner=OWNER) is second
 
 
-def test_all_sessions_together_hold_as_many_partitions_as_allowed_and_not_one_more() -> None:
+def test_partitions_of_all_sessions_are_limited() -> None:
     sessions = FetchSessions(partitions_max=5)
     assert sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER) is not None
     assert sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER) is None
     assert sessions.begin(wanted(0, 1), now=0, by_id=False, owner=OWNER) is not None
 
 
-def test_a_session_that_outgrows_the_room_for_all_is_ended_and_its_room_is_free_again() -> None:
+def test_session_exceeding_partition_limit_is_closed() -> None:
     sessions = FetchSessions(partitions_max=5)
     session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -100,7 +100,7 @@ def test_a_session_that_outgrows_the_room_for_all_is_ended_and_its_room_is_free_
     assert sessions.begin(wanted(*range(5)), now=0, by_id=False, owner=OWNER) is not None
 
 
-def test_a_session_names_topics_by_id_or_by_name_but_never_both() -> None:
+def test_session_cannot_mix_topic_ids_and_names() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -109,7 +109,7 @@ def test_a_session_names_topics_by_id_or_by_name_but_never_both() -> None:
     assert mixed.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_what_was_forgotten_while_a_fetch_waited_does_not_come_back() -> None:
+def test_partition_forgotten_during_fetch_is_not_restored() -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0, 1), now=0, by_id=False, owner=OWNER)
     assert session is not None
@@ -118,7 +118,7 @@ def test_what_was_forgotten_while_a_fetch_waited_does_not_come_back() -> None:
     assert not session.answered
 
 
-def test_ids_of_sessions_cannot_be_guessed_from_others() -> None:
+def test_session_ids_are_random() -> None:
     sessions = FetchSessions()
     begun = [sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER) for _ in range(200)]
     ids = [session.id for session in begun if session is not None]
@@ -128,7 +128,7 @@ def test_ids_of_sessions_cannot_be_guessed_from_others() -> None:
     assert ids != sorted(ids)
 
 
-def test_an_id_that_is_in_use_is_not_given_out_again() -> None:
+def test_session_id_in_use_is_not_reused() -> None:
     chosen = iter([5, 5, 6])
     sessions = FetchSessions(choose_id=lambda: next(chosen))
     begun = [sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER) for _ in range(2)]
@@ -136,7 +136,7 @@ def test_an_id_that_is_in_use_is_not_given_out_again() -> None:
 
 
 @pytest.mark.parametrize("other", [("10.0.0.2", OWNER[1]), (OWNER[0], Principal("User", "other"))])
-def test_neither_another_host_nor_another_user_can_go_on_with_a_session_or_end_it(other: Owner) -> None:
+def test_session_is_bound_to_host_and_principal(other: Owner) -> None:
     sessions = FetchSessions()
     session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None

@@ -1,4 +1,4 @@
-"""kafka-python loads its schemas by a function that Python 3.11 and 3.12 call deprecated."""
+"""Import of kafka-python's schemas before the tests, because it uses a function that Python 3.11 and 3.12 deprecate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Throws bytes at the decoders of requests and responses: python -m tests.protocol.messages.fuzz_decoder SEED COUNT.
+"""Fuzzing of the request and response decoders: python -m tests.protocol.messages.fuzz_decoder SEED COUNT.
 
-Random bytes, valid frames with bytes, lengths or counts changed, cut or doubled. Only the three typed errors may come
-out, each case within a second.
+Inputs are random bytes and valid frames with changed bytes, lengths or counts, truncated or duplicated. Only the three
+typed errors may be raised, each case within a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS_MAX: Final = 1.0
 _LENGTHS: Final = (-1, 0, 1, -2, 2**31 - 1, -(2**31), 0x7FFF, 0xFFFF, 1_000_000)
 _VARINTS: Final = (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x01", b"\x80")
 _STYLES: Final = ("default", "empty", "lowest", "highest", "mixed")
-_CASES_KEPT: Final = 400  # generating a frame costs more than decoding it, so each is mutated many times
+_CASES_KEPT: Final = 400  # generating a frame takes longer than decoding it, so each is mutated many times
 
 Mutation = Callable[[random.Random, bytearray], None]
 
@@ -67,7 +67,7 @@ def varint_inserted(rng: random.Random, frame: bytearray) -> None:
 
 
 def untouched(rng: random.Random, frame: bytearray) -> None:
-    """A valid frame stays valid."""
+    """Keep a valid frame unchanged."""
 
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
@@ -106,7 +106,7 @@ def valid_request(rng: random.Random) -> bytes:
 
 
 def fuzz(seed: int, count: int) -> Counter[str]:
-    """How often each outcome was seen. Raises AssertionError, naming the bytes, when one is not allowed."""
+    """Return the counts of outcomes. Raise AssertionError with the bytes for an outcome that is not allowed."""
     rng = random.Random(seed)
     cases: list[Case] = []
     outcomes: Counter[str] = Counter()
@@ -120,13 +120,13 @@ def fuzz(seed: int, count: int) -> Counter[str]:
         mutation(rng, frame)
         outcome = _outcome(case.decode, frame)
         if mutation is untouched and outcome != "decoded":
-            raise AssertionError(f"a valid frame was refused: {frame.hex()}")
+            raise AssertionError(f"a valid frame was rejected: {frame.hex()}")
         outcomes[outcome] += 1
     return outcomes
 
 
 def _outcome(decode: Callable[[memoryview], object], frame: bytearray) -> str:
-    started = time.thread_time()  # what others do on this machine is not the decoder's fault
+    started = time.thread_time()  # CPU time of this thread, independent of the machine's load
     try:
         decode(memoryview(frame))
         outcome = "decoded"

@@ -1,6 +1,6 @@
-"""Other people's Kafka codecs, behind one interface: our messages in, bytes out, and the way back.
+"""Other Kafka codecs behind one interface that encodes and decodes our message classes.
 
-Fields are matched by position, so that names may differ a little and a missing or an extra field matters.
+Fields are matched by position, so that names may differ slightly, but missing or extra fields are detected.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Oracle(Protocol):
 
 
 def present(cls: type[Struct], version: int) -> list[Field]:
-    """All fields of a version in order of declaration, tagged ones where they stand."""
+    """Return all fields of a version in declaration order, including tagged ones."""
     return [field for field in cls.__schema__.fields if field.versions.covers(version)]
 
 
 class Theirs(NamedTuple):
-    """A field as another codec has it."""
+    """A field as declared by another codec."""
 
     field: Any
     name: str
     kind: str
-    """As `kind_of` tells ours."""
+    """The kind, as returned by `kind_of` for our fields."""
 
 
 def kind_of(field: Field) -> str:
@@ -59,7 +59,7 @@ def kind_of(field: Field) -> str:
 
 
 def matched(cls: type[Struct], version: int, theirs: list[Theirs]) -> list[tuple[Field, Any]]:
-    """Returns our fields with theirs. Raises AssertionError that names the first which is another one there."""
+    """Return pairs of our and their fields. Raise AssertionError with the first field that differs."""
     ours, where = present(cls, version), f"{cls.__schema__.name} {version}"
     for our, their in zip(ours, theirs, strict=False):
         said = f"{where}: `{our.name}` is {kind_of(our)}, and theirs in its place is `{their.name}`, {their.kind}"
@@ -71,13 +71,13 @@ def matched(cls: type[Struct], version: int, theirs: list[Theirs]) -> list[tuple
 
 
 def _are_alike(ours: str, theirs: str) -> bool:
-    """Some leave out `_ms`, or say which versions a field is for."""
+    """Return whether two field names match; some codecs omit `_ms` or append version suffixes."""
     ours, theirs = ours.replace("_", ""), theirs.replace("_", "")
     return ours in theirs or theirs in ours
 
 
 def over_elements(field: Field, value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Applies `convert` to a value, or to each element of an array."""
+    """Apply `convert` to a value, or to each element of an array."""
     if value is None or field.kind != "array":
         return None if value is None else convert(value)
     return [convert(element) for element in value]
@@ -141,7 +141,7 @@ class Kio:
         return cls(**arguments)
 
 
-@cache  # the same for each of ten thousand elements
+@cache  # called for each of ten thousand elements
 def _beside_kio(cls: type[Struct], version: int, entity: Any) -> list[tuple[Field, Any]]:
     return matched(cls, version, [Theirs(each, each.name, _kio_kind(each)) for each in dataclass_fields(entity)])
 
@@ -157,8 +157,7 @@ def _kio_kind(field: Any) -> str:
 
 @cache
 def _kio_element(entity: Any, name: str) -> Any:
-    """The class in `tuple[Class, ...] | None`: by place, because Kafka calls parts of a request and of its response
-    alike and we do not."""
+    """Return the class in `tuple[Class, ...] | None`, matched by position because class names differ."""
     hint = get_type_hints(entity)[name]
     while not is_dataclass(hint):
         hint = next(part for part in get_args(hint) if part is not type(None))
@@ -193,7 +192,7 @@ def _from_kio(kind: str, value: Any) -> Any:
 
 
 class KafkaPython:
-    """kafka-python 3, from Kafka's own JSON schemas; it also speaks versions that Kafka has since retired."""
+    """kafka-python 3, generated from Kafka's JSON schemas; it also supports versions that Kafka has removed."""
 
     name = "kafka-python"
 
@@ -204,7 +203,7 @@ class KafkaPython:
     def encode(self, message: Struct, version: int) -> bytes:
         theirs = _kafka_python_class(type(message).__schema__.name)
         built = self._build(version, theirs._struct, theirs, message)
-        # Past the convenience overrides of single classes, which change what they are given.
+        # Bypass the overrides of single classes, which change their input.
         return bytes(ApiMessage.encode(built, version=version))
 
     def decode(self, cls: type[Struct], version: int, data: bytes) -> Struct:
@@ -217,7 +216,7 @@ class KafkaPython:
         for ours, theirs in _beside_kafka_python(type(message), version, struct):
             value = getattr(message, ours.name)
             if ours.tag is not None and value == ours.default:
-                continue  # it writes every tagged field that it is given
+                continue  # it encodes every tagged field that is set
             if isinstance(ours.element, type):
                 nested = theirs.array_of if ours.kind == "array" else theirs
                 value = over_elements(ours, value, partial(self._build, version, nested, nested.data_class))
@@ -247,7 +246,7 @@ class KafkaPython:
 
 
 _BESIDE_KAFKA_PYTHON: dict[tuple[type[Struct], int, int], list[tuple[Field, Any]]] = {}
-"""By identity of theirs: they have no hash, and live as long as the classes that they describe."""
+"""Keyed by the identity of their structs, which are not hashable and live as long as their classes."""
 
 
 def _beside_kafka_python(cls: type[Struct], version: int, struct: Any) -> list[tuple[Field, Any]]:
@@ -274,7 +273,7 @@ def _kafka_python_class(name: str) -> Any:
 
 
 class OldKafkaPython:
-    """kafka-python's former, hand-written schemas: the best memory of the oldest versions."""
+    """kafka-python's former handwritten schemas, which cover the oldest versions."""
 
     name = "kafka-python old"
     _MODULES = (
@@ -293,13 +292,13 @@ class OldKafkaPython:
         "sasl_handshake",
     )
 
-    # Its DescribeLogDirs request has one partition where Kafka has an array of them, and its DescribeAcls knows nothing
-    # of compact strings.
+    # Its DescribeLogDirs request has a single partition instead of an array, and its DescribeAcls lacks compact
+    # strings.
     _WRONG = (("DescribeLogDirsRequest", 0), ("DescribeAclsRequest", 2), ("DescribeAclsResponse", 2))
 
     def knows(self, cls: type[Struct], version: int) -> bool:
         name = cls.__schema__.name
-        _, tagged = cls.__schema__.at(version)  # it knows no tagged field by name
+        _, tagged = cls.__schema__.at(version)  # it does not support tagged fields
         return self._class(name, version) is not None and not tagged and (name, version) not in self._WRONG
 
     @classmethod
@@ -324,7 +323,7 @@ class OldKafkaPython:
     def _build(self, version: int, schema: Any, message: Struct) -> Any:
         plain, _ = type(message).__schema__.at(version)
         if not isinstance(schema, old_types.Schema):
-            return getattr(message, plain[0].name)  # an array of structs with a single field is an array of that field
+            return getattr(message, plain[0].name)  # an array of single-field structs is an array of that field
         row = []
         for ours, theirs in zip(plain, self._untagged(schema), strict=True):
             value = getattr(message, ours.name)
@@ -351,7 +350,7 @@ class OldKafkaPython:
             arguments[ours.name] = held
         return cls(**arguments)
 
-    # A schema may stand in a schema (CreatePartitions has one), which on the wire makes no difference.
+    # Schemas may be nested (as in CreatePartitions), which makes no difference on the wire.
 
     def _untagged(self, schema: Any) -> Iterator[Any]:
         for field in schema.fields:
@@ -361,7 +360,7 @@ class OldKafkaPython:
                 yield field
 
     def _nest(self, schema: Any, row: list[Any]) -> list[Any]:
-        """Takes from `row` what `schema` needs, in its shape."""
+        """Take the values that `schema` needs from `row`, in its structure."""
         nested: list[Any] = []
         for field in schema.fields:
             if isinstance(field, old_types.Schema):
@@ -371,7 +370,7 @@ class OldKafkaPython:
         return nested
 
     def _flatten(self, schema: Any, values: Any) -> Iterator[Any]:
-        for field, value in zip(schema.fields, values, strict=False):  # empty tags are left out of the values
+        for field, value in zip(schema.fields, values, strict=False):  # values omit empty tagged fields
             if isinstance(field, old_types.Schema):
                 yield from self._flatten(field, value)
             elif field is not old_types.TaggedFields:

@@ -1,4 +1,4 @@
-"""Every message version that we declare."""
+"""All declared message versions."""
 
 from __future__ import annotations
 

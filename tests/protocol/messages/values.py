@@ -1,4 +1,4 @@
-"""Messages full of generated values, driven by our declarations and a seed."""
+"""Messages with generated values, derived from our declarations and a seed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from chronik.protocol.schema import Field, Struct
 M = TypeVar("M", bound=Struct)
 V = TypeVar("V", bool, int, float, str, bytes)
 
-# Each style fills a whole message. "mixed" is drawn several times, with another seed each.
+# Each style fills a whole message. "mixed" is used several times with different seeds.
 STYLES: Final = ("default", "empty", "lowest", "highest", "large", "mixed", "mixed", "mixed", "mixed", "mixed")
 
 _INTEGERS: Final = {f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32, 64)} | {
     "uint16": (0, (1 << 16) - 1)
 }
 _LETTERS: Final = "abcxyz-._ äß€𝄞"
-_LARGE_BYTES: Final = 70_000  # beyond 16 bits and beyond what is copied into a frame
+_LARGE_BYTES: Final = 70_000  # larger than 16 bits and than what is copied into a frame
 _LARGE_COUNT: Final = 140  # a varint of two bytes
 
-# kio shows these as dates, durations and named errors, and so knows fewer values than the wire does.
+# kio represents these as dates, durations and error enums, and so supports fewer values than the wire format.
 _DATES: Final = {"log_append_time_ms": -1, "transaction_start_time_ms": 0}
-"""Each with the lowest that it knows."""
+"""Fields with the smallest value that kio supports."""
 _DURATIONS: Final = ("retention_time_ms", "session_lifetime_ms")
 _ERROR_CODE_MAX: Final = 100
 
@@ -44,7 +44,7 @@ class _Generator:
     def _field(self, field: Field, depth: int) -> Any:
         if self._keeps_default(field):
             return list(field.default) if isinstance(field.default, list) else field.default
-        # A null in a tagged field is its default: written by nobody, and by some oracles refused.
+        # A null in a tagged field is its default: codecs omit it, and some oracles reject it.
         if field.nullable.covers(self._version) and field.tag is None and self._is_null():
             return None
         if field.kind == "array":
@@ -97,5 +97,5 @@ class _Generator:
         return self._pick("", "é" * 200, "".join(self._rng.choices(_LETTERS, k=length)))
 
     def _pick(self, low: V, high: V, other: V) -> V:
-        """The extreme that a style asks for, or else the value drawn."""
+        """Return the extreme that the style requires, or the random value."""
         return {"empty": low, "lowest": low, "highest": high}.get(self._style, other)

@@ -1,1 +1,1 @@
-"""What clients' requests need besides partitions: sessions, checks of what is sent, waits, refusals."""
+"""Request state of the broker: fetch sessions, record validation, delayed fetches and rejected batches."""

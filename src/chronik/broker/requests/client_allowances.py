@@ -1,4 +1,4 @@
-"""Limits on the number of ids that one client creates, by token buckets."""
+"""A limit on the number of ids that one client may create, enforced by token buckets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from chronik.exchange import Peer
 from chronik.security.quotas.buckets import Buckets
 
 Client = tuple[str, str]
-"""A principal and the address that it connects from."""
+"""A client's principal and address."""
 
 
 def client_of(peer: Peer) -> Client:
@@ -14,10 +14,10 @@ def client_of(peer: Peer) -> Client:
 
 
 class ClientAllowances:
-    """A token bucket for each client.
+    """A token bucket per client.
 
-    A client may take `count` tokens at once, and gets them back evenly over `seconds`. So it never holds more than
-    twice `count` ids that expire after `seconds`.
+    A client may take `count` tokens at once, and its bucket is refilled evenly within `seconds`. So it never has more
+    than twice `count` ids that expire after `seconds`.
     """
 
     def __init__(self, count: int, seconds: float) -> None:
@@ -25,7 +25,7 @@ class ClientAllowances:
         self._buckets: Buckets[Client] = Buckets(seconds)
 
     def take(self, client: Client, now: float) -> bool:
-        """Take one token. Returns False if the client has none left."""
+        """Take one token. Return False if the client's bucket is empty."""
         bucket = self._buckets.of(client, self._rate, now)
         if bucket.held < 1:
             return False

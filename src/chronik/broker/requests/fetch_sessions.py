@@ -1,10 +1,10 @@
-"""Incremental fetch sessions (KIP-227): a client names only what changed since its last fetch.
+"""Incremental fetch sessions (KIP-227): a client names only the partitions that changed since its last fetch.
 
-Pure: the caller hands in the time. When a session is not found or out of step, the client has to begin a new one; a
-full cache answers with session id 0, which means "no session" and is always legal.
+If a session is unknown or its epoch does not match, the client has to create a new one. If the cache is full, the
+response has session id 0, which means "no session". The module does no I/O, and callers pass the current time.
 
-A client that knows a session's id can go on with it or end it, over any connection, as in Kafka. So ids are random, and
-valid only for who began the session, from the same host.
+As in Kafka, a client may continue or close a session by its id on any connection. So ids are random, and a session
+belongs to the principal and host that created it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ EPOCH_MAX = 2**31 - 1
 SESSION_ID_MAX = 2**31 - 1
 
 TopicKey = str | bytes
-"""A topic's name up to Fetch 12, its id from 13 on."""
+"""A topic's name up to Fetch version 12, its id from version 13 on."""
 PartitionKey = tuple[TopicKey, int]
 Owner = tuple[str, Principal]
 
 
 class FetchPartition(msgspec.Struct):
-    """What a client wants of one partition."""
+    """A partition of a fetch session, with the position that the client requests."""
 
     topic: TopicKey
     partition: int
@@ -48,24 +48,27 @@ class FetchPartition(msgspec.Struct):
 
 
 class Answered(msgspec.Struct):
-    """What a client was last told of a partition: it is told again only when that changes."""
+    """The offsets that a client was last sent for a partition. Unchanged partitions are left out of responses."""
 
     high_watermark: int
     log_start_offset: int
 
 
 class FetchSession(msgspec.Struct):
+    """An incremental fetch session of a client."""
+
     id: int
     epoch: int
     last_used: float
     by_id: bool
-    """Whether it names topics by their ids."""
+    """Whether the session uses topic ids instead of names."""
     owner: Owner
-    """The host of the client that began it, and who that was."""
+    """The host and principal of the client that created the session."""
     wanted: OrderedDict[PartitionKey, FetchPartition] = msgspec.field(default_factory=OrderedDict)
     answered: dict[PartitionKey, Answered] = msgspec.field(default_factory=dict)
 
     def update(self, changed: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        """Add, change and remove partitions of the session."""
         for key in forgotten:
             self.wanted.pop(key, None)
             self.answered.pop(key, None)
@@ -73,20 +76,20 @@ class FetchSession(msgspec.Struct):
             self.wanted[partition.key] = partition
 
     def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
-        """Whether an incremental answer must mention the partition; remembers what the client is told."""
+        """Return whether an incremental response must include the partition, and remember the offsets sent."""
         if key not in self.wanted:
-            return True  # forgotten meanwhile, by a later request on another connection
+            return True  # removed by a later request on another connection
         before = self.answered.get(key)
         now = Answered(high_watermark, log_start_offset)
         if has_records:
-            self.wanted.move_to_end(key)  # so that a partition with much data cannot starve those after it
+            self.wanted.move_to_end(key)  # otherwise a partition with much data could starve those after it
         if before == now and not has_records:
             return False
         self.answered[key] = now
         return True
 
     def failed(self, key: PartitionKey) -> None:
-        """Forgets what was told: an error is always told, and so is what comes after it."""
+        """Record an error response. The next response for the partition is always included."""
         self.answered.pop(key, None)
 
 
@@ -95,6 +98,8 @@ def random_id() -> int:
 
 
 class FetchSessions:
+    """The fetch sessions of a broker, least recently used first (Kafka's `FetchSessionCache`)."""
+
     def __init__(
         self,
         sessions_max: int = FETCH_SESSIONS_MAX,
@@ -105,19 +110,19 @@ class FetchSessions:
         self._partitions_max = partitions_max
         self._choose_id = choose_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
-        self._partitions_held = 0
+        self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool, owner: Owner) -> FetchSession | None:
-        """Returns a new session, or None when there is no room for one."""
-        if not self._make_room(len(partitions), now):
+        """Create a session, or return None if the cache is full."""
+        if not self._evict_for(len(partitions), now):
             return None
         session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, by_id, owner)
         session.update(partitions, ())
         self._sessions[session.id] = session
-        self._partitions_held += len(session.wanted)
+        self._partition_count += len(session.wanted)
         return session
 
     def resume(
@@ -131,7 +136,11 @@ class FetchSessions:
         by_id: bool,
         owner: Owner,
     ) -> FetchSession:
-        """Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
+        """Continue a session with the client's changes, and return it.
+
+        Raises:
+            KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -139,11 +148,11 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        self._partitions_held -= len(session.wanted)
+        self._partition_count -= len(session.wanted)
         session.update(changed, forgotten)
-        self._partitions_held += len(session.wanted)
-        if self._partitions_held > self._partitions_max:
-            self.end(session_id, owner)  # its client begins anew, and is answered without a session
+        self._partition_count += len(session.wanted)
+        if self._partition_count > self._partitions_max:
+            self.end(session_id, owner)  # the client's next full fetch is answered without a session
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.last_used = now
@@ -151,24 +160,25 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int, owner: Owner) -> None:
+        """Close a session if it belongs to this owner."""
         session = self._sessions.get(session_id)
         if session is not None and session.owner == owner:
             del self._sessions[session_id]
-            self._partitions_held -= len(session.wanted)
+            self._partition_count -= len(session.wanted)
 
     def _unused_id(self) -> int:
         while (session_id := self._choose_id()) in self._sessions:
             pass
         return session_id
 
-    def _make_room(self, partition_count: int, now: float) -> bool:
-        while not self._has_room(partition_count):
+    def _evict_for(self, partition_count: int, now: float) -> bool:
+        while not self._has_capacity(partition_count):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
                 return False
             self.end(oldest.id, oldest.owner)
         return True
 
-    def _has_room(self, partition_count: int) -> bool:
-        partitions = self._partitions_held + partition_count
+    def _has_capacity(self, partition_count: int) -> bool:
+        partitions = self._partition_count + partition_count
         return len(self._sessions) < self._sessions_max and partitions <= self._partitions_max

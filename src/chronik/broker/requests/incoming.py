@@ -1,8 +1,8 @@
-"""Turns what a producer sent into batches as the topic stores them.
+"""Validation of produced records, and their conversion to the topic's storage format.
 
-Almost always nothing is changed: the batch is checked by its header and checksum and goes to disk as it came. It is
-opened only for messages of the old formats, `compression.type`, and compacted topics (every record needs a key).
-Log append time is written into the header.
+Almost all batches are validated by header and checksum and stored unchanged. A batch is decompressed only for old
+message formats, for `compression.type`, and for compacted topics, where every record needs a key. The log append time
+is written to the header.
 """
 
 from __future__ import annotations
@@ -35,39 +35,42 @@ FIRST_VERSION_WITH_ZSTD = 7
 
 WritableBytes = bytearray | memoryview
 BudgetOf = Callable[[], Budget]
-"""Returns the budget of one request, the same each time: hardly any request needs one."""
+"""Returns the decompression budget of a request, the same object each time. Created lazily because it is rarely used.
+"""
 
 
 class IncomingRules(msgspec.Struct, frozen=True):
-    """What a topic's configs demand of records."""
+    """The requirements of a topic's configs for produced records."""
 
     max_message_bytes: int
     compacted: bool = False
     deletable: bool = True
-    """Whether DeleteRecords may remove records: not where compaction alone decides what is removed."""
+    """Whether DeleteRecords is allowed; not if the topic is only compacted."""
     codec: Codec | None = None
-    """Records are stored with this codec; None keeps the producer's."""
+    """The codec that records are stored with; None keeps the producer's codec."""
     codec_level: int | None = None
     log_append_time: bool = False
     timestamp_before_max_ms: int = LONG_MAX
     timestamp_after_max_ms: int = LONG_MAX
     min_insync_replicas: int = 1
-    """With fewer in sync, acks=all is refused."""
+    """The ISR size that acks=all requires."""
 
     @property
     def are_of_records(self) -> bool:
-        """Whether they concern single records, not only batches, so that batches have to be opened."""
+        """Whether single records have to be validated, which requires decompression."""
         return self.compacted or (not self.log_append_time and self.timestamp_before_max_ms < LONG_MAX)
 
 
 class Incoming(msgspec.Struct, frozen=True):
+    """Validated batches that can be appended to a log."""
+
     buffer: WritableBytes
     headers: list[BatchHeader]
     log_append_time_ms: int = -1
 
 
 def marker_batch(producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int) -> Incoming:
-    """Returns what ends a producer's transaction. No client sends it, so no topic's rules hold for it."""
+    """Build the control batch that ends a producer's transaction. The topic's rules do not apply to it."""
     batch = bytearray(
         encode_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
     )
@@ -77,30 +80,36 @@ def marker_batch(producer_id: int, producer_epoch: int, marker: TransactionMarke
 def accept_produced(
     records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int, budget: BudgetOf | None = None
 ) -> Incoming:
-    """Raises KafkaError with what the client is told; then none of the records may be stored. One such error,
-    RecordsTooLarge, says that more had to be opened than `budget` allows, which is called only if anything must be."""
+    """Validate the records of a produce request for one partition, and convert them to the topic's storage format.
+
+    `budget` is called only if batches have to be decompressed.
+
+    Raises:
+        KafkaError: The error for the client; no record may be stored. RecordsTooLarge means that the decompressed
+            records exceed the budget.
+    """
     if records is None or len(records) == 0:
-        raise InvalidRecord("a partition without records")
+        raise InvalidRecord("a partition in the request has no records")
     if budget is None:
         budget = partial(Budget.for_bytes, len(records))
     buffer: WritableBytes = records
     converted = len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC
     if converted:
         if api_version >= 3:
-            raise InvalidRecord("messages of an old format in a request of version 3 or newer")
+            raise InvalidRecord("message formats 0 and 1 require Produce version 2 or older")
         buffer = bytearray(b"".join(convert_up(records, budget(), size_max=rules.max_message_bytes)))
     headers = validate_produced(buffer)
     if len(headers) != 1 and not converted:
-        raise InvalidRecord(f"a partition with {counted(len(headers), 'batch', 'batches')} where one is expected")
+        raise InvalidRecord(f"a partition must have one batch, not {counted(len(headers), 'batch', 'batches')}")
     if api_version < FIRST_VERSION_WITH_ZSTD and any(header.codec == Codec.ZSTD for header in headers):
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
-        buffer, headers = _recompressed(buffer, headers, rules, now_ms, budget)
+        buffer, headers = _recompress(buffer, headers, rules, now_ms, budget)
     else:
         _check(buffer, headers, rules, now_ms, budget)
     if rules.log_append_time:
-        buffer = bytearray(buffer)  # what was sent must stay as it was: it may have to be looked at again
-        return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
+        buffer = bytearray(buffer)  # the request's buffer must not change, because it may be validated again
+        return Incoming(buffer, _set_append_time(buffer, headers, now_ms), now_ms)
     return Incoming(buffer, headers)
 
 
@@ -110,24 +119,24 @@ def _check(
     position = 0
     for header in headers:
         _check_batch(header, rules)
-        opened = open_within(buffer, position, budget()) if rules.are_of_records else None
-        _check_records(header, opened, rules, now_ms)
-        del opened  # never two of them at a time
+        decompressed = open_within(buffer, position, budget()) if rules.are_of_records else None
+        _check_records(header, decompressed, rules, now_ms)
+        del decompressed  # at most one decompressed batch is in memory
         position += header.size
 
 
-def _recompressed(
+def _recompress(
     buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, now_ms: int, budget: BudgetOf
 ) -> tuple[bytearray, list[BatchHeader]]:
-    """Checks the records, too: what has to be opened for both is opened, and counted, once."""
+    """Recompress the batches and validate their records, decompressing each batch only once."""
     assert rules.codec is not None
     result, position = bytearray(), 0
     for header in headers:
-        opened = open_within(buffer, position, budget())
-        stored = recompress(*opened, rules.codec, level=rules.codec_level, size_max=rules.max_message_bytes)
+        decompressed = open_within(buffer, position, budget())
+        stored = recompress(*decompressed, rules.codec, level=rules.codec_level, size_max=rules.max_message_bytes)
         _check_batch(parse_header(stored), rules)
-        _check_records(header, opened, rules, now_ms)
-        del opened
+        _check_records(header, decompressed, rules, now_ms)
+        del decompressed
         result += stored
         position += header.size
     return result, validate_produced(result)
@@ -137,27 +146,27 @@ def _check_batch(header: BatchHeader, rules: IncomingRules) -> None:
     if header.size > rules.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"A batch of {header.size} bytes, where {rules.max_message_bytes} are accepted (max.message.bytes)",
+            f"The batch has {header.size} bytes, the topic accepts {rules.max_message_bytes} (max.message.bytes)",
         )
 
 
-def _check_records(header: BatchHeader, opened: Opened | None, rules: IncomingRules, now_ms: int) -> None:
+def _check_records(header: BatchHeader, decompressed: Opened | None, rules: IncomingRules, now_ms: int) -> None:
     newest, oldest = header.max_timestamp, header.base_timestamp
-    if opened is not None and rules.compacted:
-        oldest = validate_records(*opened, keys_required=True)
-    elif opened is not None and rules.are_of_records:
-        oldest = oldest_timestamp(*opened)
+    if decompressed is not None and rules.compacted:
+        oldest = validate_records(*decompressed, keys_required=True)
+    elif decompressed is not None and rules.are_of_records:
+        oldest = oldest_timestamp(*decompressed)
     if rules.log_append_time:
         return
     if newest > now_ms + rules.timestamp_after_max_ms or (
         oldest >= 0 and oldest < now_ms - rules.timestamp_before_max_ms
     ):
         raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP, "A record's time lies too far in the past or in the future for this topic"
+            ErrorCode.INVALID_TIMESTAMP, "A record's timestamp is too far in the past or in the future for the topic"
         )
 
 
-def _stamped(buffer: WritableBytes, headers: list[BatchHeader], now_ms: int) -> list[BatchHeader]:
+def _set_append_time(buffer: WritableBytes, headers: list[BatchHeader], now_ms: int) -> list[BatchHeader]:
     stamped, position = [], 0
     for header in headers:
         set_log_append_time(buffer, position, now_ms)

@@ -1,8 +1,8 @@
-"""Opens batches that have to be opened: small ones at once, large ones in a thread, one after the other.
+"""Batch decompression: small batches inline, large batches in a thread, one at a time.
 
-The thread shares the interpreter with the event loop, which can spare enough for one thread, but not for many. A
-request waits for its turn, and its connection with it, so that there is never more than one for each connection.
-Usual batches are opened at once and never wait for a large one.
+The thread shares the interpreter with the event loop, which leaves enough time for one thread but not for many. A
+request that waits for the thread blocks its connection, so each connection has at most one. Batches of usual size are
+decompressed inline and never wait for a large one.
 """
 
 from __future__ import annotations
@@ -19,38 +19,47 @@ T = TypeVar("T")
 
 
 class Openings:
+    """The decompression of batches, inline or in a thread."""
+
     def __init__(self) -> None:
         self.in_thread = 0
-        """How many batches were too large for the loop, since the start."""
+        """Number of batches that were too large for the event loop, since the start."""
 
     async def run(self, work: Callable[[Budget], T], at_once: Budget | None, budget: Budget) -> T:
-        """Runs `work` here if `at_once` allows it, in the thread if it turns out to need more. `work` must only read
-        what it was given, and may be begun twice. Raises what it raises."""
+        """Run `work` inline if `at_once` allows it, otherwise in the thread.
+
+        `work` must only read its inputs, and may be started twice. Its exceptions are raised here.
+        """
         if at_once is not None:
             with contextlib.suppress(RecordsTooLarge):
                 return work(at_once)
         return await self.run_in_thread(work, budget)
 
     async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
-        """Runs `work` in the thread. Afterwards everything may have changed: who leads, what the topic demands."""
+        """Run `work` in the thread. The partition's leader and configs may have changed afterwards."""
         self.in_thread += 1
-        outcome = await offloaded(lambda: _outcome(work, budget))
-        if isinstance(outcome, _Refused):
+        outcome = await offloaded(lambda: _run_work(work, budget))
+        if isinstance(outcome, _Failed):
             try:
-                raise outcome.why
+                raise outcome.error_raised
             finally:
-                del outcome  # which this frame would hold, and the error this frame
+                del outcome  # avoids a reference cycle between this frame and the error
         return outcome
 
 
-class _Refused(NamedTuple):
-    why: KafkaError
+class _Failed(NamedTuple):
+    """An error that `work` raised in the thread."""
+
+    error_raised: KafkaError
 
 
-def _outcome(work: Callable[[Budget], T], budget: Budget) -> T | _Refused:
-    """Returns an error without its traceback: one that is raised across threads keeps what was opened in memory, by way
-    of the frames that it came through, until the next garbage collection."""
+def _run_work(work: Callable[[Budget], T], budget: Budget) -> T | _Failed:
+    """Run `work` and return its result or its error.
+
+    The error has no traceback: the frames of an exception raised across threads would keep the decompressed data in
+    memory until the next garbage collection.
+    """
     try:
         return work(budget)
     except KafkaError as error:
-        return _Refused(error.without_frames())
+        return _Failed(error.without_frames())

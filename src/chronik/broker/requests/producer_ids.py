@@ -1,4 +1,4 @@
-"""Producer ids, taken from the cluster in blocks, so that starting a producer rarely costs a command."""
+"""Allocation of producer ids in blocks, so that few producers require a metadata command."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 BLOCK_SIZE = 1000
-"""As many as Kafka takes: a broker that dies wastes at most this many of 2^63 ids."""
+"""Ids per block, as in Kafka: a broker that crashes wastes at most this many of 2^63 ids."""
 
 
 class ProducerIds:
+    """An allocator of producer ids."""
+
     def __init__(self, allocate_block: Callable[[int], Awaitable[int]]) -> None:
-        """`allocate_block(count)` returns the first id of a block that nobody else will ever get."""
+        """Create an allocator. `allocate_block(count)` returns the first id of a block that no other broker gets."""
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
+        """Return an unused producer id."""
         async with self._lock:
             if self._next == self._end:
                 self._next = await self._allocate_block(BLOCK_SIZE)

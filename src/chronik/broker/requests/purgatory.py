@@ -1,4 +1,4 @@
-"""A fetch that waits for its partitions to move."""
+"""Delayed fetches, which wait until enough bytes are available (Kafka's fetch purgatory)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from chronik.exchange import Hurry
 
 
 class Watched(Protocol):
+    """A partition that notifies delayed fetches of new records."""
+
     watchers: dict[RecordsArrived, None]
 
 
 class RecordsArrived:
-    """Makes a fetch look again: when at least `bytes_missing` new bytes can be read, when one of its partitions goes
-    away, when other requests wait for it and must not, or when its time is up.
+    """A fetch that waits for its partitions.
 
-    It listens as soon as it is created: created in the same turn in which the fetch has looked, it misses nothing. With
-    `committed_only` bytes count when the transactions that they belong to are decided."""
+    It is woken when `bytes_missing` more bytes can be read, when a partition is removed, when other requests of the
+    connection wait for it, or when the timeout expires. With `committed_only`, bytes count once their transactions are
+    decided.
+
+    It registers for notifications when it is created. Create it in the same event-loop iteration as the check of the
+    partitions; otherwise an append in between is missed.
+    """
 
     __slots__ = (
         "_bytes_missing",
@@ -54,20 +60,23 @@ class RecordsArrived:
             replica.watchers[self] = None
 
     def arrived(self, count: int) -> None:
+        """Count bytes that became readable, and wake the fetch if they are enough."""
         self._bytes_missing -= count
         if self._bytes_missing <= 0:
             self.wake()
 
     def brokers_changed(self) -> None:
+        """Let the fetch check whether it may still wait."""
         self._hurry.look()
 
     def wake(self) -> None:
-        """Lets the fetch look in a turn of its own: the caller is in the middle of something."""
+        """Stop waiting and schedule the callback in the next event-loop iteration, because the caller is not done."""
         if self._listens:
             self.stop()
             self._loop.call_soon(self._look_again)
 
     def stop(self) -> None:
+        """Stop waiting without calling the callback."""
         self._listens = False
         self._timer.cancel()
         self._hurry.wake = None

@@ -1,10 +1,10 @@
-"""Batches of idempotent producers that were refused a moment ago, and what the producers had sent after them.
+"""Recently rejected batches of idempotent producers, which cause the batches sent after them to be rejected too.
 
-Producers send several batches without waiting for answers. The first may find a node that does not lead; if the node
-comes to lead before it gets to the second, that one seems to leave a gap, or to be the first of all. To a gap Kafka
-says OUT_OF_ORDER_SEQUENCE_NUMBER, and librdkafka begins a new epoch and sends everything again: also what it had sent
-to an earlier leader, which had stored it and died before it could say so. It would be there twice. So what follows a
-refused batch is refused in the same way: the client sends all of them again, in order.
+Producers send several batches without waiting for responses. If a broker rejects the first one with
+NOT_LEADER_OR_FOLLOWER and becomes the leader before it handles the second one, the second one seems to leave a gap, or
+to be the first of all. Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, and librdkafka then bumps its epoch and
+sends all batches again, including those that an earlier leader had stored without acknowledging them: duplicates. So
+batches that follow a rejected batch are rejected with the same error, and the client retries all of them in order.
 """
 
 from __future__ import annotations
@@ -26,43 +26,49 @@ REFUSALS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     )
 )
-"""Errors after which a client sends the same batch again."""
+"""Retriable errors, after which a client sends the same batch again."""
 
 FOLLOWING_SECONDS: Final = 12.0
-"""How long batches may come that were sent before the client heard of the refusal: its answer waits for those of
-earlier requests, usually for the ten seconds after which a lagging follower does not count any more. Later a gap is
-reported as such."""
+"""How long batches may arrive that were sent before the client received the error. The error response waits for those
+of earlier requests, usually for up to 10 seconds, after which a lagging follower leaves the ISR. A later gap is
+reported as a gap."""
 
 PRODUCERS_MAX: Final = 100_000
-"""With more of them the oldest are forgotten. With the longest names they take some 60 MB."""
+"""Producers that are remembered; the oldest are evicted. With the longest topic names they take about 60 MB."""
 
 Topic = str | bytes
 
 
 class _Key(NamedTuple):
+    """A partition and a producer epoch."""
+
     topic: Topic
     partition: int
     producer_id: int
     producer_epoch: int
 
 
-class _Refused(NamedTuple):
+class _Rejected(NamedTuple):
+    """The first rejected batch of a producer, with its error and time."""
+
     sequence: int
     code: ErrorCode
     at: float
 
 
 class RefusedBatches:
+    """The recently rejected batches of idempotent producers."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._refused: dict[_Key, _Refused] = {}
+        self._rejected: dict[_Key, _Rejected] = {}
 
     def __len__(self) -> int:
-        return len(self._refused)
+        return len(self._rejected)
 
     def note(self, topic: Topic, partition: int, records: Bytes | None, code: ErrorCode) -> None:
-        """Notes that the records were answered with that error."""
-        if code not in REFUSALS or not records or not _can_exist(topic):
+        """Record that the records were rejected with this error."""
+        if code not in REFUSALS or not records or not _is_valid_topic(topic):
             return
         try:
             header = parse_header(records)
@@ -71,45 +77,50 @@ class RefusedBatches:
         self.note_header(topic, partition, header, code)
 
     def note_header(self, topic: Topic, partition: int, header: BatchHeader, code: ErrorCode) -> None:
-        """Notes a refused batch, even a stored one: its leader's term has ended, and what it stored may be lost."""
+        """Record a rejected batch. A stored one counts too: its leader epoch has ended, and it may be truncated."""
         if code not in REFUSALS or not header.has_producer_id:
             return
-        key, now = _key(topic, partition, header), self._clock.monotonic()
-        known = self._refused.pop(key, None)
-        if known is None or _is_over(known, now) or not _follows(header.base_sequence, known.sequence):
-            known = _Refused(header.base_sequence, code, now)
-        self._refused[key] = known
-        self._forget_old(now)
+        key, now = _batch_key(topic, partition, header), self._clock.monotonic()
+        known = self._rejected.pop(key, None)
+        if known is None or _is_expired(known, now) or not _follows(header.base_sequence, known.sequence):
+            known = _Rejected(header.base_sequence, code, now)
+        self._rejected[key] = known
+        self._evict_old(now)
 
-    def _forget_old(self, now: float) -> None:
-        while len(self._refused) > PRODUCERS_MAX or _is_over(next(iter(self._refused.values())), now):
-            del self._refused[next(iter(self._refused))]
+    def _evict_old(self, now: float) -> None:
+        while len(self._rejected) > PRODUCERS_MAX or _is_expired(next(iter(self._rejected.values())), now):
+            del self._rejected[next(iter(self._rejected))]
 
     def check(self, topic: Topic, partition: int, header: BatchHeader, producers: ProducerStates) -> None:
-        """Raises KafkaError, as for the refused batch, when this one was sent after it. One that is known to be next
-        passes: the other has arrived meanwhile, here or at another leader."""
-        refused = self._refused.get(_key(topic, partition, header))
-        if refused is None:
+        """Check that a batch was not sent after a rejected one.
+
+        The producer's next batch passes: the rejected one has been stored since, here or by another leader.
+
+        Raises:
+            KafkaError: The error of the rejected batch.
+        """
+        rejected = self._rejected.get(_batch_key(topic, partition, header))
+        if rejected is None:
             return
-        if _is_over(refused, self._clock.monotonic()):
-            del self._refused[_key(topic, partition, header)]
-        elif _follows(header.base_sequence, refused.sequence) and not producers.continues(header):
-            raise KafkaError(refused.code)
+        if _is_expired(rejected, self._clock.monotonic()):
+            del self._rejected[_batch_key(topic, partition, header)]
+        elif _follows(header.base_sequence, rejected.sequence) and not producers.continues(header):
+            raise KafkaError(rejected.code)
 
 
-def _can_exist(topic: Topic) -> bool:
-    """Names that no topic can have are not remembered: nobody will lead it, and they may have 32,000 characters."""
+def _is_valid_topic(topic: Topic) -> bool:
+    """Return whether the topic name is valid. Invalid names, of up to 32,000 characters, are not remembered."""
     return isinstance(topic, bytes) or name_fault(topic) is None
 
 
-def _key(topic: Topic, partition: int, header: BatchHeader) -> _Key:
+def _batch_key(topic: Topic, partition: int, header: BatchHeader) -> _Key:
     return _Key(topic, partition, header.producer_id, header.producer_epoch)
 
 
-def _follows(sequence: int, refused: int) -> bool:
-    """Compares sequence numbers, which begin at 0 again after 2^31 - 1."""
-    return 0 < (sequence - refused) & INT32_MAX <= INT32_MAX // 2
+def _follows(sequence: int, rejected: int) -> bool:
+    """Return whether a sequence number is after a rejected one, allowing for wraparound at 2^31."""
+    return 0 < (sequence - rejected) & INT32_MAX <= INT32_MAX // 2
 
 
-def _is_over(refused: _Refused, now: float) -> bool:
-    return now - refused.at > FOLLOWING_SECONDS
+def _is_expired(rejected: _Rejected, now: float) -> bool:
+    return now - rejected.at > FOLLOWING_SECONDS

@@ -1,7 +1,8 @@
-"""Where those who want to see rows of a table and the drivers that land it meet: in the memory of one node, which leads
-`__chronik_pipelines`. Nothing of it is written, so that nobody reads rows who was not meant to, and none are left over.
+"""Requests for sample rows of a table, which connect clients with the driver that lands the table.
 
-A question is given to one driver, once, and only its answer counts; one that is too late is for nobody.
+They exist only in the memory of the node that leads `__chronik_pipelines`. Rows are never written to a log, where other
+clients could read them. One driver receives each request, once, and only its response counts; late responses are
+dropped.
 """
 
 from __future__ import annotations
@@ -23,46 +24,54 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class Question(msgspec.Struct, eq=False):
+    """A client's request for sample rows."""
+
     pipeline: str
     topic: str
     rows: int
     answer: asyncio.Future[bytes]
     id: bytes = msgspec.field(default_factory=new_id)
-    """Cannot be guessed, and is never used again, by no node: an answer reaches the one who asked, or nobody."""
+    """A random id that no node uses again, so that a response reaches only the client that sent the request."""
     is_taken: bool = False
     account: Hashable = None
 
 
 class Samples:
+    """The pending sample requests and the drivers that wait for them."""
+
     def __init__(self) -> None:
         self._questions: dict[bytes, Question] = {}
-        """In the order in which they came."""
+        """Pending requests by id, in order of arrival."""
         self._drivers: dict[asyncio.Future[None], str] = {}
-        """Those that wait for a question, with their pipelines."""
+        """Drivers that wait for a request, with their pipelines."""
         self._has_stopped = False
 
     def stop_waiting(self) -> None:
-        """Sends all who wait to another leader, and those who come from now on: this node stops."""
+        """Fail all waiting clients and drivers, and those that arrive later, because this node is stopping."""
         self._has_stopped = True
         for question in self._questions.values():
             if not question.answer.done():
-                question.answer.set_exception(_stopped())
+                question.answer.set_exception(_stopping_error())
         for driver in self._drivers:
             if not driver.done():
-                driver.set_exception(_stopped())
+                driver.set_exception(_stopping_error())
 
     async def ask(self, pipeline: str, topic: str, rows: int, wait_s: float, account: Hashable = None) -> bytes:
-        """Returns the driver's answer. Raises REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE, and
-        NOT_LEADER_OR_FOLLOWER when this node stops, as `take` does."""
+        """Request sample rows, and return the driver's response.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE, or NOT_LEADER_OR_FOLLOWER when
+                this node is stopping.
+        """
         _check_pipeline(pipeline)
         fault = name_fault(topic)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if self._has_stopped:
-            raise _stopped()
-        of_account = sum(each.account == account for each in self._questions.values())
-        if len(self._questions) >= SAMPLES_ASKED_MAX or of_account >= SAMPLES_ASKED_PER_ACCOUNT_MAX:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many ask for rows of tables: try again")
+            raise _stopping_error()
+        account_requests = sum(each.account == account for each in self._questions.values())
+        if len(self._questions) >= SAMPLES_ASKED_MAX or account_requests >= SAMPLES_ASKED_PER_ACCOUNT_MAX:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many pending sample requests; retry later")
         question = Question(pipeline, topic, rows, asyncio.get_running_loop().create_future(), account=account)
         self._questions[question.id] = question
         self._wake(pipeline)
@@ -70,40 +79,41 @@ class Samples:
             async with asyncio.timeout(wait_s):
                 return await question.answer
         except TimeoutError:
-            did_not = "answer" if question.is_taken else "come for the question"
-            told = f"the driver of pipeline {pipeline} did not {did_not} within {wait_s:g} s"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, told) from None
+            did_not = "respond" if question.is_taken else "fetch the request"
+            message = f"the driver of pipeline {pipeline} did not {did_not} within {wait_s:g} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
         finally:
             del self._questions[question.id]
 
     async def take(self, pipeline: str, wait_s: float) -> Question | None:
-        """Gives the oldest question that no driver has; None if there is none in this time."""
+        """Return the oldest request that no driver has taken, or None if there is none within `wait_s`."""
         _check_pipeline(pipeline)
         if self._has_stopped:
-            raise _stopped()
+            raise _stopping_error()
         question = self._next(pipeline)
         if question is None and wait_s > 0:
-            woken = asyncio.get_running_loop().create_future()
-            self._drivers[woken] = pipeline
+            waiter = asyncio.get_running_loop().create_future()
+            self._drivers[waiter] = pipeline
             try:
                 async with asyncio.timeout(wait_s):
-                    await woken
+                    await waiter
             except TimeoutError:
                 return None
             finally:
-                del self._drivers[woken]
+                del self._drivers[waiter]
             question = self._next(pipeline)
         if question is not None:
             question.is_taken = True
         return question
 
     def answer(self, pipeline: str, question_id: bytes, sample: bytes) -> None:
+        """Complete a request with the driver's response. Late or unknown responses are dropped."""
         question = self._questions.get(question_id)
         if question is None or question.pipeline != pipeline or not question.is_taken or question.answer.done():
             return
         if len(sample) > SAMPLE_BYTES_MAX:
-            told = f"the driver of pipeline {pipeline} has answered {len(sample):,} bytes, which is too much"
-            question.answer.set_exception(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, told))
+            message = f"the driver of pipeline {pipeline} responded with {len(sample):,} bytes; the limit is exceeded"
+            question.answer.set_exception(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message))
         else:
             question.answer.set_result(sample)
 
@@ -112,7 +122,7 @@ class Samples:
         return next(waiting, None)
 
     def _wake(self, pipeline: str) -> None:
-        """Wakes one driver: another may land the same pipeline, and is woken by the next question."""
+        """Wake one driver. Another driver of the same pipeline is woken by the next request."""
         for driver, its_pipeline in self._drivers.items():
             if its_pipeline == pipeline and not driver.done():
                 driver.set_result(None)
@@ -121,9 +131,9 @@ class Samples:
 
 def _check_pipeline(name: str) -> None:
     if len(name) > PIPELINE_NAME_CHARACTERS_MAX:
-        told = f"A pipeline's name has at most {PIPELINE_NAME_CHARACTERS_MAX} characters, not {len(name)}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
+        message = f"A pipeline name may have at most {PIPELINE_NAME_CHARACTERS_MAX} characters, not {len(name)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _stopped() -> KafkaError:
-    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
+def _stopping_error() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node is stopping")

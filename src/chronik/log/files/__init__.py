@@ -1,1 +1,1 @@
-"""The files of a log: names, indexes, marks, what is synced, room after the batches, and the way around damage."""
+"""The files of a partition log: names, indexes, checkpoints, preallocation and batch validation."""

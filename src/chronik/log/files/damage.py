@@ -1,4 +1,4 @@
-"""The way around damage in a segment: its index and its end tell where batches stand after it."""
+"""Search for the next valid batch after damage in a segment, with the help of the index."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from chronik.log.epochs import EpochHistory
 from chronik.log.files.index import IndexDamaged, SegmentIndex
 from chronik.log.files.scan import Anchor, batch_at, next_good
 
-# How far after damage the next good batch is searched for when the index does not help.
+# The search for the next valid batch is limited to this distance when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20
 
 
 class Damaged(Protocol):
-    """What the search needs of a segment."""
+    """The parts of a segment that the search for valid batches uses."""
 
     size: int
     index: SegmentIndex
@@ -27,7 +27,7 @@ class Damaged(Protocol):
 def next_good_after(
     segment: Damaged, position: int, offset: int, epochs: EpochHistory, end_offset: int
 ) -> tuple[int, int]:
-    """Returns (position, offset) of the next good batch after damage; the end of the segment when there is none."""
+    """Return (position, offset) of the next valid batch after damage, or the end of the segment if there is none."""
 
     def epoch_at(at: int) -> int:
         return epochs.range_at(at)[0]

@@ -1,9 +1,9 @@
-"""The sparse index beside a segment: every few kilobytes an entry that says which batch stands where.
+"""The sparse index of a segment: an entry every few kilobytes that maps an offset to a file position.
 
-An entry also holds the largest timestamp among all batches before it, so that one file serves lookups by offset and by
-time. Nothing depends on it but speed: each entry has a checksum, and an index that is missing, short or damaged is
-rebuilt from the segment. When a segment is closed its index gets a last entry, the seal, which names the segment's end;
-an index without it is incomplete.
+An entry also holds the largest timestamp of all batches before it, so one file serves lookups by offset and by
+timestamp. The index is only an optimization: each entry has a checksum, and an index that is missing, incomplete or
+damaged is rebuilt from the segment. When a segment is closed, its index gets a last entry, the seal, which holds the
+segment's end. An index without a seal is incomplete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from chronik.crc import crc32c
 from chronik.files import FileCache
 
-# How many entries gather in memory: a small segment's index needs no file until the log is closed.
+# Entries that are buffered in memory. The index of a small segment needs no file until the log is closed.
 BUFFERED_ENTRIES_MAX = 64
 
 _FIELDS = struct.Struct(">IIqI")
@@ -25,43 +25,48 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class IndexDamaged(Exception):
-    """An entry fails its checksum or is missing: the index has to be rebuilt."""
+    """An index entry is missing or fails its checksum; the index must be rebuilt."""
 
 
 class IndexEntry(NamedTuple):
+    """An entry of a segment index: a batch's offset and position, and the largest timestamp before it."""
+
     offset: int
     """Base offset of the batch at `position`."""
     position: int
     max_timestamp: int
-    """The largest of all batches with records before this one; -1 when there are none, or none has a time."""
+    """The largest timestamp of all non-empty batches before this one; -1 if there is none."""
     max_timestamp_offset: int
-    """Base offset of the first batch that has it."""
+    """Base offset of the first batch with that timestamp."""
 
 
 class SegmentIndex:
+    """The sparse offset and timestamp index of a segment."""
+
     __slots__ = ("_base_offset", "_buffered", "_cache", "_stored", "path")
 
     def __init__(self, cache: FileCache, path: str, base_offset: int, *, is_new: bool) -> None:
         self.path = path
         self._cache = cache
         self._base_offset = base_offset
-        self._stored = 0 if is_new else -1  # -1: nobody has looked yet
+        self._stored = 0 if is_new else -1  # -1: the file's size has not been read yet
         self._buffered: list[IndexEntry] = []
 
     def __len__(self) -> int:
         return self._stored_count() + len(self._buffered)
 
     def adopt(self, cache: FileCache) -> None:
+        """Use another file cache from now on."""
         self._cache = cache
 
     def append(self, entry: IndexEntry) -> None:
-        """Adds an entry, which is visible at once and written later."""
+        """Add an entry. It is visible immediately and written to the file later."""
         self._buffered.append(entry)
         if len(self._buffered) >= BUFFERED_ENTRIES_MAX:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is buffered; it is not synced, since nothing is lost with it."""
+        """Write the buffered entries. The file is not synced because it can be rebuilt."""
         if not self._buffered:
             return
         stored = self._stored_count()
@@ -71,7 +76,11 @@ class SegmentIndex:
         self._buffered = []
 
     def entry(self, number: int) -> IndexEntry:
-        """Raises IndexDamaged."""
+        """Return the entry with this number.
+
+        Raises:
+            CorruptIndexError: The entry is missing or damaged.
+        """
         stored = self._stored_count()
         if number >= stored:
             return self._buffered[number - stored]
@@ -82,26 +91,43 @@ class SegmentIndex:
         return self._decode(number, data)
 
     def last(self) -> IndexEntry | None:
-        """Raises IndexDamaged."""
+        """Return the last entry, or None if the index is empty.
+
+        Raises:
+            CorruptIndexError: The entry is missing or damaged.
+        """
         count = len(self)
         return self.entry(count - 1) if count else None
 
     def floor_offset(self, offset: int) -> int:
-        """Returns the number of the last entry not above `offset`; -1 when there is none. Raises IndexDamaged."""
+        """Return the number of the last entry whose offset is not above `offset`, or -1.
+
+        Raises:
+            CorruptIndexError: An entry is missing or damaged.
+        """
         return self._last_where(lambda entry: entry.offset <= offset)
 
     def floor_position(self, position: int) -> int:
-        """Returns the number of the last entry not after `position`; -1 when there is none. Raises IndexDamaged."""
+        """Return the number of the last entry whose position is not above `position`, or -1.
+
+        Raises:
+            CorruptIndexError: An entry is missing or damaged.
+        """
         return self._last_where(lambda entry: entry.position <= position)
 
     def floor_time(self, timestamp: int) -> int:
-        """Returns the number of the last entry before which all batches are older than `timestamp`; -1 when there is
-        none. Raises IndexDamaged."""
+        """Return the number of the last entry before which all batches are older than `timestamp`, or -1.
+
+        Raises:
+            CorruptIndexError: An entry is missing or damaged.
+        """
         return self._last_where(lambda entry: entry.max_timestamp < timestamp)
 
     def keep(self, count: int) -> None:
-        """Drops all entries but the first `count`, durably: entries that came back after a power cut would point into
-        batches that have taken the place of the ones they were made for."""
+        """Durably remove all entries but the first `count`.
+
+        After a power failure, an entry that came back would point into batches written later.
+        """
         stored = self._stored_count()
         if count >= stored:
             del self._buffered[count - stored :]
@@ -135,7 +161,7 @@ class SegmentIndex:
         fields = _FIELDS.pack(
             entry.offset - base, entry.position, entry.max_timestamp, max(entry.max_timestamp_offset - base, 0)
         )
-        # Starting from its number, the checksum also fails for an entry in the wrong place.
+        # The checksum is seeded with the entry's number, so an entry at the wrong position fails too.
         return fields + _CRC.pack(crc32c(fields, number))
 
     def _decode(self, number: int, data: bytes) -> IndexEntry:

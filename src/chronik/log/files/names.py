@@ -1,13 +1,13 @@
-"""The names of a partition's files.
+"""The file names of a partition directory.
 
 00000000000000000042.log          a segment: the batches from offset 42 on
-00000000000000000042.index        its sparse index of offsets and times, rebuilt when missing, short or damaged
-00000000000000000042.snapshot     what was known of producers when offset 42 was due
-leader-epochs                     the history of leader epochs
-log-start, compacted              where the log begins; how far it is compacted
-….cleaned                         a segment that compaction has not finished
-<first>-<end>.swap                a finished one that is about to take the place of all from `first` to before `end`
-….deleted                         a file that waits to be removed
+00000000000000000042.index        its sparse index of offsets and timestamps
+00000000000000000042.snapshot     the producer state when the log end offset was 42
+leader-epochs                     the leader epoch history
+log-start, compacted              the log start offset; the offset below which the log is compacted
+….cleaned                         an unfinished compacted segment
+<first>-<end>.swap                a finished compacted segment that replaces all segments from `first` to `end`
+….deleted                         a file that will be deleted
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ def swap_name(first_offset: int, end_offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> tuple[int, str] | None:
-    """Returns the offset and the suffix of a segment's file, index or snapshot."""
+    """Return the offset and suffix of a segment, index or snapshot file name, or None for other names."""
     match = _OFFSET_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def offsets_of(present: Iterable[str], suffix: str) -> list[int]:
-    """Returns the offsets of all files of one kind, in order."""
+    """Return the offsets of all files with this suffix, in order."""
     parsed = (parse_offset_name(name) for name in present)
     return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)
 
 
 def parse_swap_name(name: str) -> tuple[int, int] | None:
+    """Return the first and end offset of a swap file name, or None for other names."""
     match = _SWAP_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None

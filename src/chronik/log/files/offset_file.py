@@ -1,7 +1,4 @@
-"""Offsets that a log remembers beside its segments, each in a small file that is replaced as a whole:
-
-where the log begins, when records were deleted from its front; and how far it is compacted.
-"""
+"""Checkpoint files of a partition: the log start offset, and the offset below which the log is compacted."""
 
 from __future__ import annotations
 
@@ -16,16 +13,18 @@ _COPY_BYTES = _OFFSET.size + _CRC.size
 
 
 class OffsetFile:
+    """A checkpoint file with a single offset, which is replaced atomically."""
+
     __slots__ = ("_files", "path", "stored")
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
         self.stored: int | None = None
-        """What the file holds, as far as is known."""
+        """The offset in the file, as far as known."""
         self._files = files
 
     def load(self) -> int | None:
-        """Returns None when there is no file, or nothing of it is readable."""
+        """Load and return the offset, or return None if the file is missing or damaged."""
         data = read_file(self._files, self.path) or b""
         for position in (0, _COPY_BYTES):
             copy = data[position : position + _COPY_BYTES]
@@ -35,21 +34,21 @@ class OffsetFile:
         return self.stored
 
     def store(self, offset: int) -> None:
-        """Stores the offset durably; waits for the disk."""
+        """Write the offset durably and remember it. Blocks on the disk."""
         self.write(offset)
         self.stored = offset
 
     def write(self, offset: int) -> None:
-        """Does as `store` in another thread, but leaves it to the owner to note that it is done.
+        """Write the offset durably without updating `stored_offset`, so that another thread can call it.
 
-        The offset is written twice: no other file could tell what was deleted if one copy were damaged.
+        The file holds two copies of the offset, because no other file could tell what was deleted if one were damaged.
         """
         data = _OFFSET.pack(offset)
         write_atomically(self._files, self.path, (data + _CRC.pack(crc32c(data))) * 2)
 
 
 class OffsetMarks:
-    """The two offsets of a log: where it starts, and how far it is compacted, which is never below its start."""
+    """The checkpoints of a log: its start offset and its compacted offset, which is never below the start offset."""
 
     __slots__ = ("_compacted", "compacted_offset", "start")
 
@@ -60,17 +59,19 @@ class OffsetMarks:
 
     @property
     def compacted_stored(self) -> int:
-        """How far the log is known to be compacted whatever happens."""
+        """The durable compacted offset."""
         return max(self._compacted.stored or 0, self.start.stored or 0)
 
     def load(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Load the compacted offset from its checkpoint file."""
         self.compacted_offset = max(log_start_offset, min(self._compacted.load() or 0, log_end_offset))
 
     def compacted_to(self, offset: int) -> None:
+        """Advance the compacted offset to `offset`, unless it is already higher."""
         self.compacted_offset = max(self.compacted_offset, offset)
 
     def cut(self, log_start_offset: int, offset: int) -> None:
-        """Adapts to a log that is cut at `offset`. Waits for the disk."""
+        """Lower the compacted offset after the log was truncated to `offset`. Blocks on the disk."""
         self.compacted_offset = max(log_start_offset, min(self.compacted_offset, offset))
         if (self._compacted.stored or 0) > self.compacted_offset:
             self._compacted.store(self.compacted_offset)
@@ -78,9 +79,9 @@ class OffsetMarks:
     def to_store(
         self, log_start_offset: int, first_segment: int | None, *, is_exchanging: bool
     ) -> list[tuple[OffsetFile, int]]:
-        """Returns what the next sync has to write."""
+        """Return the checkpoints that the next sync has to write."""
         offsets = []
-        # A log that starts where its first segment does needs no file to say so.
+        # A log whose start offset is the base offset of its first segment needs no checkpoint.
         if first_segment is not None and log_start_offset > max(self.start.stored or 0, first_segment):
             offsets.append((self.start, log_start_offset))
         compacted_before = max(self._compacted.stored or 0, log_start_offset)

@@ -1,8 +1,8 @@
-"""Room after the last batch of the active segment, reserved so that most small syncs have no new length to store.
+"""Preallocation of file space after the last batch of the active segment, which makes small syncs faster.
 
-A sync that only writes bytes waits for the disk once; one that also changes the file's length waits for the file
-system's journal as well, which takes half as long again. Only the active segment may be longer than its batches, and
-after a crash the room is an end of zeros, which recovery cuts off as it does whatever else is no batch.
+A sync that only writes bytes waits for the disk once. A sync that also changes the file's length waits for the file
+system's journal too, which takes 50 % longer. Only the active segment may be longer than its batches. After a crash,
+the preallocated space is a tail of zeros, which recovery truncates like any other invalid tail.
 """
 
 from __future__ import annotations
@@ -10,30 +10,31 @@ from __future__ import annotations
 from chronik.limits import KIB, MIB
 
 SMALL_SYNC_BYTES = 16 * KIB
-"""Room is reserved while syncs cover no more than this. Larger ones take new blocks each time, and noting those in the
-journal costs what the known length saves."""
+"""Space is preallocated while syncs cover no more than this. Larger syncs allocate new blocks each time, and journaling
+those costs as much as a known length saves."""
 
 ROOM_BYTES_MIN = 16 * KIB
 ROOM_BYTES_MAX = 1 * MIB
-"""Room for as much as the segment holds already, within these bounds: thousands of small topics take little disk."""
+"""As much space is preallocated as the segment holds already, within these bounds, to save disk space with thousands of
+small topics."""
 
 
 class Room:
-    """How long the disk knows one segment's file to be."""
+    """The length of a segment's file including preallocated space."""
 
     __slots__ = ("_end",)
 
     def __init__(self) -> None:
-        self._end = 0  # as long as nothing was synced
+        self._end = 0  # until the first sync
 
     def reaches_beyond(self, size: int) -> bool:
         return self._end > size
 
     def extended(self, size: int, size_max: int) -> int | None:
-        """Returns the length to reserve before a sync of a segment of `size`, or None.
+        """Return the length to preallocate before a sync of a segment with `size` bytes, or None.
 
-        The first sync reserves nothing: many segments never see a second. A disk that refuses is asked again after as
-        much was appended as it should have reserved, not before each sync.
+        The first sync preallocates nothing, because many segments are synced only once. When the file system rejects
+        the preallocation, the next attempt follows after as many appended bytes, not with each sync.
         """
         if size <= self._end:
             return None
@@ -45,5 +46,5 @@ class Room:
         return end
 
     def cut(self, size: int) -> None:
-        """Notes that the file was cut at `size`."""
+        """Record that the file was truncated to `size`."""
         self._end = size

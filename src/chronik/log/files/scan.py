@@ -1,8 +1,8 @@
-"""Telling good batches from damaged ones, and finding those after damage. Pure: works on bytes.
+"""Validation of batches, and the search for valid batches after damage. Works on bytes, without I/O.
 
-The checksum of a batch covers everything from its attributes on. The 21 bytes before are checked by what must be true
-of them: the base offset continues the batch before, the length leads to a checksum that fits, the leader epoch is the
-one that the epoch history has for that offset, the magic is 2.
+The checksum of a batch covers its bytes from the attributes on. The 21 bytes before are validated by their values: the
+base offset must continue the previous batch, the length must lead to a matching checksum, the leader epoch must match
+the epoch history at that offset, and the magic must be 2.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from chronik.crc import crc32c
 from chronik.protocol.batch import CHECKED_POSITION, HEADER_BYTES, LENGTH_END, MAGIC, MAGIC_POSITION
 
-_PREFIX = struct.Struct(">qiibIhi")  # a header as far as its last offset delta
+_PREFIX = struct.Struct(">qiibIhi")  # a batch header up to its last offset delta
 _unpack_prefix = _PREFIX.unpack_from
 _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 EpochAt = Callable[[int], int]
-"""Returns the leader epoch that a batch at that offset must have."""
+"""Returns the leader epoch of batches at an offset."""
 
 
 def batch_at(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
-    """Returns (size, next offset) of the batch at `position` if it is whole, undamaged and belongs there."""
+    """Return (size, next offset) of the batch at `position` if it is complete, undamaged and expected there."""
     available = len(buffer) - position
     if available < HEADER_BYTES:
         return None
@@ -42,7 +42,7 @@ def batch_at(buffer: memoryview, position: int, base_offset: int, epoch: int) ->
 
 
 def claimed_size(buffer: memoryview, position: int) -> int:
-    """Returns what the length field says, right or wrong; 0 when it cannot be read."""
+    """Return the batch size according to its length field, without validation; 0 if the field is incomplete."""
     if len(buffer) - position < LENGTH_END:
         return 0
     length: int = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
@@ -50,7 +50,7 @@ def claimed_size(buffer: memoryview, position: int) -> int:
 
 
 class Anchor(NamedTuple):
-    """A place that a walk over good batches must reach exactly: this position, or this offset."""
+    """A known batch boundary (position and offset) that consecutive valid batches must reach exactly."""
 
     position: int
     offset: int
@@ -59,10 +59,11 @@ class Anchor(NamedTuple):
 def next_good(
     buffer: memoryview, start: int, after_offset: int, anchor: Anchor, epoch_at: EpochAt
 ) -> tuple[int, int] | None:
-    """Returns (position, base offset) of the first good batch after damage at `start`, where `after_offset` was due.
+    """Return (position, base offset) of the first valid batch after damage at `start`, or None.
 
-    A batch counts only if good ones lead from it to the anchor without a gap: the value of a damaged record may itself
-    hold something that looks like a batch.
+    `after_offset` is the offset that was expected at `start`.
+    A batch is valid only if consecutive valid batches lead from it to the boundary, because the value of a damaged
+    record may itself contain bytes that look like a batch.
     """
     magic = bytes((MAGIC,))
     data = buffer.obj if isinstance(buffer.obj, bytes) and len(buffer) == len(buffer.obj) else bytes(buffer)

@@ -1,9 +1,9 @@
-"""How far each partition of a node is synced: one file of 32-byte slots, each with its checksum.
+"""The synced offset of each partition of a node (Kafka's recovery point), in one file of 32-byte slots. checksums.
 
-A slot is overwritten after a sync has completed, so it never says more than is true; it is not synced each time, so
-after a power cut it may say less, and a little more of the log is checked. After `kill -9` it is exact. What lies below
-it was once good: recovery never cuts it off. Whoever truncates a log lowers its slot first, durably. And whoever begins
-a log anew, of a partition that was here before, asks here first: what was known of the old one is durably gone by then.
+A slot is overwritten after a sync has completed, so it never exceeds what is durable. The file itself is synced only
+periodically: after a power failure a slot may be too low, and recovery validates more of the log. After `kill -9` it is
+exact. Recovery never truncates below the synced offset. Before a log is truncated, its slot is lowered durably. Before
+a partition is created again, the removal of its old slot is durable (see `get`).
 """
 
 from __future__ import annotations
@@ -19,54 +19,58 @@ SLOT_BYTES = _SLOT.size + _CRC.size
 _EMPTY_SLOT = bytes(SLOT_BYTES)
 
 REMOVALS_KEPT = 1000
-"""After so many the ones that are durable are forgotten."""
+"""When more removals than this are tracked, those that are durable are dropped."""
 
-Key = tuple[bytes, int]
+PartitionSlotKey = tuple[bytes, int]
 
 
 class SyncedOffsets:
+    """The file with the synced offsets of all partitions of a node."""
+
     def __init__(self, files: FileSystem, path: str) -> None:
-        """Opens the file, or creates it durably when there is none."""
-        for folder in [*files.make_folder(folder_of(path)), folder_of(path)]:
-            files.sync_folder(folder)
+        """Open the file, or create it durably."""
+        for directory in [*files.make_folder(folder_of(path)), folder_of(path)]:
+            files.sync_folder(directory)
         is_new = not files.exists(path)
         self._file = files.create(path)
         if is_new:
             files.sync_folder(folder_of(path))
-        self._slots: dict[Key, int] = {}
-        self._offsets: dict[Key, int] = {}
+        self._slots: dict[PartitionSlotKey, int] = {}
+        self._offsets: dict[PartitionSlotKey, int] = {}
         self._free: list[int] = []
-        self._removed: dict[Key, int] = {}
-        """Partitions that may be gone in memory only: which removal each was."""
+        self._removed: dict[PartitionSlotKey, int] = {}
+        """Removed partitions whose removal may not be durable yet, with the number of the removal."""
         self._removals = 0
         self._removals_synced = 0
         self._load()
         if not is_new:
-            self._file.fdatasync()  # a process that was killed may have removed something: see `get`
+            self._file.fdatasync()  # a killed process may have left unsynced removals: see `get`
 
     def get(self, topic_id: bytes, partition: int) -> int:
-        """Returns 0 when nothing is known: then all of the log is checked. If something was, of a log that is gone, a
-        power cut cannot bring it back from now on."""
+        """Return the synced offset of a partition, or 0 if unknown, in which case recovery validates the whole log.
+
+        If the partition was removed before, its removal is durable on return.
+        """
         key = (topic_id, partition)
         if self._removed.pop(key, 0) > self._removals_synced:
             self.sync()
         return self._offsets.get(key, 0)
 
     def record(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """Records that a sync of the log up to `offset` has completed."""
+        """Record that the log is synced up to `offset`."""
         key = (topic_id, partition)
         if offset > self._offsets.get(key, 0):
             self._write(key, offset)
 
     def lower(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """Is called before the log is truncated to `offset`. Durable on return."""
+        """Lower the synced offset before the log is truncated to `offset`. Durable on return."""
         key = (topic_id, partition)
         if offset < self._offsets.get(key, 0):
             self._write(key, offset)
             self._file.fdatasync()
 
     def remove(self, topic_id: bytes, partition: int) -> None:
-        """Forgets a partition that is gone; its slot may be used for another."""
+        """Remove a deleted partition; its slot may be reused."""
         slot = self._slots.pop((topic_id, partition), None)
         if slot is not None:
             del self._offsets[topic_id, partition]
@@ -78,17 +82,21 @@ class SyncedOffsets:
                 self._removed = {key: each for key, each in self._removed.items() if each > self._removals_synced}
 
     def sync(self) -> None:
-        """Is called from time to time, in a thread: bounds how much is checked after a power cut."""
+        """Sync the file.
+
+        Called periodically in a thread, to limit how much recovery validates after a power failure.
+        """
         removals = self._removals
         if self._file.unsynced:
             self._file.fdatasync()
         self._removals_synced = max(removals, self._removals_synced)
 
     def close(self) -> None:
+        """Sync and close the file."""
         self.sync()
         self._file.close()
 
-    def _write(self, key: Key, offset: int) -> None:
+    def _write(self, key: PartitionSlotKey, offset: int) -> None:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._free.pop() if self._free else self._file.size // SLOT_BYTES
@@ -98,7 +106,7 @@ class SyncedOffsets:
         self._offsets[key] = offset
 
     def _load(self) -> None:
-        if self._file.size % SLOT_BYTES:  # a torn slot at the end
+        if self._file.size % SLOT_BYTES:  # incomplete slot at the end
             self._file.truncate(self._file.size - self._file.size % SLOT_BYTES)
         data = self._file.pread(self._file.size, 0)
         for slot in range(len(data) // SLOT_BYTES):
@@ -108,10 +116,10 @@ class SyncedOffsets:
                 self._free.append(slot)
                 continue
             topic_id, partition, offset = _SLOT.unpack(fields)
-            self._adopt((topic_id, partition), slot, offset)
+            self._load_slot((topic_id, partition), slot, offset)
 
-    def _adopt(self, key: Key, slot: int, offset: int) -> None:
-        """Believes the lower of two slots for one partition, which only a power cut can leave."""
+    def _load_slot(self, key: PartitionSlotKey, slot: int, offset: int) -> None:
+        """Load a slot. If a partition has two slots, which only a power failure can cause, use the lower offset."""
         if key in self._offsets and self._offsets[key] <= offset:
             self._free.append(slot)
             return

@@ -1,1 +1,1 @@
-"""Encoders and decoders as source, made from the declarations of messages."""
+"""Generation of encoders and decoders from the message declarations."""

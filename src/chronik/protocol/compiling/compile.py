@@ -1,4 +1,4 @@
-"""Encoders and decoders, compiled when a message version is first used: a start pays for none, a broker for a few."""
+"""Lazy compilation of encoders and decoders, when a message version is first used."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ Encoder = Callable[[Struct, bytearray, list[Chunk]], bytearray]
 
 @cache
 def decoder(cls: type[Struct], version: int) -> Decoder:
-    _require(cls, version)
+    """Return the compiled decoder of a message version."""
+    _check_version(cls, version)
     return cast(Decoder, DecoderSource(cls, version).function("decode", f"<{cls.__name__} v{version}>"))
 
 
 @cache
 def encoder(cls: type[Struct], version: int) -> Encoder:
-    _require(cls, version)
+    """Return the compiled encoder of a message version."""
+    _check_version(cls, version)
     return cast(Encoder, EncoderSource(cls, version).function("encode", f"<{cls.__name__} v{version}>"))
 
 
 @cache
 def element_encoder(message: type[Struct], element: type[Struct], version: int) -> Encoder:
-    """Returns the encoder of an element of an array in `message`."""
-    _require(message, version)
+    """Return the compiled encoder of an array element of `message`."""
+    _check_version(message, version)
     name = f"<{element.__name__} in {message.__name__} v{version}>"
     return cast(Encoder, EncoderSource(element, version, message).function("encode", name))
 
 
-def _require(cls: type[Struct], version: int) -> None:
+def _check_version(cls: type[Struct], version: int) -> None:
     if not cls.__schema__.versions.covers(version):
         raise UnsupportedVersion(cls.__schema__.api_key, version, correlation_id=-1)

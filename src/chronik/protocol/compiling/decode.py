@@ -1,11 +1,11 @@
-"""Writes the decoder of one message version as straight-line Python.
+"""Generation of a message decoder as straight-line Python source.
 
-A decoder's source reads like what one would write by hand: consecutive fixed-size fields, and the length or count that
-follows them, are one `unpack_from`; nested structs are nested loops; nothing is looked up per field. Bounds that Python
-itself checks (IndexError, struct.error) are left to it, and `codec` turns those errors into MalformedMessage.
+The source resembles handwritten code: consecutive fixed-size fields, and the length or count after them, are one
+`unpack_from`; nested structs are nested loops; nothing is looked up per field. Bounds that Python checks itself raise
+IndexError or struct.error, which `codec` turns into MalformedMessage.
 
-A decoder is `decode(data, position, budget) -> (message, position)`; `budget` is how many array elements and tagged
-fields the message may hold in all.
+A decoder is `decode(data, position, budget) -> (message, position)`; `budget` limits the total number of array elements
+and tagged fields of the message.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ _RUNTIME: dict[str, object] = {
 
 
 class DecoderSource(Source):
+    """The source of the decoder of a message version."""
+
     def __init__(self, cls: type[Struct], version: int) -> None:
         super().__init__("decode(data, position, budget)", version, cls.__schema__.flexible.covers(version), _RUNTIME)
         self._depth = 0
-        # Slices of bytes are twice as fast as those of memoryviews: a message is copied once, unless it has records.
-        self._copied = not has_records(cls, version)
-        if self._copied:
+        # Slices of bytes are twice as fast as those of memoryviews, so a message without records is copied once.
+        self._is_copied = not has_records(cls, version)
+        if self._is_copied:
             self.add("data = bytes(data)")
         self.add("size = len(data)")
         result = self._struct(cls)
@@ -44,7 +46,7 @@ class DecoderSource(Source):
     # --- single values
 
     def _flush(self) -> None:
-        """Reads the values collected so far with a single unpack."""
+        """Read the collected fixed-size values with a single unpack."""
         if not self.run:
             return
         layout, variables = self.take_run()
@@ -56,7 +58,7 @@ class DecoderSource(Source):
         self.add(f"{', '.join(variables)}{comma} = {unpack}(data, position)", f"position += {layout.size}")
 
     def _varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
-        """Reads a varint. Its first byte is nearly always the whole of it, and is read with the values before it."""
+        """Read a varint. It usually has one byte, which is read with the values before it."""
         self.run.append(("B", variable))
         self._flush()
         with self.block(f"if {variable} > 127:"):
@@ -67,7 +69,7 @@ class DecoderSource(Source):
     # --- structs and their fields
 
     def _struct(self, cls: type[Struct]) -> str:
-        """Reads all fields of a struct into variables; returns the expression that builds it."""
+        """Read all fields of a struct into variables, and return the expression that builds it."""
         depth = self._depth
         self._depth += 1
         plain, tagged = cls.__schema__.at(self.version)
@@ -87,12 +89,12 @@ class DecoderSource(Source):
         elif field.kind == "array":
             self._array(field, variable, nullable)
         elif field.kind == "struct":
-            self._single(field, variable, nullable)
+            self._single_struct(field, variable, nullable)
         else:
-            self._sized(field.name, field.kind, variable, nullable)
+            self._length_prefixed(field.name, field.kind, variable, nullable)
 
-    def _sized(self, name: str, kind: str, variable: str, nullable: bool) -> None:
-        """Reads a string, bytes or records: a length (in compact form one more than it), then that many bytes."""
+    def _length_prefixed(self, name: str, kind: str, variable: str, nullable: bool) -> None:
+        """Read a string, bytes or records: a length (plus one in compact form), then that many bytes."""
         if self.flexible:
             self._varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
             null, end = "0", "position + length - 1"
@@ -106,9 +108,9 @@ class DecoderSource(Source):
             f"{variable} = {self._slice(kind)}",
             "position = end",
         )
-        self._unless_null(nullable, f"length == {null}", variable, lines)
+        self._read_or_null(nullable, f"length == {null}", variable, lines)
 
-    def _unless_null(self, nullable: bool, is_null: str, variable: str, lines: tuple[str, ...]) -> None:
+    def _read_or_null(self, nullable: bool, is_null: str, variable: str, lines: tuple[str, ...]) -> None:
         if not nullable:
             self.add(*lines)
             return
@@ -121,11 +123,11 @@ class DecoderSource(Source):
             return "data[position:end]"
         if kind == "string":
             how = f"'utf-8', '{wire.AS_FAR_AS_POSSIBLE}'"
-            return f"data[position:end].decode({how})" if self._copied else f"str(data[position:end], {how})"
-        return "data[position:end]" if self._copied else "bytes(data[position:end])"
+            return f"data[position:end].decode({how})" if self._is_copied else f"str(data[position:end], {how})"
+        return "data[position:end]" if self._is_copied else "bytes(data[position:end])"
 
-    def _single(self, field: Field, variable: str, nullable: bool) -> None:
-        """Reads a struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
+    def _single_struct(self, field: Field, variable: str, nullable: bool) -> None:
+        """Read a struct that is not in an array; a nullable one has an int8 prefix, -1 for null."""
         assert isinstance(field.element, type)
         if not nullable:
             self.add(f"{variable} = {self._struct(field.element)}")
@@ -155,7 +157,7 @@ class DecoderSource(Source):
 
     def _elements(self, field: Field, variable: str) -> None:
         size = smallest(field.element, self.version, self.flexible)
-        invariant(size > 0, f"an element of {field.name} takes no bytes: its count would be unbounded")
+        invariant(size > 0, f"an element of {field.name} takes no bytes, so its count would be unbounded")
         self.add(
             f"if not 0 <= count * {size} <= size - position: raise bad_count({field.name!r}, count, size - position)",
             "budget -= count",
@@ -169,7 +171,7 @@ class DecoderSource(Source):
             if isinstance(field.element, type):
                 self.add(f"{variable}.append({self._struct(field.element)})")
             else:
-                self._sized(field.name, str(field.element), "element", nullable=False)
+                self._length_prefixed(field.name, str(field.element), "element", nullable=False)
                 self.add(f"{variable}.append(element)")
 
     def _integers(self, kind: str, variable: str) -> None:
@@ -181,7 +183,7 @@ class DecoderSource(Source):
     # --- tagged fields
 
     def _tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
-        """Reads the tag section. It is almost always empty: a zero byte, which is read with the values before it."""
+        """Read the tagged fields. Usually there are none: a zero byte, which is read with the values before it."""
         for field in tagged:
             default = "[]" if field.default == [] else self.name(f"{cls.__name__}_{field.name}", field.default)
             self.add(f"{field.name}_{depth} = {default}")

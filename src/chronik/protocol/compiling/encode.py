@@ -1,12 +1,12 @@
-"""Writes the encoder of one message version as straight-line Python.
+"""Generation of a message encoder as straight-line Python source.
 
 An encoder is `encode(message, out, chunks) -> out`: it appends to the bytearray `out`. Large records are not copied:
-`out` so far and the records go to `chunks`, and what follows them is in the bytearray returned.
+`out` and the records are appended to `chunks`, and the rest of the message is in the returned bytearray.
 
-A value that cannot be encoded makes Python raise (None has no length, struct refuses what does not fit); `codec` turns
-that into UnencodableMessage and names the field. So encoders check only what Python would let pass: the size of ids.
+For a value that cannot be encoded, Python raises an error, which `codec` turns into UnencodableMessage with the field's
+name. So encoders check only what Python would accept: the size of uuids.
 
-In a response's own arrays (not those further in) an element may be given as the bytes that were made of it before.
+An element of a top-level array of a response may be given as encoded bytes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ _RUNTIME: dict[str, object] = {
     "write_varint": wire.write_varint,
 }
 
-# Booleans go out as int8: struct's "?" would write anything, null included, by its truth value.
+# Booleans are encoded as int8: struct's "?" would accept any value, including None.
 _FORMATS = FIXED_FORMATS | {"bool": "b"}
 
 
 class EncoderSource(Source):
+    """The source of the encoder of a message version."""
+
     def __init__(self, cls: type[Struct], version: int, message: type[Struct] | None = None) -> None:
-        """Writes the encoder of a whole message; or of a part of `message`, which says how lengths are written."""
+        """Generate the encoder of a message, or of a part of `message`, which determines the flexible versions."""
         flexible = (message or cls).__schema__.flexible.covers(version)
         super().__init__("encode(message, out, chunks)", version, flexible, _RUNTIME)
         self._depth = 0
-        self._refuses_unsupported = issubclass(cls, Request)
-        self._takes_encoded = issubclass(cls, Response)
+        self._rejects_unsupported = issubclass(cls, Request)
+        self._accepts_encoded = issubclass(cls, Response)
         self._struct(cls, "message")
         self._flush()
         self.add("return out")
@@ -42,7 +44,7 @@ class EncoderSource(Source):
     # --- single values
 
     def _flush(self) -> None:
-        """Writes the values collected so far with a single pack."""
+        """Write the collected fixed-size values with a single pack."""
         if not self.run:
             return
         layout, expressions = self.take_run()
@@ -64,18 +66,18 @@ class EncoderSource(Source):
     def _struct(self, cls: type[Struct], variable: str) -> None:
         depth = self._depth
         self._depth += 1
-        if self._refuses_unsupported:
-            self._refuse_unsupported(cls, variable)
+        if self._rejects_unsupported:
+            self._reject_unsupported(cls, variable)
         plain, tagged = cls.__schema__.at(self.version)
         for field in plain:
             self._field(field, f"{variable}.{field.name}", f"{field.name}_{depth}")
         if self.flexible and tagged:
             self._tags(cls, tagged, variable, depth)
         elif self.flexible:
-            self.run.append(("x", ""))  # no tagged fields: a zero byte, written with what comes before it
+            self.run.append(("x", ""))  # no tagged fields: a zero byte, written with the preceding values
         self._depth -= 1
 
-    def _refuse_unsupported(self, cls: type[Struct], variable: str) -> None:
+    def _reject_unsupported(self, cls: type[Struct], variable: str) -> None:
         for field in cls.__schema__.fields:
             if not field.ignorable and not field.versions.covers(self.version):
                 is_set = self._differs(cls, field, f"{variable}.{field.name}")
@@ -83,7 +85,7 @@ class EncoderSource(Source):
                 self.add(f"if {is_set}: raise UnsupportedField({text!r})")
 
     def _differs(self, cls: type[Struct], field: Field, value: str) -> str:
-        """Returns the expression that says whether a field has another value than its default."""
+        """Return an expression that is true if a field differs from its default."""
         if field.default == []:
             return f"len({value}) > 0"
         if field.default is None:
@@ -102,12 +104,12 @@ class EncoderSource(Source):
         elif field.kind == "array":
             self._array(field, value, variable, nullable)
         elif field.kind == "struct":
-            self._single(field, value, variable, nullable)
+            self._single_struct(field, value, variable, nullable)
         else:
-            self._sized(field.kind, value, variable, nullable)
+            self._length_prefixed(field.kind, value, variable, nullable)
 
-    def _sized(self, kind: str, value: str, variable: str, nullable: bool) -> None:
-        """Writes a string, bytes or records: a length (in compact form one more than it), then that many bytes."""
+    def _length_prefixed(self, kind: str, value: str, variable: str, nullable: bool) -> None:
+        """Write a string, bytes or records: a length (plus one in compact form), then the bytes."""
         encoded = ".encode()" if kind == "string" else ""
         length = f"records_length({variable})" if kind == "records" else f"len({variable})"
         if not nullable:
@@ -117,7 +119,7 @@ class EncoderSource(Source):
             return
         self._flush()
         self.add(f"{variable} = {value}")
-        self._null_or(variable, LENGTH_FORMATS[kind])
+        self._null_check(variable, LENGTH_FORMATS[kind])
         with self.block("else:"):
             if encoded:
                 self.add(f"{variable} = {variable}{encoded}")
@@ -135,12 +137,12 @@ class EncoderSource(Source):
     def _content(self, kind: str, variable: str) -> None:
         self.add(f"out = write_records(out, chunks, {variable})" if kind == "records" else f"out += {variable}")
 
-    def _null_or(self, variable: str, letter: str) -> None:
+    def _null_check(self, variable: str, letter: str) -> None:
         null = b"\0" if self.flexible else (b"\xff\xff" if letter == "h" else b"\xff\xff\xff\xff")
         self.add(f"if {variable} is None: out += {null!r}")
 
-    def _single(self, field: Field, value: str, variable: str, nullable: bool) -> None:
-        """Writes a struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
+    def _single_struct(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+        """Write a struct that is not in an array; a nullable one has an int8 prefix, -1 for null."""
         assert isinstance(field.element, type)
         self._flush()
         self.add(f"{variable} = {value}")
@@ -163,7 +165,7 @@ class EncoderSource(Source):
             return
         self._flush()
         self.add(f"{variable} = {value}")
-        self._null_or(variable, "i")
+        self._null_check(variable, "i")
         with self.block("else:"):
             self._elements(field, variable)
 
@@ -176,18 +178,18 @@ class EncoderSource(Source):
         element = f"element_{self._depth}"
         with self.block(f"for {element} in {variable}:"):
             if isinstance(field.element, type):
-                if self._takes_encoded and self._depth == 1:
+                if self._accepts_encoded and self._depth == 1:
                     with self.block(f"if {element}.__class__ is bytes:"):
                         self.add(f"out += {element}", "continue")
                 self._struct(field.element, element)
                 self._flush()
             else:
-                self._sized(str(field.element), element, "item", nullable=False)
+                self._length_prefixed(str(field.element), element, "item", nullable=False)
 
     # --- tagged fields
 
     def _tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
-        """Writes the tagged fields whose value is not their default, each with its size in front."""
+        """Write the tagged fields that differ from their defaults, each with its size."""
         self._flush()
         flags = [f"has_{field.name}_{depth}" for field in tagged]
         for field, flag in zip(tagged, flags, strict=True):

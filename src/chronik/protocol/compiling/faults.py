@@ -1,4 +1,4 @@
-"""Finds what is wrong with a message that could not be encoded. Runs only after an encoder has already failed."""
+"""Search for the invalid field of a message that could not be encoded; runs only after an encoder has failed."""
 
 from __future__ import annotations
 
@@ -12,66 +12,66 @@ _INTEGERS["uint16"] = range(1 << 16)
 
 
 def first_fault(message: Struct, version: int) -> str | None:
-    """Returns the path of the first field with an impossible value and what is wrong there, or None."""
+    """Return the path of the first invalid field and what is wrong with it, or None."""
     return next(_struct_faults(message, version, type(message).__name__), None)
 
 
 def _struct_faults(value: Struct, version: int, path: str) -> Iterator[str]:
     plain, tagged = value.__schema__.at(version)
     for field in plain + tagged:
-        held = getattr(value, field.name)
-        where = f"{path}.{field.name}"
-        if held is None:
+        actual = getattr(value, field.name)
+        field_path = f"{path}.{field.name}"
+        if actual is None:
             if not field.nullable.covers(version):
-                yield f"{where} is null in version {version}"
+                yield f"{field_path} is null in version {version}"
         elif field.kind == "array":
-            yield from _array_faults(field, held, version, where)
+            yield from _array_faults(field, actual, version, field_path)
         elif field.kind == "struct":
-            yield from _element_faults(field.element, held, version, where)
+            yield from _element_faults(field.element, actual, version, field_path)
         else:
-            yield from _element_faults(field.kind, held, version, where)
+            yield from _element_faults(field.kind, actual, version, field_path)
 
 
-def _array_faults(field: Field, held: object, version: int, where: str) -> Iterator[str]:
-    if not isinstance(held, list | tuple):
-        yield f"{where} is {type(held).__name__}, not a list"
+def _array_faults(field: Field, actual: object, version: int, field_path: str) -> Iterator[str]:
+    if not isinstance(actual, list | tuple):
+        yield f"{field_path} is {type(actual).__name__}, not a list"
         return
-    for index, element in enumerate(held):
-        yield from _element_faults(field.element, element, version, f"{where}[{index}]")
+    for index, element in enumerate(actual):
+        yield from _element_faults(field.element, element, version, f"{field_path}[{index}]")
 
 
-def _element_faults(kind: str | type[Struct] | None, held: object, version: int, where: str) -> Iterator[str]:
+def _element_faults(kind: str | type[Struct] | None, actual: object, version: int, field_path: str) -> Iterator[str]:
     if isinstance(kind, type):
-        if isinstance(held, kind):
-            yield from _struct_faults(held, version, where)
+        if isinstance(actual, kind):
+            yield from _struct_faults(actual, version, field_path)
         else:
-            yield f"{where} is {type(held).__name__}, not {kind.__name__}"
+            yield f"{field_path} is {type(actual).__name__}, not {kind.__name__}"
     elif kind in _INTEGERS:
-        if not isinstance(held, int) or held not in _INTEGERS[kind]:
-            yield f"{where} is {held!r}, not {kind}"
+        if not isinstance(actual, int) or actual not in _INTEGERS[kind]:
+            yield f"{field_path} is {actual!r}, not {kind}"
     elif kind == "bool":
-        if not isinstance(held, bool):
-            yield f"{where} is {held!r}, not a bool"
+        if not isinstance(actual, bool):
+            yield f"{field_path} is {actual!r}, not a bool"
     elif kind == "float64":
-        if not isinstance(held, float | int):
-            yield f"{where} is {held!r}, not a number"
+        if not isinstance(actual, float | int):
+            yield f"{field_path} is {actual!r}, not a number"
     elif kind == "string":
-        yield from _string_faults(held, where)
+        yield from _string_faults(actual, field_path)
     elif kind == "uuid":
-        if not isinstance(held, bytes) or len(held) != 16:
-            yield f"{where} is not 16 bytes"
-    elif not isinstance(held, bytes | bytearray | memoryview | list):
-        yield f"{where} is {type(held).__name__}, not bytes"
+        if not isinstance(actual, bytes) or len(actual) != 16:
+            yield f"{field_path} is not 16 bytes"
+    elif not isinstance(actual, bytes | bytearray | memoryview | list):
+        yield f"{field_path} is {type(actual).__name__}, not bytes"
 
 
-def _string_faults(held: object, where: str) -> Iterator[str]:
-    if not isinstance(held, str):
-        yield f"{where} is {type(held).__name__}, not a string"
+def _string_faults(actual: object, field_path: str) -> Iterator[str]:
+    if not isinstance(actual, str):
+        yield f"{field_path} is {type(actual).__name__}, not a string"
         return
     try:
-        size = len(held.encode())
+        size = len(actual.encode())
     except UnicodeEncodeError:
-        yield f"{where} has lone surrogates"
+        yield f"{field_path} has lone surrogates"
         return
     if size > STRING_BYTES_MAX:
-        yield f"{where} has {size} bytes, more than {STRING_BYTES_MAX}"
+        yield f"{field_path} has {size} bytes, more than {STRING_BYTES_MAX}"

@@ -1,4 +1,4 @@
-"""Python source that is being written, and the names it refers to: what the two compilers have in common."""
+"""The builder of Python source that the encoder and decoder generators share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH_FORMATS = {"string": "h", "bytes": "i", "records": "i", "array": "i"}
 
 
 class Source:
-    """The source of one function, written line by line."""
+    """The source of one generated function."""
 
     def __init__(self, signature: str, version: int, flexible: bool, runtime: dict[str, object]) -> None:
         self.version = version
@@ -21,34 +21,38 @@ class Source:
         self.names = dict(runtime)
         self._lines = [f"def {signature}:"]
         self._indent = 1
-        # Fixed-size values not yet written out, as (struct letter, expression): they become one pack or unpack.
+        # Fixed-size values that are not written yet, as (struct letter, expression); they become one pack or unpack.
         self.run: list[tuple[str, str]] = []
 
     @property
     def text(self) -> str:
+        """The source code of the function."""
         return "\n".join(self._lines) + "\n"
 
     def function(self, name: str, filename: str) -> Callable[..., Any]:
+        """Compile the source and return the function."""
         exec(compile(self.text, filename, "exec"), self.names)
         return self.names[name]  # type: ignore[return-value]
 
     def add(self, *lines: str) -> None:
+        """Append lines at the current indentation."""
         self._lines += ["    " * self._indent + line for line in lines]
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
+        """Append a line that opens a block, and indent the lines inside the context."""
         self.add(head)
         self._indent += 1
         yield
         self._indent -= 1
 
     def name(self, name: str, value: object) -> str:
-        """Makes `value` known to the function under `name`."""
+        """Make `value` available to the function as `name`, and return the name."""
         self.names[name] = value
         return name
 
     def take_run(self) -> tuple[struct.Struct, list[str]]:
-        """Returns the values collected so far, which the caller now writes out."""
+        """Return and clear the collected fixed-size values."""
         layout = struct.Struct(">" + "".join(letter for letter, _ in self.run))
         expressions = [expression for _, expression in self.run if expression]
         self.run.clear()
@@ -56,27 +60,29 @@ class Source:
 
 
 def run_name(verb: str, layout: struct.Struct) -> str:
+    """Return the name of a pack or unpack function for a struct layout."""
     return f"{verb}_{layout.format[1:].replace('?', 't')}"
 
 
 def has_records(cls: type[Struct], version: int) -> bool:
+    """Return whether a message version has a field with records."""
     plain, tagged = cls.__schema__.at(version)
-    return any(field.kind == "records" or _holds_records(field, version) for field in plain + tagged)
+    return any(field.kind == "records" or _contains_records(field, version) for field in plain + tagged)
 
 
-def _holds_records(field: Field, version: int) -> bool:
+def _contains_records(field: Field, version: int) -> bool:
     return isinstance(field.element, type) and has_records(field.element, version)
 
 
 def smallest(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
-    """Returns the fewest bytes an array's element can take: it bounds the count that fits into the bytes left."""
+    """Return the minimum encoded size of an array element, which limits the number of elements in the bytes left."""
     if isinstance(element, type):
         plain, _ = element.__schema__.at(version)
-        return sum(_smallest_field(field.kind, flexible) for field in plain) + flexible
-    return _smallest_field(str(element), flexible)
+        return sum(_min_field_size(field.kind, flexible) for field in plain) + flexible
+    return _min_field_size(str(element), flexible)
 
 
-def _smallest_field(kind: str, flexible: bool) -> int:
+def _min_field_size(kind: str, flexible: bool) -> int:
     if kind in FIXED_FORMATS:
         return struct.calcsize(">" + FIXED_FORMATS[kind])
     return 1 if flexible or kind == "struct" else struct.calcsize(">" + LENGTH_FORMATS[kind])

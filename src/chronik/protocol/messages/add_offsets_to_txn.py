@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn: a group whose offsets a transaction is about to commit.
+"""AddOffsetsToTxn: add a group's offsets to a transaction.
 
-Version 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE.
+Version 2 adds PRODUCER_FENCED, version 4 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn: partitions that a transaction is about to write to.
+"""AddPartitionsToTxn: add partitions to a transaction.
 
-Version 2 knows PRODUCER_FENCED. Up to 3 it comes from producers; 4, for brokers, names many transactions at once and
-may ask only whether their partitions are in them; 5 knows TRANSACTION_ABORTABLE.
+Versions 0-3 are for producers: version 2 adds PRODUCER_FENCED. Version 4 is for brokers: it has several transactions
+and can verify only that they contain the partitions. Version 5 adds TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations

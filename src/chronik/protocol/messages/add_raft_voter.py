@@ -1,4 +1,7 @@
-"""AddRaftVoter: gives a node a vote in the metadata log. Version 1 can be answered before others know of it."""
+"""AddRaftVoter: add a voter to the Raft quorum of the metadata log.
+
+Version 1 can be acknowledged before the change is committed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: how much users, clients and addresses may ask of a broker from now on."""
+"""AlterClientQuotas: change the quotas of users, client ids and IP addresses."""
 
 from __future__ import annotations
 

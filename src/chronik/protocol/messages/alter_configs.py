@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces the whole dynamic configuration of topics or brokers."""
+"""AlterConfigs: replace all dynamic configs of topics or brokers."""
 
 from __future__ import annotations
 

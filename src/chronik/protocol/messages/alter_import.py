@@ -1,6 +1,6 @@
-"""AlterImport: begins an import, makes its topics, shows them with groups and offsets, or gives it up.
+"""AlterImport: start an import, create its topics, finish it or abort it.
 
-Chronik's own, and not told by ApiVersions. Each action can be repeated.
+An API of Chronik, which ApiVersions does not list. Each action is idempotent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ImportAction(IntEnum):
     FINISH = 2
     GIVE_UP = 3
     GROUPS = 4
-    """Brings some of the groups and their committed offsets. Needs `chronik.version` 5."""
+    """Import groups with their committed offsets. Requires `chronik.version` 5."""
 
 
 class ImportConfig(Struct):
@@ -72,4 +72,4 @@ class AlterImportResponse(Response):
     error_message: str | None = string("0+", nullable="0+", default=None)
     first_producer_id: int = int64("0+", default=-1)
     index: int = int64("0+", default=-1)
-    """That of the last command in the metadata log."""
+    """The index of the last command in the metadata log."""

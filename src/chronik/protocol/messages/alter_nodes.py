@@ -1,5 +1,7 @@
-"""AlterNodes, an API of Chronik's own: adds, removes, promotes, demotes, drains or undrains nodes. It is answered when
-that is agreed on; DescribeNodes tells when it is done."""
+"""AlterNodes: add, remove, promote, demote, drain or undrain nodes.
+
+An API of Chronik. The response is sent once the change is committed; DescribeNodes shows when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ class NodeToAlter(Struct):
     action: int = int8("0+")
     """0 add, 1 remove, 2 promote, 3 demote, 4 drain, 5 undrain."""
     host: str | None = string("0+", nullable="0+", default=None)
-    """Where the peers of a node that is added find it."""
+    """The peer address of a node that is added."""
     port: int = int32("0+")
 
 

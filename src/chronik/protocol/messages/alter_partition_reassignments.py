@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: moves partitions to other replicas; null replicas cancel a move that is under way."""
+"""AlterPartitionReassignments: reassign partitions to other replicas; null replicas cancel a reassignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: moves replicas of a broker to other data folders."""
+"""AlterReplicaLogDirs: move replicas of a broker to other log directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""AlterUserScramCredentials: gives users new passwords, which the client has salted already, or takes them away."""
+"""AlterUserScramCredentials: add, change or delete the SCRAM credentials of users.
+
+The client salts and hashes the passwords.
+"""
 
 from __future__ import annotations
 

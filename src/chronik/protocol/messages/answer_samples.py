@@ -1,6 +1,6 @@
-"""AnswerSamples: a driver answers what it was asked (SampleTable), and waits for what it is asked next.
+"""AnswerSamples: send a driver's responses to sample requests (SampleTable), and wait for the next requests.
 
-Chronik's own, and not told by ApiVersions. It is asked of the leader of `__chronik_pipelines`.
+An API of Chronik, which ApiVersions does not list. The leader of `__chronik_pipelines` handles it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ApiVersions: which APIs and versions a broker speaks.
+"""ApiVersions: list the APIs and versions that a broker supports.
 
-The response has header version 0 in every version, for a client that asks cannot know more yet. Version 3 names the
-client's software and returns features; 4 allows features whose lowest version is 0.
+The response always has header version 0, because the client does not know the broker's versions yet. Version 3 adds the
+client's software name and the broker's features; version 4 allows features with a minimum version of 0.
 """
 
 from __future__ import annotations

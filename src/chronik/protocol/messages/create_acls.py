@@ -1,4 +1,7 @@
-"""CreateAcls: what to allow or deny, and to whom. Version 1 has patterns of names, 3 users as a resource."""
+"""CreateAcls: create ACLs.
+
+Version 1 adds pattern types, version 3 the user resource type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for topics. Null assignments leave the placement to the broker."""
+"""CreatePartitions: add partitions to topics; null assignments let the broker place them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""CreateTopics: new topics.
+"""CreateTopics: create topics.
 
-Version 1 can validate only, 4 takes -1 for the broker's default partitions and replicas, 5 returns the configuration,
-7 the topic id. Java's admin client fails on null `configs` in the answer: send an empty array.
+Version 1 adds validate-only requests, 4 -1 for the broker's default partition count and replication factor, 5 configs
+in the response, 7 topic ids. Java's admin client fails on null `configs` in the response: send an empty array.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""DeleteAcls: what to allow or deny no longer. Version 1 has patterns of names, 3 users as a resource."""
+"""DeleteAcls: delete the ACLs that match filters.
+
+Version 1 adds pattern types, version 3 the user resource type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: removes groups that have no members, with their offsets."""
+"""DeleteGroups: delete groups without members, with their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: moves the start of partitions forward. An offset of -1 means the high watermark."""
+"""DeleteRecords: advance the log start offset of partitions; -1 means the high watermark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DeleteTopics: topics by name, from version 6 on also by id. 5 has error messages."""
+"""DeleteTopics: delete topics by name, from version 6 on also by id.
+
+Version 5 adds error messages.
+"""
 
 from __future__ import annotations
 

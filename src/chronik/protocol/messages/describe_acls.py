@@ -1,4 +1,7 @@
-"""DescribeAcls: who may do what. Version 1 has patterns of names, 3 users as a resource."""
+"""DescribeAcls: list the ACLs that match a filter.
+
+Version 1 adds pattern types, version 3 the user resource type.
+"""
 
 from __future__ import annotations
 

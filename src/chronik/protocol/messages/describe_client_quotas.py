@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: how much users, clients and addresses may ask of a broker."""
+"""DescribeClientQuotas: list the quotas of users, client ids and IP addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DescribeCluster: cluster id, controller and brokers. Version 1 can ask for controllers, 2 for fenced brokers."""
+"""DescribeCluster: return the cluster id, the controller and the brokers.
+
+Version 1 can describe controllers, version 2 fenced brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DescribeConfigs: the configuration of topics and brokers.
+"""DescribeConfigs: return the configs of topics and brokers.
 
-Version 0 says whether a value is the default, from 1 on its source and synonyms; 3 has types and documentation.
+Version 0 has a default flag, version 1 adds sources and synonyms, version 3 types and documentation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeGroups: the state and members of groups.
+"""DescribeGroups: return the state and members of groups.
 
-Version 3 has authorized operations, 4 static members, 6 an error message and GROUP_ID_NOT_FOUND.
+Version 3 adds authorized operations, 4 static members, 6 error messages and GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

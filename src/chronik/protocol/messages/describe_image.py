@@ -1,6 +1,6 @@
-"""DescribeImage: all that the cluster has agreed on, as of one index, in the form in which nodes give it to each other.
+"""DescribeImage: return the metadata image as of one index, encoded as in a snapshot.
 
-Chronik's own, and not told by ApiVersions.
+An API of Chronik, which ApiVersions does not list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeLogDirs: what the data folders hold.
+"""DescribeLogDirs: return the log directories of a broker and the size of their partitions.
 
-Version 3 has an error for the whole, 4 the volume's size, 5 whether a folder is cordoned.
+Version 3 adds a top-level error, 4 the volume size, 5 whether a directory is cordoned.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""DescribeNodes, an API of Chronik's own: which nodes belong to the cluster, what they are meant to be, and what they
-are. Kafka has no word for the difference; ApiVersions does not tell of it."""
+"""DescribeNodes: return the nodes of the cluster with their target and current state.
+
+An API of Chronik, which ApiVersions does not list. Kafka has no equivalent.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ class DescribeNodesRequest(Request):
 class DescribedNode(Struct):
     node_id: int = int32("0+")
     host: str = string("0+")
-    """Where its peers find it; empty for a member that is to be removed, and for a node that stands alone."""
+    """The node's peer address; empty for a node that is being removed and in standalone mode."""
     port: int = int32("0+")
     meant_to_vote: bool = boolean("0+")
     draining: bool = boolean("0+")
@@ -22,7 +24,7 @@ class DescribedNode(Struct):
     directory_id: bytes = uuid("0+")
     rack: str | None = string("0+", nullable="0+", default=None)
     status: str = string("0+")
-    """That of its broker: online, offline, maintenance or unregistered."""
+    """The state of the node's broker: online, offline, maintenance or unregistered."""
     broker_epoch: int = int64("0+", default=-1)
 
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: who has written to a partition with sequence numbers, and whose transactions are open in it."""
+"""DescribeProducers: return the active producers and open transactions of partitions."""
 
 from __future__ import annotations
 

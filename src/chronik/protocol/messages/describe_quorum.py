@@ -1,6 +1,6 @@
-"""DescribeQuorum: which nodes agree on the metadata log, and how far each of them holds it.
+"""DescribeQuorum: return the Raft quorum of the metadata log and the log end offset of each replica.
 
-Version 1 tells when replicas were last heard from, 2 their directories, the nodes' addresses and error messages.
+Version 1 adds fetch times, version 2 directory ids, node listeners and error messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics and partitions, page by page.
+"""DescribeTopicPartitions: return topics and their partitions, page by page.
 
 Java's admin client fails on null `eligible_leader_replicas` and `last_known_elr`: send empty arrays.
 """

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: which users can authenticate by SCRAM, and how."""
+"""DescribeUserScramCredentials: return the SCRAM mechanisms of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ElectLeaders: gives partitions their preferred leader, or (`election_type` 1) any leader at all. Null means all."""
+"""ElectLeaders: elect the preferred leader of partitions or, with `election_type` 1, run unclean elections.
+
+Null partitions mean all.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""EndTxn: commits or aborts a transaction.
+"""EndTxn: commit or abort a transaction.
 
-Version 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE. From 5 on (transactions v2) the answer has the epoch, and if
-those of its id are used up the id, of the producer's next transaction.
+Version 2 adds PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE. From version 5 on (transactions v2) the response has the
+producer id and epoch of the next transaction; the id changes only when its epochs are exhausted.
 """
 
 from __future__ import annotations

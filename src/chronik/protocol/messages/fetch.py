@@ -1,8 +1,8 @@
-"""Fetch: records from partitions, for consumers and followers.
+"""Fetch: read records of partitions, for consumers and followers.
 
-Versions 0-3 return message sets, from 4 on record batches and isolation levels. 7 brings fetch sessions, 9 leader
-epochs, 11 racks, 12 diverging epochs, 13 topic ids, 15 the replica state that fences old followers, 16 node
-endpoints, 17 directory ids, 18 the follower's high watermark.
+Versions 0-3 return message sets; version 4 adds record batches and isolation levels, 7 fetch sessions, 9 leader epochs,
+11 racks, 12 diverging epochs, 13 topic ids, 15 the replica state that fences old followers, 16 node endpoints, 17
+directory ids, 18 the follower's high watermark.
 """
 
 from __future__ import annotations

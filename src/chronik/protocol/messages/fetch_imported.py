@@ -1,6 +1,6 @@
-"""FetchImported: what partitions of topics that are being imported hold, for comparison with where it came from.
+"""FetchImported: read records of topics that are being imported, to compare them with their source.
 
-Chronik's own, and not told by ApiVersions.
+An API of Chronik, which ApiVersions does not list.
 """
 
 from __future__ import annotations

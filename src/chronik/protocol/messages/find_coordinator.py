@@ -1,6 +1,6 @@
-"""FindCoordinator: the broker that coordinates a group or a transactional id.
+"""FindCoordinator: return the coordinator of a group or a transactional id.
 
-Version 1 has a key type, 4 asks for several keys at once.
+Version 1 adds the key type, version 4 several keys per request.
 """
 
 from __future__ import annotations

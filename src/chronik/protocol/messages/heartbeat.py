@@ -1,4 +1,7 @@
-"""Heartbeat: a member is alive, and learns of rebalances. Version 3 brings static members."""
+"""Heartbeat: keep a group member alive, and notify it of rebalances.
+
+Version 3 adds static members.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""HoldCommits: keeps transactions from being committed for a moment, while a backup notes where logs end.
+"""HoldCommits: pause transaction commits briefly, while a backup records the log end offsets.
 
-Chronik's own, and not told by ApiVersions. With a `hold` it ends that one, and says whether it was still in force.
+An API of Chronik, which ApiVersions does not list. With a `hold` id it ends that pause, and returns whether it was
+still active.
 """
 
 from __future__ import annotations

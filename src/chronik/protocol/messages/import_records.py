@@ -1,8 +1,8 @@
-"""ImportRecords: batches of another store's log, as they stand there, for partitions of topics that are being imported.
+"""ImportRecords: append batches of another cluster's log to topics that are being imported.
 
-Chronik's own, and not told by ApiVersions. `expected_end` is where the partition's log must end, so that a request that
-comes twice, or late, changes nothing; the answer says where it ends. Without records it asks for that, and waits until
-all replicas begin at `log_start_offset`.
+An API of Chronik, which ApiVersions does not list. `expected_end` is the expected log end offset, so that a repeated or
+late request changes nothing; the response has the actual one. A request without records returns it too, and waits until
+all replicas start at `log_start_offset`.
 """
 
 from __future__ import annotations

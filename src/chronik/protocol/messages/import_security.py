@@ -1,6 +1,6 @@
-"""ImportSecurity: users with what is kept of their passwords, ACLs and quotas of another store, for an import.
+"""ImportSecurity: import users with their SCRAM credentials, ACLs and quotas of another cluster.
 
-Chronik's own, and not told by ApiVersions. What the cluster has already stays as it is, so it can be repeated.
+An API of Chronik, which ApiVersions does not list. Existing entries are kept, so the request is idempotent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ImportedAcl(Struct):
 class ImportedEntity(Struct):
     kind: str = string("0+")
     name: str | None = string("0+", nullable="0+", default=None)
-    """Null is whoever has no quota."""
+    """The entity name; null for the default entity."""
 
 
 class ImportedQuota(Struct):

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: sets, deletes, appends to and subtracts from single configuration values."""
+"""IncrementalAlterConfigs: set, delete, append to or subtract from single configs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""InitProducerId: an id and epoch for an idempotent or transactional producer.
+"""InitProducerId: allocate an id and epoch for an idempotent or transactional producer.
 
-Version 3 lets a producer keep its id, 4 knows PRODUCER_FENCED, 5 implies transactions v2. Version 6 (two-phase
-commit) is unstable in Kafka and not declared.
+Version 3 lets a producer keep its id, 4 adds PRODUCER_FENCED, 5 implies transactions v2. Version 6 (two-phase commit)
+is unstable in Kafka and not declared.
 """
 
 from __future__ import annotations

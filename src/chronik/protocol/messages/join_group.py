@@ -1,7 +1,7 @@
-"""JoinGroup: a member enters a group of the classic protocol, and waits for the others.
+"""JoinGroup: join a group of the classic protocol, and wait for the rebalance.
 
-Version 1 has a rebalance timeout, 4 makes a new member come back with the id it is given, 5 brings static members, 7
-the protocol type, 8 reasons, 9 lets the leader skip the assignment.
+Version 1 adds a rebalance timeout, 4 MEMBER_ID_REQUIRED for new members, 5 static members, 7 the protocol type, 8
+reasons, 9 lets the leader skip the assignment.
 """
 
 from __future__ import annotations

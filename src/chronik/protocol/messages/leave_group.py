@@ -1,4 +1,7 @@
-"""LeaveGroup: members leave a group. From version 3 on several at once and by instance id, from 5 on with reasons."""
+"""LeaveGroup: remove members from a group.
+
+Version 3 allows several members and instance ids, version 5 adds reasons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ListConfigResources: the resources that have configs. Version 0, ListClientMetricsResources, lists only those."""
+"""ListConfigResources: list the resources that have configs.
+
+Version 0, ListClientMetricsResources, lists only client metrics resources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ListGroups: the groups of a broker. Version 4 filters by state, 5 by type."""
+"""ListGroups: list the groups of a broker.
+
+Version 4 filters by state, version 5 by type.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""ListOffsets: the offset of a timestamp, or of the start (-2) or end (-1) of a partition.
+"""ListOffsets: find the offset of a timestamp, or the earliest (-2) or latest (-1) offset of a partition.
 
-Version 0 lists segment offsets, 1 gives one offset and its timestamp, 2 isolation levels, 4 leader epochs; 7 to 11
-differ in which negative timestamps are understood; 10 has a timeout.
+Version 0 returns segment offsets; version 1 returns one offset with its timestamp, 2 adds isolation levels, 4 leader
+epochs, 10 a timeout. Versions 7 to 11 add further negative timestamps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are on their way to other replicas. Null topics mean all."""
+"""ListPartitionReassignments: list ongoing partition reassignments; null topics mean all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ListTransactions: the transactional ids of a broker, with their states.
+"""ListTransactions: list the transactional ids of a broker with their states.
 
-Filtered by state and producer id; version 1 also by age, 2 by a regular expression.
+They are filtered by state and producer id, from version 1 on by duration, from version 2 on by a regular expression.
 """
 
 from __future__ import annotations

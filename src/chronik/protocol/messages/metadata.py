@@ -1,8 +1,8 @@
-"""Metadata: brokers, topics and who leads their partitions.
+"""Metadata: return brokers, topics and the leaders of their partitions.
 
-In version 0 an empty list asks for all topics; from 1 on null does, and an empty list asks for none. 4 can forbid
-auto-creation, 7 has leader epochs, 8 authorized operations, 10 topic ids, 12 asks by id alone, 13 an error for the
-whole.
+In version 0 an empty list means all topics; from version 1 on null does, and an empty list means none. Version 4 can
+forbid auto-creation, 7 adds leader epochs, 8 authorized operations, 10 topic ids, 12 lookups by id only, 13 a top-level
+error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""OffsetCommit: a group's positions.
+"""OffsetCommit: commit a group's offsets.
 
-Version 0 went to ZooKeeper, 1 has commit timestamps, 2-4 a retention time, 6 leader epochs, 7 static members, 9
-member epochs of the new group protocol, 10 topic ids.
+Version 1 adds commit timestamps, 2-4 have a retention time, 6 adds leader epochs, 7 static members, 9 member epochs of
+the new group protocol, 10 topic ids.
 """
 
 from __future__ import annotations

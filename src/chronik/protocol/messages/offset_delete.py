@@ -1,4 +1,4 @@
-"""OffsetDelete: forgets a group's positions in topics that no member is subscribed to."""
+"""OffsetDelete: delete a group's offsets of topics that no member is subscribed to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OffsetFetch: a group's committed positions.
+"""OffsetFetch: return a group's committed offsets.
 
-From version 2 on null asks for all topics, 5 has leader epochs, 7 can insist on stable offsets, 8 asks for several
-groups, 9 carries member epochs of the new group protocol, 10 topic ids.
+From version 2 on null means all topics. Version 5 adds leader epochs, 7 can require stable offsets, 8 adds several
+groups per request, 9 member epochs of the new group protocol, 10 topic ids.
 """
 
 from __future__ import annotations

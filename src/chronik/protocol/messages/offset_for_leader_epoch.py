@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where an epoch ends, so that a reader can find a divergence.
+"""OffsetForLeaderEpoch: return the end offset of a leader epoch, to detect diverging logs.
 
-Version 1 returns the epoch, 2 is fenced by the current epoch, 3 tells whether a replica asks.
+Version 1 returns the epoch, 2 adds fencing by the current leader epoch, 3 the replica id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Produce: record batches for partitions.
+"""Produce: append record batches to partitions.
 
-Versions 0-2 carry message sets (magic 0 and 1), from 3 on record batches (magic 2) and transactional ids. 7 allows
-zstd, 8 reports single bad records, 10 names the new leader, 12 implies transactions v2, 13 names topics by id.
+Versions 0-2 have message sets (magic 0 and 1); version 3 adds record batches (magic 2) and transactional ids, 7 zstd, 8
+errors of single records, 10 the current leader, 12 implies transactions v2, 13 adds topic ids.
 """
 
 from __future__ import annotations

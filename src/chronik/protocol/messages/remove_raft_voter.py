@@ -1,4 +1,4 @@
-"""RemoveRaftVoter: takes a node's vote in the metadata log."""
+"""RemoveRaftVoter: remove a voter from the Raft quorum of the metadata log."""
 
 from __future__ import annotations
 

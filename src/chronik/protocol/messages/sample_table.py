@@ -1,7 +1,7 @@
-"""SampleTable: some rows of the table that a topic lands in, from the driver that lands it.
+"""SampleTable: request sample rows of a topic's table from the driver that lands the topic.
 
-Chronik's own, and not told by ApiVersions. It is asked of the leader of `__chronik_pipelines`, where drivers come for
-what they are asked (AnswerSamples), and is answered when one has come and read its table, or when the time is up.
+An API of Chronik, which ApiVersions does not list. The leader of `__chronik_pipelines` forwards the request to a driver
+(AnswerSamples), and responds when the driver has read its table or the timeout expires.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ class SampleTableResponse(Response):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     sample: bytes = binary("0+")
-    """JSON, as the driver made it: see `chronik.pipeline.tables.sampling`."""
+    """The rows as JSON: see `chronik.pipeline.tables.sampling`."""

@@ -1,4 +1,7 @@
-"""SaslAuthenticate: proves who a client is, by the mechanism agreed on. Version 1 says for how long that is valid."""
+"""SaslAuthenticate: exchange the messages of a SASL mechanism.
+
+Version 1 returns the session lifetime.
+"""
 
 from __future__ import annotations
 

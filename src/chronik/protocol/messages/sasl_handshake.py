@@ -1,4 +1,4 @@
-"""SaslHandshake: agrees on the mechanism to authenticate with; from version 1 on SaslAuthenticate follows."""
+"""SaslHandshake: select a SASL mechanism; from version 1 on SaslAuthenticate follows."""
 
 from __future__ import annotations
 

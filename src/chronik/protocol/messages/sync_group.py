@@ -1,6 +1,6 @@
-"""SyncGroup: the leader hands in the assignments, everyone gets theirs.
+"""SyncGroup: distribute the group leader's assignments to all members.
 
-Version 3 brings static members, 5 the protocol type and name to be checked.
+Version 3 adds static members, version 5 the protocol type and name, which are verified.
 """
 
 from __future__ import annotations

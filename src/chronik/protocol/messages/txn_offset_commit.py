@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: a group's positions, committed with a transaction.
+"""TxnOffsetCommit: commit a group's offsets as part of a transaction.
 
-Version 2 has leader epochs, 3 the member that commits, 4 knows TRANSACTION_ABORTABLE, 5 (transactions v2) adds the
-group to the transaction, too.
+Version 2 adds leader epochs, 3 the committing member, 4 TRANSACTION_ABORTABLE. Version 5 (transactions v2) also adds
+the group to the transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""UnregisterBroker: forgets a broker that is gone for good."""
+"""UnregisterBroker: remove the registration of a broker that will not return."""
 
 from __future__ import annotations
 

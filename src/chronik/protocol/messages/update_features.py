@@ -1,4 +1,7 @@
-"""UpdateFeatures: raises or lowers the levels of features, all or none. Version 2 has no result for each."""
+"""UpdateFeatures: raise or lower feature levels atomically.
+
+Version 2 has no per-feature results.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""WriteTxnMarkers: control records that end transactions in partitions. A result of true is a commit.
+"""WriteTxnMarkers: append control records that end transactions in partitions; a result of true is a commit.
 
-In Kafka it comes from coordinators, and from the tool that aborts hanging transactions. Version 2 says of which version
-of transactions a marker is.
+In Kafka, coordinators and the tool that aborts hanging transactions send it. Version 2 adds the transaction version.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""The files of a removed partition are moved away before the same partition can be created again.
+
+An import that was aborted and started again creates topics with the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.broker.removals import Removals
+
+TOPIC = bytes(range(16))
+
+
+class Leaving:
+    """A replica whose last sync is in progress."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.synced = asyncio.Event()
+
+    async def release(self) -> None:
+        await self.synced.wait()
+
+
+@pytest.mark.parametrize("partition", [None, 1])
+def test_partition_is_not_recreated_while_its_files_are_in_use(partition: int | None) -> None:
+    async def story() -> None:
+        events: list[str] = []
+        cache: Any = SimpleNamespace(forget_folder=lambda directory: None)
+        aside: Any = SimpleNamespace(put=lambda directory, to: events.append("moved"), remove_deleted=lambda: None)
+        removals = Removals(cache, aside, lambda topic_id: events.append(f"left {len(removals.leaving)}"))
+        replica = Leaving(1)
+        removals.add(TOPIC, partition, [cast(Any, replica)])
+        removing = asyncio.create_task(removals.keep_removing())
+        await asyncio.sleep(0)
+        assert removals.leaving == {(TOPIC, 1)}
+        assert events == []
+        replica.synced.set()
+        async with asyncio.timeout(10):
+            while not events:
+                await asyncio.sleep(0)
+        assert events == ["moved", "left 0"]
+        removing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await removing
+
+    asyncio.run(story())

@@ -1,0 +1,313 @@
+"""The last stable offset and the aborted transactions of a partition log."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from chronik.log import producers, snapshots
+from chronik.log.config import DAY_MS
+from chronik.log.producers import ProducerStates
+from chronik.log.transactions import ENDED_MAX, Transactions
+
+from .transactional import SMALL, Writer, committed_values, copied
+from .world import NOW_MS, World, batch
+
+
+def test_last_stable_offset_is_first_offset_of_oldest_open_transaction() -> None:
+    writer = Writer()
+    writer.world.append(batch(b"plain"))
+    first = writer.write(1, b"a")
+    second = writer.write(2, b"b")
+    assert (first, second, writer.stable()) == (1, 2, 1)
+    assert writer.stable(high_watermark=1) == 1
+    writer.end(1, commit=True)
+    assert writer.stable() == second
+    end = writer.end(2, commit=False) + 1
+    assert writer.stable() == end
+
+
+def test_last_stable_offset_waits_until_marker_is_committed() -> None:
+    """If the marker is lost with its leader, the last stable offset of the next leader must not go back."""
+    writer = Writer()
+    first = writer.write(1, b"a")
+    marker = writer.end(1, commit=True)
+    assert writer.stable(high_watermark=marker) == first
+    assert writer.stable(high_watermark=marker + 1) == marker + 1
+
+
+def test_nested_transaction_does_not_change_last_stable_offset() -> None:
+    writer = Writer()
+    outer = writer.write(1, b"a")
+    writer.write(2, b"b")
+    inner_marker = writer.end(2, commit=True)
+    outer_marker = writer.end(1, commit=True)
+    assert writer.stable(inner_marker) == outer
+    assert writer.stable(inner_marker + 1) == outer
+    assert writer.stable(outer_marker) == outer
+    assert writer.stable(outer_marker + 1) == outer_marker + 1
+
+
+def test_number_of_tracked_completed_transactions_is_bounded() -> None:
+    transactions = Transactions()
+    for offset in range(0, 6 * ENDED_MAX, 2):
+        transactions.wrote(1, offset)
+        transactions.ended(1, offset + 1, committed=True)
+    assert len(transactions.stored().ended) == ENDED_MAX
+    end = 6 * ENDED_MAX
+    assert transactions.first_unstable(1) == 0  # undecided transactions are never considered decided
+    assert transactions.first_unstable(end - 100) == end - 100
+    assert transactions.first_unstable(end) is None
+    assert not transactions.are_in_doubt
+
+
+def test_fetch_returns_aborted_transactions_of_its_range() -> None:
+    writer = Writer()
+    for producer in (1, 2, 3):
+        writer.write(producer, b"x", b"y")  # 0-1, 2-3, 4-5
+    writer.end(2, commit=False)  # 6
+    writer.end(1, commit=True)  # 7
+    writer.write(2, b"z")  # 8
+    writer.end(3, commit=False)  # 9
+    writer.end(2, commit=False)  # 10
+    assert writer.aborted() == [(2, 2), (3, 4), (2, 8)]
+    assert writer.aborted(0, 2) == []
+    assert writer.aborted(0, 3) == [(2, 2)]
+    assert writer.aborted(7) == [(3, 4), (2, 8)]
+    assert writer.aborted(7, 8) == [(3, 4)]
+    assert writer.aborted(11) == []
+
+
+def test_aborted_transactions_are_returned_in_order_of_first_offset() -> None:
+    transactions = Transactions()
+    transactions.wrote(1, 0)  # stays open while the other producer has many transactions
+    firsts = range(1, 6001, 2)
+    for first in firsts:
+        transactions.wrote(2, first)
+        transactions.ended(2, first + 1, committed=False)
+    transactions.ended(1, 6001, committed=False)
+
+    def find_aborted(start: int, end: int) -> list[tuple[int, int]]:
+        return [each[:2] for each in transactions.aborted.between(start, end)]
+
+    assert find_aborted(0, 9000) == [(1, 0), *((2, first) for first in firsts)]
+    assert find_aborted(0, 3) == [(1, 0), (2, 1)]
+    assert find_aborted(5000, 5002) == [(1, 0), (2, 4999), (2, 5001)]
+    assert find_aborted(6001, 6002) == [(1, 0)]
+    assert find_aborted(6002, 9000) == []
+
+
+def test_marker_of_producer_without_batches_changes_nothing() -> None:
+    writer = Writer()
+    writer.end(5, commit=False)
+    writer.write(1, b"a")
+    writer.end(1, commit=False)
+    writer.end(1, commit=False)  # a repeated marker
+    assert writer.aborted() == [(1, 1)]
+    assert writer.stable() == writer.log.log_end_offset
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_transaction_state_survives_restart(is_closed: bool) -> None:
+    writer = Writer()
+    for number in range(30):  # several segments
+        writer.write(1, b"%d" % number)
+        writer.end(1, commit=number % 3 == 0)
+    left_open = writer.write(2, b"open")
+    writer.write(1, b"ended")
+    marker = writer.end(1, commit=True)
+    writer.end(2, commit=True)
+    reopened = writer.write(2, b"open again")
+    if not is_closed:
+        writer.log.sync()
+    writer.restart(closes=is_closed)
+    # As the high watermark advances:
+    assert [writer.stable(at) for at in (marker, marker + 1, marker + 2)] == [left_open, left_open, reopened]
+    assert len(writer.aborted()) == 20
+
+
+def test_transaction_state_is_rebuilt_without_snapshots() -> None:
+    writer = Writer()
+    for number in range(30):
+        writer.write(number % 4, b"%d" % number)
+        writer.end(number % 3, commit=number % 5 == 0)
+    known = writer.aborted(), writer.stable()
+    writer.restart_without_snapshots()
+    assert (writer.aborted(), writer.stable()) == known
+    assert known[0]
+
+
+def test_truncating_marker_reopens_its_transaction() -> None:
+    writer = Writer()
+    first = writer.write(1, b"a")
+    marker = writer.end(1, commit=False)
+    writer.log.sync()
+    writer.log.truncate_to(marker)
+    assert (writer.stable(), writer.aborted()) == (first, [])
+    writer.end(1, commit=False)
+    assert writer.aborted() == [(1, first)]
+
+
+def test_truncation_restores_state_from_older_snapshot() -> None:
+    """Truncation to any point of a log with several segments gives the state of a log that never had more."""
+    steps = 40
+
+    def written(count: int) -> Writer:
+        writer = Writer()
+        for number in range(count):
+            if number % 3 < 2:
+                writer.write(number % 4, b"%d" % number)
+            else:
+                writer.end(number % 4, commit=number % 2 == 0)
+        writer.log.sync()
+        return writer
+
+    full = written(steps)
+    assert full.log.segment_count > 3
+    for count in range(steps - 1, 0, -1):
+        full.log.truncate_to(count)
+        less = written(count)
+        assert (full.stable(), full.aborted()) == (less.stable(), less.aborted())
+        assert full.log.producers.transactions.open == less.log.producers.transactions.open
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_snapshot_beyond_truncation_is_deleted_durably(seed: int) -> None:
+    """After a power failure, when the log has grown to the same offset again with other batches."""
+    writer = Writer(replace(SMALL, segment_bytes=10_000))
+    writer.write(1, b"stays")
+    writer.world.sync()
+    writer.write(2, b"cut off", b"cut off")
+    writer.log.roll()  # with a snapshot
+    writer.world.sync()
+    writer.log.truncate_to(1)
+    first = writer.write(3, b"another", b"another", b"another")
+    writer.world.sync()
+    writer.world = writer.world.reopened(writer.world.twin.crash(seed))
+    assert writer.log.log_end_offset == first + 3
+    assert writer.log.producers.transactions.open == {1: 0, 3: first}
+
+
+def test_aborted_transactions_below_log_start_are_removed() -> None:
+    writer = Writer()
+    writer.write(1, b"a")
+    marker = writer.end(1, commit=False)
+    second = writer.write(1, b"b")
+    writer.end(1, commit=False)
+    writer.log.delete_records_before(marker + 1)
+    assert writer.aborted() == [(1, second)]
+    writer.world.settle()
+    writer.restart()
+    assert writer.aborted() == [(1, second)]
+
+
+def test_delete_records_may_delete_start_of_open_transaction() -> None:
+    """As in Kafka, the rest of the transaction stays undecided."""
+    writer = Writer()
+    writer.write(1, b"a")
+    writer.world.append(batch(b"plain"))
+    start = writer.write(1, b"b")
+    writer.log.delete_records_before(start)
+    assert writer.stable() == start
+    marker = writer.end(1, commit=False)
+    assert writer.stable() == marker + 1
+    assert committed_values(writer.log, marker + 1) == []
+
+
+def test_transaction_state_survives_deletion_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots are not taken with every segment while there are many aborted transactions."""
+    monkeypatch.setattr(snapshots, "LOG_PER_ABORTED", 1000)
+    writer = Writer()
+    writer.write(1, b"a")
+    writer.end(1, commit=False)
+    writer.write(9, b"its only one")
+    for number in range(40):
+        writer.write(1, b"%d" % number)
+        writer.end(1, commit=number % 2 == 0)
+    assert not [path for path in writer.world.twin.paths() if path.endswith(".snapshot")]
+    first = writer.write(2, b"open")
+    writer.log.delete_records_before(first - 10)
+    writer.world.settle()
+    writer.restart()
+    assert writer.log.producers.get(9) is not None
+    assert writer.stable() == writer.log.log_start_offset  # the open transaction has no records left
+    writer.end(9, commit=True)
+    assert writer.stable() == first
+
+
+def test_snapshots_become_less_frequent_with_many_aborted_transactions() -> None:
+    writer = Writer()
+    sizes: list[tuple[str, int]] = []
+    for number in range(400):
+        writer.write(1, b"%d" % number)
+        writer.end(1, commit=False)
+        files = writer.world.twin
+        paths = [path for path in files.paths() if path.endswith(".snapshot")]
+        if paths and (not sizes or max(paths) != sizes[-1][0]):
+            sizes.append((max(paths), files.size(max(paths))))
+    written = sum(size for _, size in sizes)
+    assert len(sizes) > 3
+    assert written < writer.log.size
+
+
+def test_producer_with_open_transaction_does_not_expire() -> None:
+    writer = Writer()
+    writer.write(1, b"a")
+    writer.write(2, b"b")
+    writer.end(2, commit=True)
+    states = writer.log.producers
+    states.expire(NOW_MS + 100 * DAY_MS, DAY_MS)
+    assert states.get(1) is not None
+    assert states.get(2) is None
+
+
+def test_producers_with_open_transactions_are_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 10)
+    monkeypatch.setattr(producers, "EVICTION_LOOKS", 3)
+    writer = Writer()
+    for producer in range(20):
+        writer.write(producer, b"open")
+    assert len(writer.log.producers) == 20
+    for producer in range(100, 160):
+        writer.write(producer, b"not", plain=True)
+    known = [producer_id for producer_id, _ in writer.log.producers.items()]
+    assert set(range(20)) <= set(known)
+    assert len(known) < 30
+    for producer in range(20):
+        writer.end(producer, commit=True)
+    for producer in range(200, 230):
+        writer.write(producer, b"not", plain=True)
+    assert len(writer.log.producers) < 30
+
+
+def test_follower_has_same_transaction_state_as_leader() -> None:
+    writer = Writer()
+    for number in range(60):
+        writer.write(number % 5, b"%d" % number)
+        if number == 20:
+            for producer in range(5):
+                writer.end(producer, commit=producer == 0)
+            start = writer.stable()
+        if number % 4 == 3:
+            writer.end(number % 5, commit=number % 8 == 3)
+    writer.log.delete_records_before(start)
+    follower = copied(writer.log, World(config=SMALL))
+    end = writer.log.log_end_offset
+    for high_watermark in range(start, end + 1):
+        assert follower.last_stable_offset(high_watermark) == writer.stable(high_watermark)
+    assert writer.stable() < end
+    assert committed_values(follower, end) == committed_values(writer.log, end)
+    assert [each[:3] for each in follower.producers.transactions.aborted.between(0, end)] == [
+        each[:3] for each in writer.log.producers.transactions.aborted.between(0, end)
+    ]
+
+
+def test_version_1_snapshot_is_readable() -> None:
+    """A snapshot of Chronik 0.2.0: version, offset, producers."""
+    data = "11d3fe6493010381079402919503050002cf0000018bcfe56802cf0000018bcfe5680003"
+    states = ProducerStates.decode(bytes.fromhex(data), offset=3)
+    assert states is not None
+    producer = states.get(7)
+    assert producer is not None
+    assert (producer.epoch, producer.batches[-1].last_sequence, producer.coordinator_epoch) == (2, 5, -1)
+    assert not states.transactions.are_in_doubt
