@@ -129,10 +129,10 @@ def _count_elements(part: Any, elements_max: int) -> int:
 
 def error_names(response: Response | None) -> list[str]:
     """Return the sorted, distinct names of the errors in a response."""
-    return sorted({_error_name(code) for code in errors_in(response)})
+    return sorted({code_name(code) for code in errors_in(response)})
 
 
-def _error_name(code: int) -> str:
+def code_name(code: int) -> str:
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -187,7 +187,7 @@ def run_replace_node(arguments: argparse.Namespace) -> int:
             return 0
         _admit(operation, new, replace(plan, promotes=()))
         # The rack of the new node is known only after it has joined.
-        moves = partial(take_over, leaving=arguments.node, heir=new.id)
+        moves = partial(take_over, leaving=arguments.node, substitute=new.id)
         view = operation.view()
         _remove(operation, replace(plan, moves=moves(view.nodes, view.partitions)), moves, arguments)
     if local is not None:
