@@ -8,6 +8,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     """A source of wall-clock and monotonic time."""
+
     def now_ms(self) -> int:
         """Return the wall-clock time in milliseconds since the Unix epoch, as stored in records and commands."""
 
@@ -17,6 +18,7 @@ class Clock(Protocol):
 
 class SystemClock:
     """The operating system's clocks."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

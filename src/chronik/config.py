@@ -53,6 +53,7 @@ def first_voters(peers: Sequence[Peer]) -> frozenset[int]:
 
 class NodeConfig(msgspec.Struct, frozen=True):
     """The configuration of a node. docs/configuration.md is generated from these fields."""
+
     node_id: int = 1
     data_dir: Path = Path("data")
     kafka: Address = DEFAULT_KAFKA_ADDRESS

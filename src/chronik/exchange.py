@@ -86,7 +86,7 @@ class Outbox(msgspec.Struct, eq=False):
 
 
 class Hurry(msgspec.Struct, eq=False):
-    """A request to complete a waiting reply (such as a long-polling fetch) early, because later requests wait for it."""
+    """A request to complete a waiting reply early (such as a long-polling fetch) because later requests wait for it."""
 
     is_due: Callable[[], bool]
     """Return whether completing early is useful at the moment."""

@@ -21,6 +21,7 @@ LATENCY_SECONDS: Final = (
 
 class Histogram:
     """A latency histogram with the buckets LATENCY_SECONDS."""
+
     __slots__ = ("counts", "seconds")
 
     bounds: Final = LATENCY_SECONDS

@@ -9,6 +9,7 @@ USER: Final = "User"
 
 class Principal(NamedTuple):
     """An identity to which ACLs and quotas apply."""
+
     type: str
     name: str
 
