@@ -30,7 +30,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 logger = logging.getLogger("chronik.scheduler")
 
 ITERATION_SECONDS_MAX: Final = 0.005
-"""Budget of client work per event-loop iteration. Other work on the loop is delayed by at most this plus one request."""
+"""Budget of client work per event-loop iteration. Other work on the loop waits at most this plus one request."""
 
 UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
 """Budget per iteration of work for unauthenticated clients: twenty times what polling the sockets takes."""
@@ -768,7 +768,7 @@ def _pop_first(requests: dict[S, None]) -> S:
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
-    # With an empty context: otherwise, tasks that a connection starts would inherit the client of the callback's caller.
+    # With an empty context: tasks that a connection starts must not inherit the client of the callback's caller.
     asyncio.get_running_loop().call_soon(callback, context=Context())
 
 
@@ -849,7 +849,7 @@ async def yield_loop() -> None:
 
 
 async def wait_for_turn() -> None:
-    """Yield if the iteration's budget is used up: tasks created in one iteration would otherwise all run in the next."""
+    """Yield if the iteration's budget is used up: tasks created in one iteration would all run in the next."""
     client = _client.get()
     if client is not None and not client.scheduler.may_run(client.account):
         await yield_loop()
