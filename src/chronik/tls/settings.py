@@ -1,7 +1,7 @@
 """Parsing and validation of Kafka's `ssl.*` configs of one listener. No I/O.
 
-`listener.name.<name>.ssl.…` overrides `ssl.…` for one listener. Stores must be in PEM format, which every tool can write
-and the standard library can read; JKS and PKCS12 are rejected.
+`listener.name.<name>.ssl.…` overrides `ssl.…` for one listener. Stores must be in PEM format, which every tool
+can write and the standard library can read; JKS and PKCS12 are rejected.
 """
 
 from __future__ import annotations
