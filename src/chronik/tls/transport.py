@@ -1,6 +1,6 @@
 """An asyncio transport that adds TLS between a socket transport and a protocol that is unaware of it.
 
-The event loop's own `ssl=` is not used for three reasons: a protocol learns of a connection after the handshake only, so
+The event loop's own `ssl=` is not used for three reasons: a protocol learns of a connection after the handshake, so
 handshakes could not be limited per address; the certificate is fixed at start; and a 16 MB response is encrypted in one
 go while other connections wait. This transport passes bytes through OpenSSL in memory, in slices.
 
