@@ -143,7 +143,7 @@ def _truncate_traceback(text: str, indent: str = "") -> str:
 class _LineCounts:
     """Counts of the lines with one message template since the start of its current interval."""
 
-    __slots__ = ("began", "left_out", "written")
+    __slots__ = ("started_at", "suppressed", "written")
 
     def __init__(self, started_at: float) -> None:
         self.started_at = started_at

@@ -15,7 +15,7 @@ from chronik.server.send_queue import bytes_in_system
 class UnreadResponses:
     """The unread responses of one connection."""
 
-    __slots__ = ("_outbox", "_reading", "_transport", "bytes")
+    __slots__ = ("_last_progress", "_outbox", "_transport", "bytes")
 
     def __init__(self, transport: asyncio.Transport, outbox: Outbox) -> None:
         self._transport = transport

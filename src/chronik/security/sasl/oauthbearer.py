@@ -55,8 +55,8 @@ class OAuthBearerServer:
             return Challenge(REFUSED.encode(), self._rejection)
         if self._authorization_id not in ("", token.user):
             message = (
-                f"Authentication failed: Client requested an authorization id ({self._authorization_id}) that is different "
-                f"from the token's principal name ({token.user})"
+                f"Authentication failed: Client requested an authorization id ({self._authorization_id}) that is "
+                f"different from the token's principal name ({token.user})"
             )
             return Failure("the authorization id differs from the token's user", message, token.user)
         return Success(token.user, expires_ms=token.expires_ms)
