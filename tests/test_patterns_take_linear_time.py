@@ -11,7 +11,7 @@ from chronik.api.api_versions import _SOFTWARE
 from chronik.configs.checks import _WHOLE
 from chronik.configs.known import _OF_LISTENER
 from chronik.console.http import names_this_machine
-from chronik.listeners import _PLACE
+from chronik.listeners import _HOST_PORT
 from chronik.metadata.names import name_fault
 from chronik.patterns import Pattern
 from chronik.shown import escaped, escaped_lines
@@ -25,7 +25,7 @@ PATTERNS: dict[str, Callable[[str], object]] = {
     "whole numbers": _WHOLE.fullmatch,
     "configs of listeners": _OF_LISTENER.fullmatch,
     "hosts": names_this_machine,
-    "addresses": _PLACE.fullmatch,
+    "addresses": _HOST_PORT.fullmatch,
     "topics": name_fault,
     "what strangers look for": Pattern(r"((a+)+|(.-?)*|(a|aa)*)+[!x]").matches,
     "a line": escaped,

@@ -173,7 +173,7 @@ def test_debug_lines_are_all_written(log: Log) -> None:
 def test_kinds_that_are_made_at_run_time_are_forgotten(log: Log) -> None:
     for number in range(3 * KINDS_MAX):
         log.logger.info(f"kind {number}")
-    assert len(log.handler._kinds) == KINDS_MAX
+    assert len(log.handler._counts) == KINDS_MAX
     assert len(log.lines) == 3 * KINDS_MAX
 
 

@@ -115,7 +115,7 @@ class Node:
         self.router: Router | None = None
         self.transactions: TransactionCoordinator | None = None
         self.http: HttpPort | None = None
-        self._node_status: NodeStatus | None = None
+        self._told: NodeStatus | None = None
         self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
 
@@ -380,10 +380,10 @@ class Node:
 
     def _status(self, parts: _Components) -> NodeStatus:
         """Return the status source, created on first use because its import takes time that clients would wait for."""
-        if self._node_status is None:
+        if self._told is None:
             from chronik.node.status import NodeStatus
 
-            self._node_status = NodeStatus(
+            self._told = NodeStatus(
                 parts.node_mode,
                 parts.services,
                 parts.router,
@@ -392,7 +392,7 @@ class Node:
                 parts.changes,
                 self._started_at,
             )
-        return self._node_status
+        return self._told
 
     def _create_http_server(self, parts: _Components) -> HttpSide:
         """Create the HTTP server; called when the Kafka listeners accept requests."""

@@ -94,11 +94,11 @@ class NodeStatus:
 
     def metrics(self) -> Iterable[Metric | None]:
         """Return the metrics."""
-        return self._metrics_source().all()
+        return self._all_metrics().all()
 
     def survey(self) -> Steps[Survey]:
         """Examine all partitions and offsets in steps, and return the totals."""
-        return self._metrics_source().survey()
+        return self._all_metrics().survey()
 
     def vitals(self) -> Vitals:
         """Return the most important numbers of the node."""
@@ -106,7 +106,7 @@ class NodeStatus:
 
         return vitals_of(self._router.meters, self._listener.connection_count)
 
-    def _metrics_source(self) -> Metrics:
+    def _all_metrics(self) -> Metrics:
         """Return the metrics source, imported on first use because many nodes are never scraped."""
         if self._metrics is None:
             from chronik.console.metrics.made import Metrics

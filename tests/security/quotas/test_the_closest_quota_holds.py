@@ -53,7 +53,7 @@ def test_names_that_clients_make_up_are_not_all_remembered() -> None:
     policy = Policy({entity_of([("client-id", "")]): {KEY: 1.0}})
     for number in range(QUOTA_BUCKETS_MAX + 1):
         policy.of("alice", str(number))
-    assert len(policy._found) <= QUOTA_BUCKETS_MAX
+    assert len(policy._cache) <= QUOTA_BUCKETS_MAX
 
 
 def test_addresses_have_a_rate_of_their_own_or_the_default() -> None:
