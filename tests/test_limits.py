@@ -1,4 +1,4 @@
-"""The limits of `chronik.limits`, each as it is set by default: what reaches it is taken, one more is refused."""
+"""Default limits of `chronik.limits`: the maximum is accepted, one more is rejected."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from chronik.testing import Broker
 from tests.raw import RawClient
 
 
-def test_a_listener_keeps_the_limits_unless_it_is_told_otherwise() -> None:
-    """What happens at each of them and one above is tested in tests/server."""
+def test_listener_limits_default_to_global_limits() -> None:
+    """Their effects are tested in tests/server."""
     default = ListenerLimits()
     assert default.frame_bytes == limits.FRAME_BYTES_MAX
     assert default.frames_bytes == limits.FRAMES_BYTES_MAX
@@ -46,8 +46,8 @@ def test_a_listener_keeps_the_limits_unless_it_is_told_otherwise() -> None:
     assert default.authentication_seconds == limits.AUTHENTICATION_SECONDS_MAX
 
 
-def produce_frame_of(size: int, topic: str) -> bytes:
-    """A produce request whose frame has exactly `size` bytes behind its length."""
+def produce_frame_with_size(size: int, topic: str) -> bytes:
+    """Return a produce request whose frame has exactly `size` bytes after the size prefix."""
 
     def frame(records: bytes) -> bytes:
         partition = PartitionProduceData(index=0, records=records)
@@ -59,8 +59,10 @@ def produce_frame_of(size: int, topic: str) -> bytes:
     return frame(bytes(size - (len(frame(b"")) - 4)))
 
 
-def test_the_largest_request_is_answered_and_one_byte_more_is_not(chronik_broker: Broker, chronik_topic: str) -> None:
-    largest = produce_frame_of(limits.FRAME_BYTES_MAX, chronik_topic)
+def test_request_of_maximum_size_is_answered_and_larger_one_disconnects(
+    chronik_broker: Broker, chronik_topic: str
+) -> None:
+    largest = produce_frame_with_size(limits.FRAME_BYTES_MAX, chronik_topic)
     assert len(largest) == limits.FRAME_BYTES_MAX + 4
     with RawClient(chronik_broker.bootstrap) as client:
         client.socket.sendall(largest)
@@ -74,7 +76,7 @@ def test_the_largest_request_is_answered_and_one_byte_more_is_not(chronik_broker
         assert client.is_closed_by_broker()
 
 
-def test_fetch_sessions_are_kept_up_to_their_number() -> None:
+def test_fetch_sessions_are_limited() -> None:
     sessions = FetchSessions()
     wanted = [FetchPartition("topic", 0, 0, 1)]
     for _ in range(limits.FETCH_SESSIONS_MAX):
@@ -82,7 +84,7 @@ def test_fetch_sessions_are_kept_up_to_their_number() -> None:
     assert sessions.begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is None
 
 
-def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
+def test_partitions_in_fetch_sessions_are_limited() -> None:
     wanted = [FetchPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
     assert FetchSessions().begin(wanted[:-1], now=0, by_id=False, owner=("h", ANONYMOUS)) is not None
     assert FetchSessions().begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is None
@@ -90,7 +92,7 @@ def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_batch_may_become_so_large_when_it_is_opened_and_no_larger(codec: Codec) -> None:
+def test_decompressed_batch_size_is_limited(codec: Codec) -> None:
     largest = bytes(limits.DECOMPRESSED_BYTES_MAX)
     assert len(decompress(codec, compress(codec, largest))) == limits.DECOMPRESSED_BYTES_MAX
     with pytest.raises(RecordsTooLarge):
@@ -104,14 +106,14 @@ def test_a_batch_may_become_so_large_when_it_is_opened_and_no_larger(codec: Code
         (limits.TOPIC_PARTITIONS_MAX + 1, ErrorCode.INVALID_PARTITIONS),
     ],
 )
-def test_a_topic_has_so_many_partitions_and_no_more(chronik_broker: Broker, partitions: int, code: ErrorCode) -> None:
+def test_partitions_of_one_topic_are_limited(chronik_broker: Broker, partitions: int, code: ErrorCode) -> None:
     wanted = CreatableTopic(name="large", num_partitions=partitions, replication_factor=1)
     with RawClient(chronik_broker.bootstrap) as client:
         response = client.ask(CreateTopicsRequest(topics=[wanted], validate_only=True), 7, CreateTopicsResponse)
     assert response.topics[0].error_code == code
 
 
-def test_a_request_creates_so_many_partitions_and_no_more(chronik_broker: Broker) -> None:
+def test_partitions_created_by_one_request_are_limited(chronik_broker: Broker) -> None:
     half = limits.PARTITIONS_PER_REQUEST_MAX // 2
     wanted = [CreatableTopic(name=name, num_partitions=half, replication_factor=1) for name in ("one", "two")]
     wanted.append(CreatableTopic(name="three", num_partitions=1, replication_factor=1))
@@ -122,7 +124,7 @@ def test_a_request_creates_so_many_partitions_and_no_more(chronik_broker: Broker
 
 
 @pytest.mark.chronik_topic(partitions=limits.PARTITIONS_PER_PAGE_MAX + 1)
-def test_a_page_of_partitions_is_so_long_and_no_longer(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_partitions_per_describe_topic_partitions_page_are_limited(chronik_broker: Broker, chronik_topic: str) -> None:
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=chronik_topic)], response_partition_limit=limits.PARTITIONS_PER_PAGE_MAX + 1
     )
@@ -137,7 +139,7 @@ def test_a_page_of_partitions_is_so_long_and_no_longer(chronik_broker: Broker, c
         assert second.next_cursor is None
 
 
-def test_so_many_files_are_open_and_no_more(tmp_path: Path) -> None:
+def test_open_segment_files_are_limited(tmp_path: Path) -> None:
     cache = FileCache(RealFiles(tmp_path), limits.OPEN_FILES_MAX)
     for number in range(limits.OPEN_FILES_MAX + 50):
         cache.create(f"file-{number}")
@@ -146,7 +148,7 @@ def test_so_many_files_are_open_and_no_more(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_fetch_waits_so_long_and_no_longer() -> None:
+def test_fetch_wait_time_is_limited() -> None:
     longest_ms = int(limits.FETCH_WAIT_SECONDS_MAX * 1000)
     assert patience_seconds(longest_ms) == limits.FETCH_WAIT_SECONDS_MAX
     assert patience_seconds(longest_ms + 1) == limits.FETCH_WAIT_SECONDS_MAX

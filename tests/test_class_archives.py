@@ -1,5 +1,4 @@
-"""JVMs of tests share archives of classes where there are some. One that is of something else would be no help, and
-none is no reason to fail."""
+"""Class archives of the tests' JVMs: they are used if they fit, and tests work without them."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from tests import archives, jvms
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of a Java, the only one there is."""
+    """The home directory of the only Java."""
     home = tmp_path / "java"
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").touch()
@@ -30,7 +29,7 @@ def jar(tmp_path: Path) -> Path:
     return jar
 
 
-def test_another_java_and_other_jars_have_another(java: Path, jar: Path) -> None:
+def test_archive_path_depends_on_java_version_and_jars(java: Path, jar: Path) -> None:
     first = archives.archive_of("some", [jar])
     assert first == archives.archive_of("some", [jar])
     jar.write_bytes(b"more classes")
@@ -41,7 +40,7 @@ def test_another_java_and_other_jars_have_another(java: Path, jar: Path) -> None
     assert len({first, second, third}) == 3
 
 
-def test_one_that_is_missing_is_not_asked_for(tmp_path: Path) -> None:
+def test_missing_archive_adds_no_jvm_options(tmp_path: Path) -> None:
     archive = tmp_path / "some.jsa"
     assert archives.using(None) == archives.using(archive) == ()
     archive.touch()
@@ -49,17 +48,17 @@ def test_one_that_is_missing_is_not_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_java_says_nothing_of_one_that_does_not_fit(tmp_path: Path) -> None:
+def test_java_does_not_warn_about_unsuitable_archive(tmp_path: Path) -> None:
     options = archives.using(archives.kafka_tools_archive())
     if not options:
-        pytest.skip("there is no archive; run .venv/bin/python -m tests.archives")
+        pytest.skip("no class archive; run .venv/bin/python -m tests.archives")
     command = ["java", *options, "-cp", str(tmp_path / "another.jar"), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.match(r"\w+ \d+", done.stdout)
     assert done.stderr == ""
 
 
-def test_one_that_could_not_be_made_has_no_name_and_older_ones_go(tmp_path: Path) -> None:
+def test_failed_archive_creation_leaves_no_archive_and_older_ones_are_removed(tmp_path: Path) -> None:
     def write(partial: Path, options: tuple[str, ...]) -> None:
         partial.write_text(" ".join(options))
 
@@ -77,7 +76,7 @@ def test_one_that_could_not_be_made_has_no_name_and_older_ones_go(tmp_path: Path
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"some-2.jsa": "-Xmx1g"}
 
 
-def test_spark_s_settings_stay_where_the_user_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_defined_spark_settings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "spark.jsa"
     archive.touch()
     monkeypatch.setattr(jvms, "spark_archive", lambda: archive)

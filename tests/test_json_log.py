@@ -1,4 +1,4 @@
-"""`log_format = "json"`: an object a line, whatever happens, from the beginning of a node's log to its last word."""
+"""JSON log format: one object per line, from the start of a node to its end."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def log() -> Log:
     return Log()
 
 
-def test_a_line_says_when_how_bad_who_and_what(log: Log) -> None:
-    before = time.time() - 0.001  # milliseconds are cut
+def test_json_line_has_time_level_logger_and_message(log: Log) -> None:
+    before = time.time() - 0.001  # the log truncates to milliseconds
     log.logger.warning("topic %s has %d partitions", "orders", 3)
     [line] = log.lines
     assert line.pop("time").endswith("Z")
     assert line == {"level": "warning", "logger": "chronik.test", "message": "topic orders has 3 partitions"}
-    told = datetime.fromisoformat(json.loads(log.stream.getvalue())["time"])
-    assert told.tzinfo == UTC
-    assert before <= told.timestamp() <= time.time()
+    message = datetime.fromisoformat(json.loads(log.stream.getvalue())["time"])
+    assert message.tzinfo == UTC
+    assert before <= message.timestamp() <= time.time()
 
 
-def test_a_line_is_a_line_and_says_what_was_said(log: Log) -> None:
+def test_control_characters_in_message_are_escaped_losslessly(log: Log) -> None:
     log.logger.info("no topic %s", HOSTILE)
     assert [line["message"] for line in log.lines] == [f"no topic {HOSTILE}"]
     assert all(letter.isprintable() for letter in log.stream.getvalue().removesuffix("\n"))
 
 
-def test_an_exception_stands_in_its_line(log: Log) -> None:
+def test_exception_and_stack_are_fields_of_the_line(log: Log) -> None:
     try:
         raise ValueError(HOSTILE)
     except ValueError:
@@ -84,7 +84,7 @@ def test_an_exception_stands_in_its_line(log: Log) -> None:
     assert line["stack"].startswith("Stack (most recent call last):\n")
 
 
-def test_what_is_long_is_cut(log: Log) -> None:
+def test_long_messages_and_tracebacks_are_truncated(log: Log) -> None:
     try:
         raise ValueError("\n".join(["x" * 100] * 1_000))
     except ValueError:
@@ -103,42 +103,40 @@ def audited(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def test_the_audit_log_stays_one_object(audited: Log) -> None:
+def test_audit_event_is_merged_into_one_json_object(audited: Log) -> None:
     peer = Peer("10.0.0.7", 4711, 12)
     audit.refused(peer, "Fetch", Operation.READ, ResourceType.TOPIC, HOSTILE)
     audit.changed(peer, "CreateTopics", ["orders", HOSTILE], 3, 1)
-    refused, changed = audited.lines
-    assert (refused["message"], refused["event"]) == ("refused", "refused")
-    assert (refused["api"], refused["operation"], refused["resource"]) == ("Fetch", "Read", "Topic")
-    assert refused["name"] == HOSTILE
+    denied, changed = audited.lines
+    assert (denied["message"], denied["event"]) == ("refused", "refused")
+    assert (denied["api"], denied["operation"], denied["resource"]) == ("Fetch", "Read", "Topic")
+    assert denied["name"] == HOSTILE
     assert (changed["message"], changed["event"], changed["host"]) == ("changed", "changed", "10.0.0.7")
     assert (changed["changed"], changed["more"], changed["failed"]) == (["orders", HOSTILE], 1, 1)
-    assert {*refused} >= OWN
+    assert {*denied} >= OWN
     assert {*changed} >= OWN
 
 
 @pytest.mark.parametrize("text", [audit.REFUSED, audit.CHANGED])
-def test_no_field_of_the_audit_log_hides_one_of_the_logs(text: str) -> None:
+def test_audit_fields_do_not_clash_with_log_fields(text: str) -> None:
     fields = json.loads(text.replace("%s", "0").replace("%d", "0"))
     assert OWN.isdisjoint(fields)
 
 
-def test_what_is_said_to_be_json_and_is_not_is_told_as_a_text(log: Log) -> None:
+def test_invalid_json_message_is_logged_as_text(log: Log) -> None:
     log.logger.info('{"event": %s', "x", extra=IS_JSON)
     assert [line["message"] for line in log.lines] == ['{"event": x']
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_what_becomes_of_a_process_is_told_as_the_log_is_written(
-    log_format: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_process_notice_uses_the_log_format(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     say(HOSTILE, log_format)
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
     if log_format == "json":
-        assert (json.loads(told)["message"], json.loads(told)["level"]) == (HOSTILE, "critical")
+        assert (json.loads(message)["message"], json.loads(message)["level"]) == (HOSTILE, "critical")
     else:
-        assert told.startswith('chronik: x"\\n{')
+        assert message.startswith('chronik: x"\\n{')
 
 
 # Real nodes
@@ -158,15 +156,17 @@ def started(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 def objects(log: Path) -> list[dict[str, Any]]:
-    """Raises ValueError for a line that is none."""
+    """Return the log's objects; raise ValueError for a line that is not JSON."""
     return [json.loads(line) for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 @pytest.mark.slow
-def test_a_node_writes_nothing_but_objects_from_its_start_to_its_end(tmp_path: Path) -> None:
+def test_node_writes_only_json_lines_from_start_to_stop(tmp_path: Path) -> None:
     def address() -> str | None:
-        told = [line["message"] for line in objects(tmp_path / "log") if "answers Kafka clients on " in line["message"]]
-        return told[0].split("answers Kafka clients on ")[1].split(",")[0] if told else None
+        message = [
+            line["message"] for line in objects(tmp_path / "log") if "answers Kafka clients on " in line["message"]
+        ]
+        return message[0].split("answers Kafka clients on ")[1].split(",")[0] if message else None
 
     with started(tmp_path, "--kafka", "127.0.0.1:0", "--log-format", "json") as (process, log):
         wait_for("it answers", address)
@@ -181,20 +181,20 @@ def test_a_node_writes_nothing_but_objects_from_its_start_to_its_end(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_node_that_is_refused_says_why_in_an_object(tmp_path: Path) -> None:
+def test_failed_start_is_reported_as_json(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text('log_format = "json"\n')
     with socket.create_server(("127.0.0.1", 0)) as taken:
         words = ("--config", str(tmp_path / "node.toml"), "--kafka", f"127.0.0.1:{taken.getsockname()[1]}")
         with started(tmp_path, *words) as (process, log):
             assert process.wait(TIMEOUT_S) == 2
     assert (objects(log)[-1]["level"], objects(log)[-1]["logger"]) == ("critical", "chronik")
-    told = objects(log)[-1]["message"]
-    assert "address already in use; end who has it, or choose another port: --kafka and --http, or" in told
-    assert "attempting to bind" not in told
+    message = objects(log)[-1]["message"]
+    assert "address already in use; stop the process that uses it, or choose another port with --kafka and" in message
+    assert "attempting to bind" not in message
 
 
 @pytest.mark.slow
-def test_a_fault_in_the_config_is_told_in_plain_words(tmp_path: Path) -> None:
+def test_config_error_is_reported_as_plain_text(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text('log_format = "json"\ncolour = 1\n')
     with started(tmp_path, "--config", str(tmp_path / "node.toml")) as (process, log):
         assert process.wait(TIMEOUT_S) == 2
@@ -202,7 +202,7 @@ def test_a_fault_in_the_config_is_told_in_plain_words(tmp_path: Path) -> None:
     assert "unknown key 'colour'" in log.read_text()
 
 
-def test_what_a_client_changes_is_in_the_log_once_and_with_its_fields(chronik_broker_factory: BrokerFactory) -> None:
+def test_administrative_change_is_logged_once_with_its_fields(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(log_format="json")
     broker.create_topic("orders")
     lines = [json.loads(line) for line in broker.log.splitlines()]

@@ -20,7 +20,7 @@ from chronik.addresses import network_of, normalized
         ("::ffff:10.0.0.1.nip.io", "::ffff:10.0.0.1.nip.io"),
     ],
 )
-def test_addresses_are_normalized(host: str, expected: str) -> None:
+def test_ip_addresses_are_normalized(host: str, expected: str) -> None:
     assert normalized(host) == expected
 
 
@@ -36,5 +36,5 @@ def test_addresses_are_normalized(host: str, expected: str) -> None:
         ("not:an:address", "not:an:address"),
     ],
 )
-def test_ipv6_addresses_of_one_network_are_counted_together(host: str, expected: str) -> None:
+def test_ipv6_clients_are_counted_by_their_64_bit_network(host: str, expected: str) -> None:
     assert network_of(host) == expected

@@ -1,5 +1,4 @@
-"""Regular expressions that strangers send match what Python's own match; what cannot be understood, or would take too
-much, is refused."""
+"""Linear-time regular expressions match what `re` matches; invalid and too large ones are rejected."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from chronik.patterns import CHARACTERS_MAX, DEPTH_MAX, PARTS_MAX, REPEATED_MAX,
 ALPHABET = "abcdxyzA09-_.]^* \n"
 TEXTS = 2_000
 
-UNDERSTOOD = (
+SUPPORTED = (
     "",
     "abc",
     "a*b",
@@ -50,39 +49,39 @@ UNDERSTOOD = (
     r"\n",
 )
 
-MISUNDERSTOOD = r"( a) [a [ *a a** a{2}{3} a{3,2} [z-a] (?=a) (?<!a) (?P<>a) (?x)a (? \b \1 \pL \ [[:alpha:]] |+"
+UNSUPPORTED = r"( a) [a [ *a a** a{2}{3} a{3,2} [z-a] (?=a) (?<!a) (?P<>a) (?x)a (? \b \1 \pL \ [[:alpha:]] |+"
 
 
 def equivalent(expression: str) -> re.Pattern[str]:
-    # Python's $ also stands before a line's end at the end of the text, and its { } may begin at 0.
+    # Python's $ also matches before a final newline, and {,2} is a repetition.
     return re.compile(expression.replace("$", r"\Z").replace("{,2}", r"\{,2\}"), re.ASCII)
 
 
-@pytest.mark.parametrize("expression", UNDERSTOOD)
-def test_expressions_match_what_pythons_own_match(expression: str) -> None:
-    chance = random.Random(expression)
-    ours, theirs = Pattern(expression), equivalent(expression)
+@pytest.mark.parametrize("expression", SUPPORTED)
+def test_pattern_matches_same_texts_as_python_re(expression: str) -> None:
+    rng = random.Random(expression)
+    pattern, reference = Pattern(expression), equivalent(expression)
     matched = 0
     for _ in range(TEXTS):
-        text = "".join(chance.choice(ALPHABET) for _ in range(chance.randrange(5)))
-        assert ours.matches(text) == bool(theirs.fullmatch(text)), repr(text)
-        matched += ours.matches(text)
+        text = "".join(rng.choice(ALPHABET) for _ in range(rng.randrange(5)))
+        assert pattern.matches(text) == bool(reference.fullmatch(text)), repr(text)
+        matched += pattern.matches(text)
     assert matched < TEXTS or expression == "(?s).*"
 
 
 @pytest.mark.parametrize(("expression", "text"), [("orders-.*", "orders-7"), ("(?i)ÄB", "äb"), ("[α-ω]+", "λ")])
-def test_names_of_all_letters_are_matched(expression: str, text: str) -> None:
+def test_pattern_matches_unicode_letters(expression: str, text: str) -> None:
     assert Pattern(expression).matches(text)
     assert not Pattern(expression).matches(f"{text}!\n")
 
 
-@pytest.mark.parametrize("expression", MISUNDERSTOOD.split())
-def test_what_cannot_be_understood_is_refused(expression: str) -> None:
+@pytest.mark.parametrize("expression", UNSUPPORTED.split())
+def test_unsupported_expression_is_rejected(expression: str) -> None:
     with pytest.raises(PatternError):
         Pattern(expression)
 
 
-def test_what_would_take_too_much_is_refused() -> None:
+def test_expression_above_a_limit_is_rejected() -> None:
     Pattern("a" * CHARACTERS_MAX)
     Pattern("(" * (DEPTH_MAX - 1) + ")" * (DEPTH_MAX - 1))
     Pattern(f"a{{{REPEATED_MAX}}}")
@@ -97,6 +96,6 @@ def test_what_would_take_too_much_is_refused() -> None:
             Pattern(expression)
 
 
-def test_a_long_text_leaves_turns_to_others() -> None:
+def test_matching_long_text_yields_regularly() -> None:
     steps = Pattern("(a|b|.c){100,}").match_in_steps("ab" * 200)
     assert len(list(steps)) > 10

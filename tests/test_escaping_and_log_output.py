@@ -1,4 +1,4 @@
-"""Nobody forges a line of a log, takes over a terminal, or fills a disk with names."""
+"""Untrusted text in logs and output is escaped and truncated, and log lines are rate-limited."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from chronik.logs import (
 from chronik.shown import EscapingStream, escaped, escaped_lines, escaping_output, json_text, shortened, unescaped
 
 HOSTILE = "x\n2026-01-01 CRITICAL all is lost\r\x1b[31m\x9b2J\x07\u202e\u2028\x00\ud800\x7f"
-SHOWN = r"x\n2026-01-01 CRITICAL all is lost\r\x1b[31m\x9b2J\x07\u202e\u2028\x00\ud800\x7f"
+ESCAPED = r"x\n2026-01-01 CRITICAL all is lost\r\x1b[31m\x9b2J\x07\u202e\u2028\x00\ud800\x7f"
 
 
-def test_control_characters_are_shown_as_python_writes_them() -> None:
-    assert escaped(HOSTILE) == SHOWN
+def test_control_characters_are_escaped_as_in_python() -> None:
+    assert escaped(HOSTILE) == ESCAPED
     assert escaped("Grüße, 世界, naïve 👩‍💻 café") == "Grüße, 世界, naïve 👩‍💻 café"
     assert escaped_lines("a\tb\n\x1b[1m") == "a\tb\n\\x1b[1m"
 
 
-def test_long_text_is_cut_and_says_so() -> None:
+def test_long_text_is_truncated_with_a_note() -> None:
     assert shortened("x" * 10, 10) == "x" * 10
     assert shortened("x" * 1_234, 10) == "x" * 10 + "… (1,224 characters more)"
 
 
-def test_json_stays_json_and_holds_what_was_in_it() -> None:
+def test_escaped_json_decodes_to_original_value() -> None:
     text = json_text({HOSTILE: ["Grüße"]}, indent=2)
     assert json.loads(text) == {HOSTILE: ["Grüße"]}
     assert "Grüße" in text
@@ -64,16 +64,16 @@ def log() -> Log:
     return Log()
 
 
-def test_a_line_of_a_log_is_a_line(log: Log) -> None:
+def test_log_record_with_line_breaks_is_one_line(log: Log) -> None:
     log.logger.warning("no topic %s", HOSTILE)
     log.logger.warning("no topic %(name)s", {"name": HOSTILE})
     log.logger.warning(f"no topic {HOSTILE}")
     log.logger.warning("no topic: %s", ValueError(HOSTILE))
     assert len(log.lines) == 4
-    assert all(SHOWN in line for line in log.lines)
+    assert all(ESCAPED in line for line in log.lines)
 
 
-def test_no_line_of_a_traceback_looks_like_one_of_the_log(log: Log) -> None:
+def test_traceback_lines_are_indented(log: Log) -> None:
     try:
         raise ValueError(HOSTILE)
     except ValueError:
@@ -84,36 +84,36 @@ def test_no_line_of_a_traceback_looks_like_one_of_the_log(log: Log) -> None:
     assert all(line.startswith("  | ") for line in rest)
 
 
-class Told(Exception):
+class LoggedError(Exception):
     pass
 
 
 @pytest.mark.parametrize("message", ["the disk is full", "the disk is full of " + "n" * 100_000])
-def test_a_long_traceback_is_cut_in_its_middle(log: Log, message: str) -> None:
-    error: Exception = Told("where it began")
+def test_long_traceback_is_truncated_in_the_middle(log: Log, message: str) -> None:
+    error: Exception = LoggedError("where it began")
     for number in range(300):
         error = _raised_from(error, f"{number} " + "x" * 100)
     try:
-        raise Told(message) from error
-    except Told:
+        raise LoggedError(message) from error
+    except LoggedError:
         log.logger.exception("it broke")
     lines = log.lines[1:]
     assert all(line.startswith("  | ") for line in lines)
-    assert any("Told: where it began" in line for line in lines)
-    assert "Told: the disk is full" in lines[-1]
+    assert any("LoggedError: where it began" in line for line in lines)
+    assert "LoggedError: the disk is full" in lines[-1]
     assert sum("characters more" in line for line in lines) == 1 + (len(message) > TRACEBACK_LINE_CHARACTERS_MAX)
     assert len("\n".join(lines)) < TRACEBACK_CHARACTERS_MAX + 100
 
 
 def _raised_from(cause: Exception, message: str) -> Exception:
     try:
-        raise Told(message) from cause
-    except Told as error:
+        raise LoggedError(message) from cause
+    except LoggedError as error:
         return error
 
 
 @pytest.mark.parametrize(
-    ("lines", "is_cut"),
+    ("lines", "is_truncated"),
     [
         ([TRACEBACK_LINE_CHARACTERS_MAX], False),
         ([TRACEBACK_LINE_CHARACTERS_MAX + 1], True),
@@ -121,63 +121,63 @@ def _raised_from(cause: Exception, message: str) -> Exception:
         ([995] * 15 + [997], True),
     ],
 )
-def test_a_traceback_is_so_long_and_no_longer(lines: list[int], is_cut: bool) -> None:
-    """Each line takes five characters more: its indent, and its end."""
+def test_traceback_length_is_limited(lines: list[int], is_truncated: bool) -> None:
+    """Each line has five more characters: its indentation and its line break."""
     text = "\n".join("x" * letters for letters in lines)
     shown = LogFormatter().formatStack(text)
-    assert ("characters more" in shown) == is_cut
-    assert is_cut or len(shown) in (TRACEBACK_LINE_CHARACTERS_MAX + 4, TRACEBACK_CHARACTERS_MAX)
+    assert ("characters more" in shown) == is_truncated
+    assert is_truncated or len(shown) in (TRACEBACK_LINE_CHARACTERS_MAX + 4, TRACEBACK_CHARACTERS_MAX)
 
 
-@pytest.mark.parametrize(("letters", "is_cut"), [(ARGUMENT_CHARACTERS_MAX, False), (ARGUMENT_CHARACTERS_MAX + 1, True)])
-def test_a_long_name_is_cut_where_it_stands(log: Log, letters: int, is_cut: bool) -> None:
+@pytest.mark.parametrize(("letters", "is_truncated"), [(ARGUMENT_CHARACTERS_MAX, False), (ARGUMENT_CHARACTERS_MAX + 1, True)])
+def test_long_log_argument_is_truncated(log: Log, letters: int, is_truncated: bool) -> None:
     log.logger.warning("topic %s of %d is %r", "n" * letters, 7, "m" * (letters - 2))
     (line,) = log.lines
-    assert line.count("characters more") == 2 * is_cut
-    assert " of 7 is " in line, "what is behind the name is still told"
+    assert line.count("characters more") == 2 * is_truncated
+    assert " of 7 is " in line, "the text after the name is kept"
 
 
-@pytest.mark.parametrize(("letters", "is_cut"), [(LINE_CHARACTERS_MAX, False), (LINE_CHARACTERS_MAX + 1, True)])
-def test_a_line_is_cut_however_it_was_made(log: Log, letters: int, is_cut: bool) -> None:
+@pytest.mark.parametrize(("letters", "is_truncated"), [(LINE_CHARACTERS_MAX, False), (LINE_CHARACTERS_MAX + 1, True)])
+def test_long_log_line_is_truncated(log: Log, letters: int, is_truncated: bool) -> None:
     log.logger.warning("n" * letters)
-    assert ("characters more" in log.lines[0]) == is_cut
+    assert ("characters more" in log.lines[0]) == is_truncated
 
 
-def test_lines_of_a_kind_are_counted_after_a_while(log: Log) -> None:
+def test_repeated_log_lines_are_suppressed_and_counted(log: Log) -> None:
     for number in range(BURST_LINES_MAX + 250):
-        log.logger.info("connection %d closed: %s", number, "it was refused")
+        log.logger.info("connection %d closed: %s", number, "it was rejected")
     log.logger.info("another kind")
     assert len(log.lines) == BURST_LINES_MAX + 1
     log.now = BURST_SECONDS
     log.logger.info("another kind")
     assert len(log.lines) == BURST_LINES_MAX + 3
-    assert "250 lines more like this one within 10 s: connection %d closed: %s" in log.lines[-2]
-    log.logger.info("connection %d closed: %s", 1, "it was refused")
+    assert "250 similar lines suppressed within 10 s: connection %d closed: %s" in log.lines[-2]
+    log.logger.info("connection %d closed: %s", 1, "it was rejected")
     assert "connection 1 closed" in log.lines[-1]
 
 
-def test_what_was_left_out_is_told_at_the_end_at_the_latest(log: Log) -> None:
+def test_suppressed_lines_are_reported_when_handler_closes(log: Log) -> None:
     for number in range(BURST_LINES_MAX + 1):
         log.logger.info("connection %d closed", number)
     log.handler.close()
-    assert "1 lines more" in log.lines[-1]
+    assert "1 similar lines suppressed" in log.lines[-1]
 
 
-def test_debug_lines_are_all_written(log: Log) -> None:
+def test_debug_lines_are_not_suppressed(log: Log) -> None:
     log.logger.setLevel(logging.DEBUG)
     for number in range(3 * BURST_LINES_MAX):
         log.logger.debug("request %d", number)
     assert len(log.lines) == 3 * BURST_LINES_MAX
 
 
-def test_kinds_that_are_made_at_run_time_are_forgotten(log: Log) -> None:
+def test_number_of_counted_message_templates_is_limited(log: Log) -> None:
     for number in range(3 * KINDS_MAX):
         log.logger.info(f"kind {number}")
     assert len(log.handler._counts) == KINDS_MAX
     assert len(log.lines) == 3 * KINDS_MAX
 
 
-def test_whatever_is_printed_is_escaped_and_bytes_are_not() -> None:
+def test_printed_text_is_escaped_but_bytes_are_not() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     stream = EscapingStream(out)
     print(f"a\tb\n{HOSTILE}", file=stream)
@@ -189,7 +189,7 @@ def test_whatever_is_printed_is_escaped_and_bytes_are_not() -> None:
     assert b"\\x1b[31m" in written
 
 
-def test_output_is_as_it_was_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escaped_output_is_restored_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout
     with escaping_output():
         print("\x1b[1m")

@@ -1,4 +1,4 @@
-"""Replies: settled once, reported synchronously, cancelled without a trace."""
+"""Replies are resolved once, report synchronously, and can be cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from chronik.exchange import Disconnect, Reply
 
 
-def test_resolved_reply_is_reported_synchronously_and_once() -> None:
+def test_resolved_reply_calls_back_synchronously_and_once() -> None:
     reply: Reply[int] = Reply()
     reported: list[Reply[int]] = []
     reply.on_resolved = reported.append
@@ -25,18 +25,18 @@ def test_resolved_reply_is_reported_synchronously_and_once() -> None:
     assert reply.error is None
 
 
-def test_failed_reply_raises_its_error_where_it_is_awaited() -> None:
-    async def story() -> None:
+def test_awaiting_failed_reply_raises_its_error() -> None:
+    async def scenario() -> None:
         reply: Reply[int] = Reply()
         asyncio.get_running_loop().call_soon(reply.fail, ValueError("why"))
         with pytest.raises(ValueError, match="why"):
             await reply
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("kind", ["resolved", "steps", "coroutine", "pending"])
-def test_reply_is_awaited_whatever_resolves_it(kind: str) -> None:
+def test_reply_can_be_awaited_however_it_is_resolved(kind: str) -> None:
     def steps() -> Generator[None, None, int]:
         yield
         return 7
@@ -45,7 +45,7 @@ def test_reply_is_awaited_whatever_resolves_it(kind: str) -> None:
         await asyncio.sleep(0)
         return 7
 
-    async def story() -> None:
+    async def scenario() -> None:
         reply: Reply[int] = Reply()
         if kind == "resolved":
             reply = Reply.of(7)
@@ -59,10 +59,10 @@ def test_reply_is_awaited_whatever_resolves_it(kind: str) -> None:
         reply.filter(lambda response: (response or 0) * 10)
         assert await reply == 80
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_filter_that_fails_fails_the_reply() -> None:
+def test_exception_in_filter_fails_the_reply() -> None:
     reply: Reply[int] = Reply()
 
     def broken(response: int | None) -> int:
@@ -73,7 +73,7 @@ def test_filter_that_fails_fails_the_reply() -> None:
     assert isinstance(reply.error, ZeroDivisionError)
 
 
-def test_ready_reply_is_reported_synchronously() -> None:
+def test_ready_reply_calls_back_synchronously() -> None:
     reply: Reply[int] = Reply()
     reported: list[bool] = []
     reply.when_ready(lambda: reported.append(reply.is_ready))
@@ -82,17 +82,17 @@ def test_ready_reply_is_reported_synchronously() -> None:
     assert reply.frame == [b"frame"]
 
 
-def test_waiting_for_a_frame_raises_the_reason_to_disconnect() -> None:
-    async def story() -> None:
+def test_waiting_for_frame_raises_disconnect_reason() -> None:
+    async def scenario() -> None:
         reply: Reply[int] = Reply()
         asyncio.get_running_loop().call_soon(reply.disconnect, Disconnect("why"))
         with pytest.raises(Disconnect, match="why"):
             await reply.wait()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_cancelled_reply_stops_its_work_and_reports_nothing() -> None:
+def test_cancelled_reply_calls_only_cancel_callback() -> None:
     reply: Reply[int] = Reply()
     reported: list[str] = []
     reply.on_cancel = lambda: reported.append("cancelled")
@@ -105,7 +105,7 @@ def test_cancelled_reply_stops_its_work_and_reports_nothing() -> None:
     assert reported == ["cancelled"]
 
 
-def test_resolved_reply_that_is_cancelled_leaves_its_handler_alone() -> None:
+def test_cancelling_resolved_reply_does_not_call_cancel_callback() -> None:
     reply: Reply[int] = Reply()
     reported: list[str] = []
     reply.on_cancel = lambda: reported.append("cancelled")
@@ -114,8 +114,8 @@ def test_resolved_reply_that_is_cancelled_leaves_its_handler_alone() -> None:
     assert reported == []
 
 
-def test_cancelled_reply_is_freed_without_a_garbage_collection() -> None:
-    """Nodes run few of them, so a reply must not be part of a cycle once its client has left."""
+def test_cancelled_reply_is_freed_without_garbage_collection() -> None:
+    """Nodes collect garbage rarely, so a reply must not be part of a reference cycle after its client disconnected."""
 
     def cancelled() -> weakref.ref[Any]:
         reply: Reply[int] = _Weak()
@@ -132,4 +132,4 @@ def test_cancelled_reply_is_freed_without_a_garbage_collection() -> None:
 
 
 class _Weak(Reply[int]):
-    """A reply that can be referred to weakly."""
+    """A reply that supports weak references."""

@@ -1,4 +1,4 @@
-"""A node's config: file, environment and command line; a wrong one is refused with the place and what is expected."""
+"""Node configuration from file, environment and command line, and the error messages for invalid values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+def test_command_line_overrides_environment_which_overrides_file(tmp_path: Path) -> None:
     path = write(tmp_path, 'node_id = 1\nkafka = "127.0.0.1:1"\ndata_dir = "file"\n[broker]\n"num.partitions" = 3\n')
     config = load_config(path, {"CHRONIK_NODE_ID": "2", "CHRONIK_DATA_DIR": "environment"}, node_id=3)
     assert config.node_id == 3
@@ -27,7 +27,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
     assert config.broker == {"num.partitions": "3"}
 
 
-def test_without_anything_the_defaults_hold() -> None:
+def test_empty_configuration_uses_defaults() -> None:
     config = load_config(None, {})
     assert (config.node_id, str(config.kafka), config.flush) == (1, "127.0.0.1:9092", "group")
 
@@ -49,9 +49,7 @@ def test_without_anything_the_defaults_hold() -> None:
         ("[broker.num]\npartitions = 3", "Kafka's own names in quotes"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_file_the_key_and_what_is_expected(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_invalid_file_is_rejected_with_path_key_and_expected_value(tmp_path: Path, text: str, expected: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError) as raised:
         load_config(path, {})
@@ -60,18 +58,18 @@ def test_a_wrong_file_is_refused_with_the_file_the_key_and_what_is_expected(
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_error_contains_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.toml: No such file"):
         load_config(tmp_path / "absent.toml", {})
 
 
-def test_an_address_of_version_six_is_read_and_written_with_brackets() -> None:
+def test_ipv6_address_is_parsed_and_formatted_with_brackets() -> None:
     assert Address.parse("[::1]:9092") == Address("::1", 9092)
     assert str(Address("::1", 9092)) == "[::1]:9092"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
-def test_a_node_that_listens_everywhere_must_say_where_clients_connect(host: str) -> None:
+def test_wildcard_listener_requires_advertised_address(host: str) -> None:
     with pytest.raises(ConfigError, match="advertised"):
         load_config(None, {}, kafka=f"{host}:9092")
     assert load_config(None, {}, kafka=f"{host}:9092", advertised="example.org:9092").advertised is not None
@@ -92,13 +90,13 @@ SECRET = "correct horse battery staple"
         f'cluster_secret = "{SECRET}',
     ],
 )
-def test_a_secret_is_never_repeated(tmp_path: Path, text: str) -> None:
+def test_config_error_does_not_contain_secrets(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(write(tmp_path, text), {})
     assert "horse" not in "".join(traceback.format_exception(raised.value))
 
 
-def test_a_secret_is_not_shown_by_what_holds_it() -> None:
+def test_repr_of_config_and_identity_contains_no_secret() -> None:
     config = load_config(None, {"CHRONIK_CLUSTER_SECRET": SECRET})
     assert config.cluster_secret == SECRET
     assert "horse" not in repr(config)
@@ -106,18 +104,18 @@ def test_a_secret_is_not_shown_by_what_holds_it() -> None:
     assert repr(identity.key) not in repr(identity)
 
 
-@pytest.mark.parametrize(("letters", "is_cut"), [(VALUE_CHARACTERS_MAX - 2, False), (VALUE_CHARACTERS_MAX - 1, True)])
-def test_a_long_value_is_repeated_in_part(letters: int, is_cut: bool) -> None:
+@pytest.mark.parametrize(("letters", "is_truncated"), [(VALUE_CHARACTERS_MAX - 2, False), (VALUE_CHARACTERS_MAX - 1, True)])
+def test_config_error_truncates_long_value(letters: int, is_truncated: bool) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(None, {"CHRONIK_FLUSH": "x" * letters})
-    assert ("characters more" in str(raised.value)) == is_cut
+    assert ("characters more" in str(raised.value)) == is_truncated
 
 
 def peers(*flags: bool | None) -> list[dict[str, object]]:
     tables: list[dict[str, object]] = []
     for number, flag in enumerate(flags, 1):
-        said = {} if flag is None else {"voter": flag}
-        tables.append({"id": number, "kafka": f"a:{number}", "raft": f"b:{number}"} | said)
+        voter_key = {} if flag is None else {"voter": flag}
+        tables.append({"id": number, "kafka": f"a:{number}", "raft": f"b:{number}"} | voter_key)
     return tables
 
 
@@ -133,15 +131,13 @@ def peers(*flags: bool | None) -> list[dict[str, object]]:
         ([True] * 4, {1, 2, 3, 4}),
     ],
 )
-def test_who_votes_first_is_said_in_the_tables_or_follows_from_how_many_there_are(
-    flags: list[bool | None], voters: set[int]
-) -> None:
+def test_initial_voters_are_configured_or_derived_from_peer_count(flags: list[bool | None], voters: set[int]) -> None:
     config = load_config(None, {}, peers=peers(*flags))
     assert first_voters(config.peers) == voters
 
 
-def test_somebody_votes() -> None:
-    with pytest.raises(ConfigError, match="one at least is a voter"):
+def test_config_without_voter_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="at least one voter"):
         load_config(None, {}, peers=peers(False, False))
     with pytest.raises(ConfigError, match="true or false"):
         load_config(None, {}, peers=[{"id": 1, "kafka": "a:1", "raft": "b:1", "voter": "perhaps"}])

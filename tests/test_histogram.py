@@ -5,7 +5,7 @@ import pytest
 from chronik.meters import LATENCY_SECONDS, Histogram, quantile
 
 
-def test_each_time_is_counted_in_the_first_bucket_that_has_room_for_it() -> None:
+def test_histogram_counts_value_in_first_bucket_with_sufficient_bound() -> None:
     histogram = Histogram()
     for seconds in (0.0, 0.0001, 0.00011, 0.003, 10.0, 10.1):
         histogram.add(seconds)
@@ -16,11 +16,11 @@ def test_each_time_is_counted_in_the_first_bucket_that_has_room_for_it() -> None
     assert histogram.seconds == pytest.approx(20.10321)
 
 
-def test_bounds_rise() -> None:
+def test_histogram_bounds_are_increasing() -> None:
     assert list(LATENCY_SECONDS) == sorted(set(LATENCY_SECONDS))
 
 
-def test_a_quantile_lies_in_its_bucket() -> None:
+def test_quantile_is_interpolated_within_its_bucket() -> None:
     histogram = Histogram()
     for _ in range(99):
         histogram.add(0.0007)
@@ -30,7 +30,7 @@ def test_a_quantile_lies_in_its_bucket() -> None:
     assert 0.1 < (quantile(histogram.counts, 0.995) or 0) <= 0.25
 
 
-def test_a_quantile_of_nothing_is_none_and_one_above_all_bounds_is_the_highest() -> None:
+def test_quantile_of_empty_histogram_is_none_and_overflow_is_highest_bound() -> None:
     histogram = Histogram()
     assert quantile(histogram.counts, 0.99) is None
     histogram.add(60.0)
