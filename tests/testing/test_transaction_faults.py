@@ -22,7 +22,7 @@ def broker(chronik_broker_factory: BrokerFactory) -> Broker:
     return broker
 
 
-def begun(broker: Broker) -> Producer:
+def producer_in_transaction(broker: Broker) -> Producer:
     producer = transactional(broker)
     producer.begin_transaction()
     producer.produce("bills", b"a bill")
@@ -30,16 +30,16 @@ def begun(broker: Broker) -> Producer:
     return producer
 
 
-def test_a_producer_is_fenced_as_by_a_second_one(broker: Broker) -> None:
-    producer = begun(broker)
+def test_fence_fences_the_producer(broker: Broker) -> None:
+    producer = producer_in_transaction(broker)
     broker.fence("pay")
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(SECONDS)
     assert caught.value.args[0].code() == KafkaError._FENCED
 
 
-def test_a_transaction_takes_too_long_at_once(broker: Broker) -> None:
-    producer = begun(broker)
+def test_time_out_aborts_open_transaction(broker: Broker) -> None:
+    producer = producer_in_transaction(broker)
     broker.time_out("pay")
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(SECONDS)
@@ -50,10 +50,10 @@ def test_a_transaction_takes_too_long_at_once(broker: Broker) -> None:
         broker.time_out("nobody")
 
 
-def test_a_coordinator_that_has_moved_is_found_again(broker: Broker) -> None:
-    producer = begun(broker)
+def test_move_coordinator_makes_producer_find_coordinator_again(broker: Broker) -> None:
+    producer = producer_in_transaction(broker)
     broker.move_coordinator(times=2)
     producer.commit_transaction(SECONDS)
-    asked = [request.api for request in broker.last_requests(100)]
-    assert asked.count("EndTxn") == 3
-    assert asked.count("FindCoordinator") > 1
+    api_names = [request.api for request in broker.last_requests(100)]
+    assert api_names.count("EndTxn") == 3
+    assert api_names.count("FindCoordinator") > 1

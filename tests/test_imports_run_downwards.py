@@ -11,7 +11,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "chronik"
 
-LAYERS = (
+FLOORS = (
     {"__main__"},
     {"cli"},
     {"bench", "moving", "pipeline", "testing"},
@@ -47,7 +47,7 @@ LAYERS = (
         "wording",
     },
 )
-LAYER = {package: -number for number, packages in enumerate(LAYERS) for package in packages}
+LAYER = {package: -number for number, packages in enumerate(FLOORS) for package in packages}
 FORBIDDEN = {
     "server": {"protocol", "api", "broker", "metadata", "log"},  # the dispatch function is passed in
 }

@@ -1,4 +1,4 @@
-"""Nodes that stand alone start as fast, and are as small, as if there were no clusters: they never load Raft."""
+"""A standalone node does not import Raft, so clusters cost it neither start-up time nor memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ asyncio.run(main())
 """
 
 
-def test_a_node_that_stands_alone_starts_and_describes_its_quorum_without_raft(tmp_path: Path) -> None:
+def test_standalone_node_describes_quorum_without_importing_raft(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", START_AND_ASK, str(tmp_path / "data")],
         capture_output=True,
@@ -56,9 +56,9 @@ def test_a_node_that_stands_alone_starts_and_describes_its_quorum_without_raft(t
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    told = json.loads(finished.stdout)
-    assert told["leader"] == 1
-    assert "chronik.node.alone" in told["loaded"]
-    of_clusters = ("chronik.raft", "chronik.quorum", "chronik.peers")
-    assert [name for name in told["loaded"] if name.startswith(of_clusters)] == []
-    assert not {"chronik.node.clustered", "chronik.metadata.stores.raft_store"} & set(told["loaded"])
+    result = json.loads(finished.stdout)
+    assert result["leader"] == 1
+    assert "chronik.node.alone" in result["loaded"]
+    cluster_packages = ("chronik.raft", "chronik.quorum", "chronik.peers")
+    assert [name for name in result["loaded"] if name.startswith(cluster_packages)] == []
+    assert not {"chronik.node.clustered", "chronik.metadata.stores.raft_store"} & set(result["loaded"])

@@ -1,4 +1,4 @@
-"""A full garbage collection looks through what is new, not through everything that is there."""
+"""Garbage collection tuning: full collections examine new objects instead of all objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def things(count):
     return [Thing() for _ in range(count)]
 
 def looked_through():
-    return sum(isinstance(each, Thing) for each in gc.get_objects())  # those that are set aside are not among them
+    return sum(isinstance(each, Thing) for each in gc.get_objects())  # without frozen objects
 
 gc.disable()
 at_the_start = things(1000)
@@ -29,9 +29,9 @@ keep_collections_short(float(sys.argv[1]))
 print("at the start", looked_through())
 later = things(1000)
 gc.collect(1)
-print("after a quick look", looked_through())
+print("after a partial collection", looked_through())
 gc.collect()
-print("after a full one", looked_through())
+print("after a full collection", looked_through())
 ring = Thing()
 ring.itself = ring
 known = weakref.ref(ring), weakref.ref(later[0])
@@ -54,24 +54,28 @@ print(len(looked_through), max(looked_through))
 """
 
 
-def _ran(seconds_max: float) -> list[str]:
+def _run_program(seconds_max: float) -> list[str]:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, str(seconds_max)], capture_output=True, text=True, check=True)
     return ran.stdout.splitlines()
 
 
-def test_what_outlives_a_long_collection_is_not_looked_through_again() -> None:
-    assert _ran(0.0)[:3] == ["at the start 0", "after a quick look 1000", "after a full one 0"]
+def test_survivors_of_long_collection_are_frozen() -> None:
+    assert _run_program(0.0)[:3] == ["at the start 0", "after a partial collection 1000", "after a full collection 0"]
 
 
-def test_short_collections_look_at_it_again() -> None:
-    assert _ran(1000.0)[:3] == ["at the start 0", "after a quick look 1000", "after a full one 1000"]
+def test_survivors_of_short_collection_are_not_frozen() -> None:
+    assert _run_program(1000.0)[:3] == [
+        "at the start 0",
+        "after a partial collection 1000",
+        "after a full collection 1000",
+    ]
 
 
-def test_garbage_that_comes_later_is_still_found_and_what_was_set_aside_is_still_freed() -> None:
-    assert _ran(0.0)[3] == "gone [True, True]"
+def test_new_garbage_is_collected_and_frozen_objects_are_freed() -> None:
+    assert _run_program(0.0)[3] == "gone [True, True]"
 
 
-def test_while_more_and_more_is_made_each_collection_looks_through_what_is_new() -> None:
+def test_each_full_collection_examines_only_new_objects() -> None:
     ran = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
     count, most = map(int, ran.stdout.split())
     assert count > 5

@@ -17,7 +17,7 @@ from chronik.testing.plugin import BrokerFactory, ClusterFactory
 
 
 def produce(broker: Broker, topic: str, value: bytes, **config: object) -> str | None:
-    """What librdkafka reports about a record: None when it was acknowledged."""
+    """Return the error that librdkafka reports for a record: None if it was acknowledged."""
     reports: list[str | None] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **config})
     producer.produce(topic, value, on_delivery=lambda error, _: reports.append(error.name() if error else None))
@@ -26,7 +26,7 @@ def produce(broker: Broker, topic: str, value: bytes, **config: object) -> str |
     return report
 
 
-def test_a_broker_needs_no_pytest() -> None:
+def test_broker_works_without_pytest() -> None:
     with Broker(flush="os") as broker:
         data_dir = broker.data_dir
         assert broker.bootstrap == f"127.0.0.1:{broker.port}"
@@ -40,7 +40,7 @@ def test_a_broker_needs_no_pytest() -> None:
     assert not data_dir.exists()
 
 
-def test_a_folder_that_was_given_is_kept(tmp_path: Path) -> None:
+def test_given_directory_is_kept(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         broker.create_topic("t")
     with Broker(tmp_path) as broker:
@@ -48,7 +48,7 @@ def test_a_folder_that_was_given_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_restart_keeps_port_and_data(chronik_broker_factory: BrokerFactory, how: str) -> None:
+def test_restart_keeps_port_and_data(chronik_broker_factory: BrokerFactory, how: str) -> None:
     broker = chronik_broker_factory()
     port, pid = broker.port, broker.pid
     broker.create_topic("t")
@@ -63,31 +63,31 @@ def test_a_restart_keeps_port_and_data(chronik_broker_factory: BrokerFactory, ho
     assert [record.value for record in broker.records("t")] == [b"kept"]
 
 
-def test_a_restart_of_a_running_broker_stops_it_first(chronik_broker_factory: BrokerFactory) -> None:
+def test_restart_stops_a_running_broker_first(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.restart()
     assert broker.log.count("answers Kafka clients") == 2
     assert broker.log.count("stopping") == 1
 
 
-def test_a_node_is_configured_for_its_next_start(chronik_cluster_factory: ClusterFactory) -> None:
+def test_configure_applies_at_next_start(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory(2, broker={"num.partitions": 2, "log.retention.hours": 1})
     cluster[2].configure(broker={"num.partitions": 3})
-    assert partitions_by_default(cluster[2]) == "2"
+    assert default_partition_count(cluster[2]) == "2"
     cluster[2].restart()
     cluster.wait_until_ready()
-    assert [partitions_by_default(cluster[node_id]) for node_id in (1, 2)] == ["2", "3"]
+    assert [default_partition_count(cluster[node_id]) for node_id in (1, 2)] == ["2", "3"]
     assert cluster[2].config["broker"] == {"num.partitions": 3, "log.retention.hours": 1}
 
 
-def partitions_by_default(node: ClusterNode) -> str | None:
+def default_partition_count(node: ClusterNode) -> str | None:
     resource = Resource(BROKER_RESOURCE, str(node.node_id))
     with node.cluster() as cluster:
         ((config,),) = describe_configs(cluster, [resource], ["num.partitions"]).values()
     return config.value
 
 
-def test_a_config_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+def test_invalid_configure_call_changes_nothing(tmp_path: Path) -> None:
     broker = Broker(tmp_path, flush="os")
     for wrong in ({"flush": "never"}, {"flsh": "os"}):
         with pytest.raises(ConfigError):
@@ -95,7 +95,7 @@ def test_a_config_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     assert broker.config == {"flush": "os"}
 
 
-def test_errors_reach_a_client_as_often_as_asked(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_injected_error_is_returned_given_number_of_times(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     assert produce(chronik_broker, chronik_topic, b"v") is None
     outcomes = [seen.outcome for seen in chronik_broker.last_requests(1000) if seen.api == "Produce"]
@@ -103,30 +103,30 @@ def test_errors_reach_a_client_as_often_as_asked(chronik_broker: Broker, chronik
     assert [record.value for record in chronik_broker.records(chronik_topic)] == [b"v"]
 
 
-def test_faults_of_one_api_come_one_after_the_other(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_faults_of_one_api_apply_in_order(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     chronik_broker.fail("Produce", "MESSAGE_TOO_LARGE")
     reports = [produce(chronik_broker, chronik_topic, b"v") for _ in range(3)]
     assert reports == ["TOPIC_AUTHORIZATION_FAILED", "MSG_SIZE_TOO_LARGE", None]
 
 
-def test_a_fault_without_a_count_lasts_until_it_is_cleared(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_fault_without_count_lasts_until_cleared(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "MESSAGE_TOO_LARGE", times=None)
     assert [produce(chronik_broker, chronik_topic, b"v") for _ in range(3)] == 3 * ["MSG_SIZE_TOO_LARGE"]
     chronik_broker.clear_faults()
     assert produce(chronik_broker, chronik_topic, b"v") is None
 
 
-def test_a_delayed_request_is_answered_late_and_right(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_delayed_request_is_answered_correctly(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.delay("ListOffsets", 0.3, times=1)
     start, began = time.time(), time.monotonic()
     assert chronik_broker.records(chronik_topic) == []
-    assert time.monotonic() - began >= 0.29  # a loop's timer counts milliseconds, and may be one early
+    assert time.monotonic() - began >= 0.29  # the loop's timer counts milliseconds and may be one early
     asked = [seen for seen in chronik_broker.last_requests() if seen.api == "ListOffsets" and seen.answered_at > start]
     assert [seen.milliseconds >= 290 for seen in asked] == [True, False]
 
 
-def test_a_delay_and_an_error_go_together(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_delay_and_error_can_be_combined(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.delay("Produce", 0.2)
     chronik_broker.fail("Produce", "MESSAGE_TOO_LARGE")
     began = time.monotonic()
@@ -134,7 +134,7 @@ def test_a_delay_and_an_error_go_together(chronik_broker: Broker, chronik_topic:
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_paused_broker_answers_nothing_until_it_is_resumed(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_paused_broker_does_not_respond_until_resumed(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.pause()
     with pytest.raises(KafkaException, match=r"_TRANSPORT|_TIMED_OUT"):
         AdminClient({"bootstrap.servers": chronik_broker.bootstrap, "log_level": 0}).list_topics(timeout=0.5)
@@ -144,7 +144,7 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(chronik_broker: Bro
     assert chronik_broker.records(chronik_topic) == []
 
 
-def test_last_requests_tell_who_asked_what_and_how_it_went(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_last_requests_contain_client_api_and_outcome(chronik_broker: Broker, chronik_topic: str) -> None:
     began = time.time()
     chronik_broker.fail("Fetch", "UNKNOWN_SERVER_ERROR")
     produce(chronik_broker, chronik_topic, b"v", **{"client.id": "the-client"})
@@ -158,10 +158,10 @@ def test_last_requests_tell_who_asked_what_and_how_it_went(chronik_broker: Broke
     }
     assert len(chronik_broker.last_requests(2)) == 2
     assert chronik_broker.last_requests(0) == []
-    assert "Fetch v12" not in chronik_broker.log, "requests are kept for who asks, not logged"
+    assert "Fetch v12" not in chronik_broker.log, "requests are recorded but not logged"
 
 
-def test_a_broker_that_is_measured_notes_no_requests(tmp_path: Path) -> None:
+def test_broker_can_be_configured_not_to_record_requests(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.keeps_requests = False
     with broker:
@@ -169,18 +169,18 @@ def test_a_broker_that_is_measured_notes_no_requests(tmp_path: Path) -> None:
         assert broker.last_requests() == []
 
 
-def test_misspelt_names_are_refused_before_anything_happens(chronik_broker: Broker) -> None:
-    with pytest.raises(ValueError, match="no API is called 'Produec'"):
+def test_invalid_fault_arguments_are_rejected(chronik_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="unknown API 'Produec'"):
         chronik_broker.fail("Produec", "NOT_LEADER_OR_FOLLOWER")
-    with pytest.raises(ValueError, match="no error code of Kafka's is called 'NOT_LEADER'"):
+    with pytest.raises(ValueError, match="unknown Kafka error code 'NOT_LEADER'"):
         chronik_broker.fail("Produce", "NOT_LEADER")
     with pytest.raises(ValueError, match="times = 0"):
         chronik_broker.delay("Produce", 1, times=0)
-    with pytest.raises(ValueError, match="a delay of -1 s"):
+    with pytest.raises(ValueError, match="negative delay: -1 s"):
         chronik_broker.delay("Produce", -1)
 
 
-def test_a_broker_that_is_not_running_says_so(tmp_path: Path) -> None:
+def test_operations_on_stopped_broker_raise_broker_failed(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     with pytest.raises(BrokerFailed, match="never started"):
         _ = broker.bootstrap

@@ -1,4 +1,4 @@
-"""Nodes on empty disks found a cluster together, unless one of them has heard that there is one."""
+"""Bootstrap of a cluster: nodes with empty disks do it together, unless one of them knows an existing cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from chronik.node.founding import FOUNDING_PATIENCE_SECONDS, Founding, Gate, is_
 from chronik.raft.membership import UNBOUND
 from chronik.raft.messages import AnyMessage, Heartbeat, VoteAck, VoteRequest
 
-BEGAN = 100.0
-LATE = BEGAN + FOUNDING_PATIENCE_SECONDS
+STARTED_AT = 100.0
+LATE = STARTED_AT + FOUNDING_PATIENCE_SECONDS
 
 
-def founding(nodes: int = 3, voters: int | None = None) -> Founding:
-    return Founding(1, range(1, nodes + 1), range(1, (voters or nodes) + 1), BEGAN)
+def bootstrap(nodes: int = 3, voters: int | None = None) -> Founding:
+    return Founding(1, range(1, nodes + 1), range(1, (voters or nodes) + 1), STARTED_AT)
 
 
 def vote_request(target_directory: bytes) -> VoteRequest:
@@ -30,55 +30,55 @@ def vote_request(target_directory: bytes) -> VoteRequest:
     )
 
 
-def test_with_everybodys_word_nobody_waits() -> None:
-    rule = founding()
-    assert not rule.is_allowed(BEGAN)
+def test_bootstrap_is_immediate_when_all_peers_respond() -> None:
+    rule = bootstrap()
+    assert not rule.is_allowed(STARTED_AT)
     rule.answered(2, knows_cluster=False)
-    assert not rule.is_allowed(BEGAN)
+    assert not rule.is_allowed(STARTED_AT)
     rule.answered(3, knows_cluster=False)
-    assert rule.is_allowed(BEGAN)
+    assert rule.is_allowed(STARTED_AT)
     assert rule.silent == []
 
 
-def test_a_majority_goes_ahead_when_the_others_had_their_time() -> None:
-    rule = founding()
+def test_majority_bootstraps_after_waiting_for_missing_peers() -> None:
+    rule = bootstrap()
     rule.answered(2, knows_cluster=False)
     assert not rule.is_allowed(LATE - 0.01)
     assert rule.is_allowed(LATE)
     assert rule.silent == [3]
 
 
-def test_a_minority_never_does() -> None:
-    assert not founding().is_allowed(LATE + 3600)
-    rule = founding(nodes=4)
+def test_minority_never_bootstraps() -> None:
+    assert not bootstrap().is_allowed(LATE + 3600)
+    rule = bootstrap(nodes=4)
     rule.answered(2, knows_cluster=False)
     assert not rule.is_allowed(LATE + 3600)
 
 
-def test_it_takes_a_majority_of_those_who_vote_and_the_word_of_all_or_the_time_of_all() -> None:
-    rule = founding(nodes=5, voters=3)
+def test_bootstrap_requires_majority_of_voters() -> None:
+    rule = bootstrap(nodes=5, voters=3)
     rule.answered(4, knows_cluster=False)
     rule.answered(5, knows_cluster=False)
-    assert not rule.is_allowed(LATE), "observers elect nobody"
+    assert not rule.is_allowed(LATE), "learners elect no leader"
     rule.answered(2, knows_cluster=False)
-    assert not rule.is_allowed(BEGAN)
+    assert not rule.is_allowed(STARTED_AT)
     assert rule.is_allowed(LATE)
     rule.answered(5, knows_cluster=True)
-    assert not rule.is_allowed(LATE), "one who follows knows as well as one who votes"
+    assert not rule.is_allowed(LATE), "a learner that knows a cluster counts like a voter"
 
 
-def test_who_has_heard_of_a_cluster_founds_none_whatever_others_say_later() -> None:
-    rule = founding()
+def test_known_cluster_forbids_bootstrap_permanently() -> None:
+    rule = bootstrap()
     rule.answered(2, knows_cluster=False)
     rule.answered(3, knows_cluster=False)
-    assert rule.is_allowed(BEGAN)
+    assert rule.is_allowed(STARTED_AT)
     rule.answered(3, knows_cluster=True)
     assert not rule.is_allowed(LATE)
     rule.answered(3, knows_cluster=False)
     assert not rule.is_allowed(LATE)
 
 
-def test_only_votes_asked_of_unknown_disks_are_founding_words() -> None:
+def test_only_vote_requests_to_unknown_disks_are_bootstrap_votes() -> None:
     known = new_id()
     common = {"source": 1, "source_directory": known, "target": 2, "term": 1}
     assert is_founding_word(vote_request(UNBOUND))
@@ -89,10 +89,10 @@ def test_only_votes_asked_of_unknown_disks_are_founding_words() -> None:
     assert not is_founding_word(heartbeat)
 
 
-def test_founding_words_pass_only_an_open_gate_and_everything_else_passes_always() -> None:
+def test_closed_gate_drops_only_bootstrap_votes() -> None:
     gate = Gate()
-    founding_word, vote = vote_request(UNBOUND), vote_request(new_id())
-    messages: list[AnyMessage] = [founding_word, vote]
+    bootstrap_vote, vote = vote_request(UNBOUND), vote_request(new_id())
+    messages: list[AnyMessage] = [bootstrap_vote, vote]
     assert list(filter(gate.passes, messages)) == [vote]
     gate.may_found = True
     assert list(filter(gate.passes, messages)) == messages

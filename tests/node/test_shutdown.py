@@ -1,4 +1,4 @@
-"""A node that stops answers those who only wait, finishes what is under way, and forgets no deletion."""
+"""Shutdown: waiting requests are answered, pending ones are finished, and deletions are not lost."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.raw import RawClient
 PROMPT_SECONDS = 5.0
 
 
-def test_a_fetch_that_waits_is_answered_and_holds_nothing_up(chronik_broker_factory: BrokerFactory) -> None:
+def test_waiting_fetch_is_answered_and_does_not_delay_shutdown(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.create_topic("quiet")
     with RawClient(broker.bootstrap) as client:
         request = talk.fetch_request(("quiet", 0, 0), min_bytes=1, max_wait_ms=60_000)
         client.send(request, 12)
-        _be_sure_it_waits(client)
+        _assert_no_response_yet(client)
         began = time.monotonic()
         broker.stop()
         assert time.monotonic() - began < PROMPT_SECONDS
         assert client.receive(request, 12, FetchResponse).responses[0].partitions[0].error_code == ErrorCode.NONE
 
 
-def test_a_member_that_waits_for_its_group_is_sent_away_and_holds_nothing_up(
+def test_waiting_join_group_is_answered_and_does_not_delay_shutdown(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory(broker={"group.initial.rebalance.delay.ms": 60_000})
@@ -43,7 +43,7 @@ def test_a_member_that_waits_for_its_group_is_sent_away_and_holds_nothing_up(
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
         client.send(request, 3)
-        _be_sure_it_waits(client)
+        _assert_no_response_yet(client)
         began = time.monotonic()
         broker.stop()
         assert time.monotonic() - began < PROMPT_SECONDS
@@ -51,14 +51,14 @@ def test_a_member_that_waits_for_its_group_is_sent_away_and_holds_nothing_up(
         assert answer.error_code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-def _be_sure_it_waits(client: RawClient) -> None:
+def _assert_no_response_yet(client: RawClient) -> None:
     client.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):
         client.socket.recv(1)
     client.socket.settimeout(30)
 
 
-def test_a_topic_deleted_just_before_the_stop_is_gone_and_not_set_aside(
+def test_topic_deleted_before_shutdown_is_removed_not_quarantined(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory()

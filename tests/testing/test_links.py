@@ -1,4 +1,4 @@
-"""Links are closed while connections are being accepted and dialled: none is left to whoever collects garbage later."""
+"""Test cluster links: closing them while connections are being established leaks no sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMES = 40
 CONNECTIONS = 8
 
 
-def test_a_connection_that_is_under_way_is_closed_with_the_links() -> None:
+def test_closing_links_closes_connections_being_established() -> None:
     with ExitStack() as stack, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         target = stack.enter_context(socket.create_server((HOST, 0), backlog=TIMES * CONNECTIONS))

@@ -1,4 +1,4 @@
-"""What users of the plugin get: a broker behind TLS and a login, whose users may do what the test allows."""
+"""SecuredBroker: TLS, SASL authentication and ACLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def settings_file(folder: Path, broker: SecuredBroker, user: str, **others: str)
 
 
 @pytest.mark.chronik_users(alice="wonderland", bob="builder")
-def test_users_may_do_what_they_are_allowed_and_no_more(chronik_secured_broker: SecuredBroker, tmp_path: Path) -> None:
+def test_users_have_only_granted_permissions(chronik_secured_broker: SecuredBroker, tmp_path: Path) -> None:
     broker = chronik_secured_broker
     broker.create_topic("orders")
     broker.allow("alice", "Write", topic="orders")
@@ -36,9 +36,9 @@ def test_users_may_do_what_they_are_allowed_and_no_more(chronik_secured_broker: 
     producer.produce("orders", b"one", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(SECONDS) == 0
     assert errors == [None]
-    refused = Producer(broker.settings("bob"))
-    refused.produce("orders", b"two", on_delivery=lambda error, _: errors.append(error))
-    assert refused.flush(SECONDS) == 0
+    unauthorized = Producer(broker.settings("bob"))
+    unauthorized.produce("orders", b"two", on_delivery=lambda error, _: errors.append(error))
+    assert unauthorized.flush(SECONDS) == 0
     assert errors[1] is not None
     assert errors[1].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -58,13 +58,13 @@ def test_users_may_do_what_they_are_allowed_and_no_more(chronik_secured_broker: 
 
 
 @pytest.mark.chronik_users(alice="wonderland")
-def test_a_connection_that_fails_says_whether_it_was_the_address_tls_or_the_password(
+def test_connection_error_distinguishes_address_tls_and_password(
     chronik_secured_broker: SecuredBroker, tmp_path: Path
 ) -> None:
     broker = chronik_secured_broker
     right = broker.settings("alice")
 
-    def refusal(**changes: str) -> str:
+    def connection_error(**changes: str) -> str:
         security = parse_security(right | {name.replace("_", "."): value for name, value in changes.items()})
         with (
             pytest.raises((BrokerUnreachable, LoginRefused)) as failed,
@@ -73,29 +73,29 @@ def test_a_connection_that_fails_says_whether_it_was_the_address_tls_or_the_pass
             c.metadata([])
         return str(failed.value)
 
-    assert "refused the login of alice by SCRAM-SHA-256" in refusal(sasl_password="wrong")
-    assert "refused the login of alice by PLAIN" in refusal(sasl_password="wrong", sasl_mechanism="PLAIN")
-    assert "TLS with" in refusal(ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
-    assert "its certificate is not accepted" in refusal(ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
-    assert "does not answer as a Kafka broker does" in refusal(security_protocol="SASL_PLAINTEXT")
-    assert "does not take OAUTHBEARER; it takes" in refusal(
+    assert "refused the login of alice by SCRAM-SHA-256" in connection_error(sasl_password="wrong")
+    assert "refused the login of alice by PLAIN" in connection_error(sasl_password="wrong", sasl_mechanism="PLAIN")
+    assert "TLS with" in connection_error(ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
+    assert "its certificate is not accepted" in connection_error(ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
+    assert "does not answer as a Kafka broker does" in connection_error(security_protocol="SASL_PLAINTEXT")
+    assert "does not take OAUTHBEARER; it takes" in connection_error(
         sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=f"file://{broker.ca_file}"
     )
     with (
         pytest.raises(BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1"),
-        Cluster(Access("127.0.0.1:1", parse_security(right))) as nobody,
+        Cluster(Access("127.0.0.1:1", parse_security(right))) as unreachable,
     ):
-        nobody.metadata([])
+        unreachable.metadata([])
 
     wrong = settings_file(tmp_path, broker, "alice", sasl_password="wrong")
-    told = chronik("topics", "list", "--client-config", wrong, bootstrap=broker.bootstrap)
-    assert told.code == 1
-    assert "refused the login of alice" in told.err
-    assert told.err.count("\n") == 1
-    assert "wrong" not in told.err
+    result = chronik("topics", "list", "--client-config", wrong, bootstrap=broker.bootstrap)
+    assert result.code == 1
+    assert "refused the login of alice" in result.err
+    assert result.err.count("\n") == 1
+    assert "wrong" not in result.err
 
 
-def test_plain_text_is_told_from_tls() -> None:
+def test_tls_client_fails_on_plaintext_broker() -> None:
     with SecuredBroker(tls=False, rights=False, users={"alice": "wonderland"}) as broker:
         security = parse_security(broker.settings("alice") | {"security.protocol": "SASL_SSL"})
         with (
@@ -107,7 +107,7 @@ def test_plain_text_is_told_from_tls() -> None:
             assert len(cluster.metadata([]).brokers) == 1
 
 
-def test_whoever_is_known_is_known_after_a_restart() -> None:
+def test_users_persist_across_restart() -> None:
     with SecuredBroker(users={"alice": "wonderland"}) as broker:
         broker.restart()
         with broker.cluster("alice") as cluster:

@@ -1,4 +1,4 @@
-"""Brokers are forked off processes that have everything loaded: `chronik.testing.nursery`."""
+"""Fork server: brokers are forked from processes that have imported everything (`chronik.testing.fork_server`)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def is_there(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_neighbours_have_seeds_of_hashes_of_their_own() -> None:
+def test_brokers_are_forked_from_different_servers() -> None:
     with Broker() as one, Broker() as two, Broker() as three:
         parents = [parent_of(each.pid) for each in (one, two, three)]
         assert len(set(parents)) == nurseries.NURSERIES
         assert os.getpid() not in parents
 
 
-def test_a_broker_lives_in_the_folder_and_the_environment_of_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forked_broker_has_current_directory_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Broker(log_level="info") as broker:
         assert Path(f"/proc/{broker.pid}/cwd").readlink() == tmp_path
@@ -44,12 +42,12 @@ def test_a_broker_lives_in_the_folder_and_the_environment_of_its_start(
         assert broker.log.splitlines()[-1].split()[1][:2] != here
 
 
-def test_how_it_ended_is_told() -> None:
+def test_exit_code_of_forked_broker_is_reported() -> None:
     with Broker() as broker:
         process = broker._running_process()
         os.kill(broker.pid, signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL
-        with pytest.raises(BrokerFailed, match="exit code -9"):
+        with pytest.raises(BrokerFailed, match="code -9"):
             broker.stop()
         broker.start()
         process = broker._running_process()
@@ -57,28 +55,28 @@ def test_how_it_ended_is_told() -> None:
         assert process.wait(30) == 0
 
 
-def test_one_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_start_failure_of_forked_broker_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
     with pytest.raises(BrokerFailed, match="data"):
         Broker(tmp_path).start()
 
 
-def test_when_a_nursery_is_gone_so_are_its_brokers_and_the_next_have_another() -> None:
+def test_killed_fork_server_kills_its_brokers_and_is_replaced() -> None:
     with Broker() as broker:
         pid = broker.pid
         os.kill(parent_of(pid), signal.SIGKILL)
         wait_for("the broker is given up", lambda: not broker.running)
-        wait_for("it has ended", lambda: not is_there(pid))
+        wait_for("it has ended", lambda: not process_exists(pid))
         broker.start()
         assert parent_of(broker.pid) != os.getpid()
 
 
-class Elsewhere(Broker):
+class BrokerWithOwnCommand(Broker):
     @property
     def command(self) -> list[str]:
         return [sys.executable, "-P", "-m", "chronik.testing.broker_process"]
 
 
-def test_a_command_of_its_own_is_run() -> None:
-    with Elsewhere() as broker:
+def test_broker_with_own_command_is_not_forked() -> None:
+    with BrokerWithOwnCommand() as broker:
         assert parent_of(broker.pid) == os.getpid()

@@ -1,4 +1,4 @@
-"""What every client asks for all the time is answered in the turn in which it comes, and not when a task's turn is."""
+"""Metadata requests are answered in the event-loop iteration in which they arrive, without a task."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ def frame(version: int, request: MetadataRequest) -> bytearray:
 
 
 def decoded(version: int, reply: Reply[Any]) -> MetadataResponse:
-    assert reply.is_ready, "it was to be waited for"
+    assert reply.is_ready, "the reply was not ready immediately"
     _, response = decode_response(METADATA, version, memoryview(b"".join(reply.frame or ()))[SIZE_BYTES:])
     assert isinstance(response, MetadataResponse)
     return response
 
 
-def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_once(
+def test_metadata_without_topic_creation_is_answered_immediately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "ITERATION_SECONDS_MAX", 60.0)  # the codec is compiled on the way
+    monkeypatch.setattr(scheduler, "ITERATION_SECONDS_MAX", 60.0)  # the codec is compiled on first use
 
     async def scenario() -> None:
         node = Node(load_config(None, {}, data_dir=str(tmp_path / "data"), kafka="127.0.0.1:0"))
         await node.start()
         try:
-            await look(node)
+            await check(node)
         finally:
             await node.stop()
 
-    async def look(node: Node) -> None:
+    async def check(node: Node) -> None:
         router, peer = node.router, Peer("127.0.0.1", 1, 1)
         assert router is not None
         known, unknown = MetadataRequestTopic(name="known"), MetadataRequestTopic(name="unknown")
         created = router.dispatch(frame(12, MetadataRequest(topics=[known])), peer)
-        assert not created.is_ready  # it has to be created first
+        assert not created.is_ready  # the topic is created first
         await created.wait()
         for version in range(APIS[METADATA].max_version + 1):
             answer = decoded(version, router.dispatch(frame(version, MetadataRequest(topics=[known])), peer))
@@ -58,8 +58,8 @@ def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_onc
             everything = MetadataRequest(topics=None if version else [])
             answer = decoded(version, router.dispatch(frame(version, everything), peer))
             assert "known" in [topic.name for topic in answer.topics]
-        refused = MetadataRequest(topics=[unknown], allow_auto_topic_creation=False)
-        answer = decoded(12, router.dispatch(frame(12, refused), peer))
+        no_creation = MetadataRequest(topics=[unknown], allow_auto_topic_creation=False)
+        answer = decoded(12, router.dispatch(frame(12, no_creation), peer))
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
     asyncio.run(scenario())

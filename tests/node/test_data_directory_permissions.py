@@ -1,5 +1,5 @@
-"""What a node keeps is for its own user: folders are 0700, files 0600, whatever the umask is; older ones become so.
-Whom its operator lets in afterwards stays in, and what others have put beside it is left alone."""
+"""Permissions of the data directory: 0700 for directories and 0600 for files, regardless of the umask. Permissions that
+an operator grants later are kept, and foreign files are not touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronik.testing.plugin import BrokerFactory
 from tests.api.talk import batch, produce
 from tests.raw import RawClient
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no POSIX permissions")
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids="umask {:03o}".format)
@@ -44,7 +44,7 @@ def open_to_all(folder: Path) -> None:
 
 
 def make_older(folder: Path) -> None:
-    """As versions had it that closed nothing."""
+    """Write `node.json` as versions did that did not restrict permissions."""
     identity = json.loads((folder / IDENTITY_FILE).read_text())
     (folder / IDENTITY_FILE).write_text(json.dumps({key: identity[key] for key in ("node_id", "directory_id")}))
 
@@ -54,7 +54,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.usefixtures("umask")
-def test_new_folders_are_closed_and_old_ones_are_when_they_are_started(chronik_broker_factory: BrokerFactory) -> None:
+def test_permissions_are_restricted_for_new_and_upgraded_directories(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     write(broker, "topic")
     broker.stop()
@@ -74,7 +74,7 @@ def usual_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("usual_umask")
-def test_a_group_that_was_let_in_stays_and_reads_what_is_made_later(chronik_broker_factory: BrokerFactory) -> None:
+def test_group_permissions_of_operator_apply_to_new_files(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     write(broker, "before")
     broker.stop()
@@ -90,7 +90,7 @@ def test_a_group_that_was_let_in_stays_and_reads_what_is_made_later(chronik_brok
     assert {mode(path.parent) & 0o777 for path in new_logs} == {0o750}
 
 
-def test_what_others_put_into_the_folder_is_left_alone(chronik_broker_factory: BrokerFactory) -> None:
+def test_permissions_of_foreign_files_are_not_changed(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.stop()
     script = broker.data_dir / "hooks" / "backup.sh"

@@ -1,4 +1,4 @@
-"""Whatever tasks an error came through, a node says why it stops: the disk first, from which the rest follows."""
+"""Reason of a node's stop: a storage error takes precedence over errors that follow from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chronik.node.run import report_loop_error
 FULL = StorageFailed("write topics/x/0/0.log: No space left on device")
 
 
-def test_a_group_is_told_by_what_is_in_it() -> None:
+def test_root_cause_of_exception_group_is_storage_error_or_first_leaf() -> None:
     lost = ChronikError("a peer is gone")
     assert reason_of(FULL) is FULL
     assert reason_of(ExceptionGroup("unhandled errors in a TaskGroup", [FULL])) is FULL
@@ -25,7 +25,7 @@ def test_a_group_is_told_by_what_is_in_it() -> None:
     assert reason_of(ExceptionGroup("outer", [lost, InvariantBroken("x")])) is lost
 
 
-def test_expected_failures_have_no_traceback_and_bugs_have_one() -> None:
+def test_only_unexpected_errors_are_logged_with_traceback() -> None:
     full, descriptors = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EMFILE, "Too many open files")
     for error in (full, descriptors, FULL, ExceptionGroup("", [full, ExceptionGroup("", [FULL])])):
         assert unexpected(error) is None
@@ -34,9 +34,7 @@ def test_expected_failures_have_no_traceback_and_bugs_have_one() -> None:
         assert unexpected(bug) is bug
 
 
-def test_a_job_that_dies_in_a_group_ends_the_node_with_its_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_background_job_stops_node_with_its_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def write() -> None:
         raise FULL
 
@@ -44,7 +42,7 @@ def test_a_job_that_dies_in_a_group_ends_the_node_with_its_reason(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(write())
 
-    async def live() -> None:
+    async def run_node() -> None:
         node = Node(NodeConfig(data_dir=tmp_path, kafka=NodeConfig().kafka._replace(port=0)))
         await node.start()
         node._supervise([follow])
@@ -54,8 +52,8 @@ def test_a_job_that_dies_in_a_group_ends_the_node_with_its_reason(
         finally:
             await node.stop()
 
-    asyncio.run(live())
-    assert "the node stops: write topics/x/0/0.log: No space left on device" in caplog.text
+    asyncio.run(run_node())
+    assert "node is stopping: write topics/x/0/0.log: No space left on device" in caplog.text
     assert "Traceback" not in caplog.text
 
 

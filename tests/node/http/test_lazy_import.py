@@ -1,4 +1,4 @@
-"""A node whose console nobody looks at starts as fast, and is as small, as one without: nothing of it is imported."""
+"""Lazy import of the console: a node whose HTTP port is not used imports nothing of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ asyncio.run(main())
 """
 
 
-def seen_of(folder: Path, how: str) -> list[tuple[str, int, list[str]]]:
+def imported_modules(folder: Path, how: str) -> list[tuple[str, int, list[str]]]:
     finished = subprocess.run(
         [sys.executable, "-c", START_AND_ASK, str(folder), how],
         capture_output=True,
@@ -60,8 +60,8 @@ def seen_of(folder: Path, how: str) -> list[tuple[str, int, list[str]]]:
     return [tuple(each) for each in json.loads(finished.stdout)]
 
 
-def test_nothing_is_loaded_at_the_start_where_nobody_has_asked_for_http(tmp_path: Path) -> None:
-    start, *pages, api = seen_of(tmp_path / "data", "default")
+def test_default_http_port_imports_nothing_at_start(tmp_path: Path) -> None:
+    start, *pages, api = imported_modules(tmp_path / "data", "default")
     assert start == ("start", 0, [])
     for page in pages:
         assert page[1:] == (200, ["h11", "chronik.console"])
@@ -69,14 +69,14 @@ def test_nothing_is_loaded_at_the_start_where_nobody_has_asked_for_http(tmp_path
     assert "chronik.console.rest.table" in api[2]
 
 
-def test_pages_load_nothing_of_the_api(tmp_path: Path) -> None:
-    start, *pages, api = seen_of(tmp_path / "data", "said")
+def test_status_pages_do_not_import_rest_api(tmp_path: Path) -> None:
+    start, *pages, api = imported_modules(tmp_path / "data", "configured")
     for page in (start, *pages):
         assert page[2] == ["h11", "chronik.console"]
     assert api[1] == 200
 
 
-def test_a_port_that_is_taken_is_not_missed_unless_somebody_has_asked_for_it(tmp_path: Path) -> None:
+def test_port_in_use_fails_start_only_if_configured(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from chronik.config import Address, load_config

@@ -1,4 +1,4 @@
-"""A node with several listeners takes all of its ports or none, and tells the ports that the system chose."""
+"""A node with several listeners binds all ports or none, and reports the ports chosen by the system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chronik.testing.plugin import BrokerFactory
 from tests.api.talk import BROKER
 from tests.api.test_configs import described
 from tests.console.serving import FakeSource
-from tests.node.test_starting_and_stopping import refusal
+from tests.node.test_lifecycle import refusal
 from tests.peers.talking import identity
 from tests.raw import RawClient
 
@@ -39,12 +39,12 @@ def listed(address: Address) -> list[Address]:
     return [Address(broker.host, broker.port) for broker in answer.brokers]
 
 
-def test_ports_that_the_system_chose_are_told(chronik_broker_factory: BrokerFactory) -> None:
+def test_ports_chosen_by_system_are_advertised(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker=TWO)
     with RawClient(broker.bootstrap) as client:
         configs = described(client, BROKER, "1", ["listeners", "advertised.listeners"])
-    told = dict(each.split("://") for each in (configs["listeners"].value or "").split(","))
-    one, two = Address.parse(told["ONE"]), Address.parse(told["TWO"])
+    bound = dict(each.split("://") for each in (configs["listeners"].value or "").split(","))
+    one, two = Address.parse(bound["ONE"]), Address.parse(bound["TWO"])
     assert str(one) == broker.bootstrap
     assert one.port != two.port
     assert configs["advertised.listeners"].value == f"ONE://{one},TWO://localhost:{two.port}"
@@ -53,7 +53,7 @@ def test_ports_that_the_system_chose_are_told(chronik_broker_factory: BrokerFact
     assert f"answers Kafka clients on ONE://{one}, TWO://{two}," in broker.log
 
 
-def test_a_taken_port_is_refused_and_the_folder_stays_free(
+def test_port_in_use_fails_start_and_releases_data_directory(
     tmp_path: Path, chronik_broker_factory: BrokerFactory
 ) -> None:
     with socket.socket() as taken:
@@ -70,17 +70,17 @@ def test_a_taken_port_is_refused_and_the_folder_stays_free(
     assert chronik_broker_factory(data_dir=tmp_path / "data").running
 
 
-def test_a_host_that_is_not_found_is_named_with_the_port_that_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresolvable_host_error_names_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_found(*_: Any, **__: Any) -> NoReturn:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", not_found)
-    there = Address("nowhere.example", 1)
+    address_of_unknown_host = Address("nowhere.example", 1)
     unused: Any = None
     ports: dict[str, Listener | HttpListener | PeerTransport] = {
-        "MORE://nowhere.example:1: ": Listener({"MORE": there}, unused),
-        "http://nowhere.example:1: ": HttpListener(there, FakeSource()),
-        "raft = 'nowhere.example:1': ": PeerTransport(identity(1), there, {}, unused),
+        "MORE://nowhere.example:1: ": Listener({"MORE": address_of_unknown_host}, unused),
+        "http://nowhere.example:1: ": HttpListener(address_of_unknown_host, FakeSource()),
+        "raft = 'nowhere.example:1': ": PeerTransport(identity(1), address_of_unknown_host, {}, unused),
     }
     for expected, port in ports.items():
         with pytest.raises(OSError, match="Name or service not known") as refused:

@@ -31,10 +31,10 @@ STATUS = DriverStatus(
 )
 
 
-def test_a_node_of_a_cluster_tells_all_that_the_table_says_of_raft() -> None:
+def test_cluster_mode_reports_all_declared_raft_metrics() -> None:
     elections = ElectionCounts(stood=3, won=2, leader_changes=4)
     node: Any = SimpleNamespace(driver=SimpleNamespace(status=STATUS), _elections=elections)
-    told = Clustered.raft_meters(cast(Clustered, node))
-    assert {PREFIX + name for name in told} == {name for name in FAMILIES if name.startswith(PREFIX)}
-    assert (told["term"], told["is_leader"], told["apply_lag"], told["connected_peers"]) == (7, True, 3, 2)
-    assert (told["elections_total"], told["elections_won_total"], told["leader_changes_total"]) == (3, 2, 4)
+    values = Clustered.raft_meters(cast(Clustered, node))
+    assert {PREFIX + name for name in values} == {name for name in FAMILIES if name.startswith(PREFIX)}
+    assert (values["term"], values["is_leader"], values["apply_lag"], values["connected_peers"]) == (7, True, 3, 2)
+    assert (values["elections_total"], values["elections_won_total"], values["leader_changes_total"]) == (3, 2, 4)

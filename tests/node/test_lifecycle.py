@@ -1,4 +1,4 @@
-"""A node starts or says in one line why not; it stops gracefully; a second one cannot have its folder."""
+"""Start and stop of a node: errors in one line, graceful shutdown, and exclusive use of the data directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refusal(*arguments: str) -> str:
-    """The one line that a node says when it cannot start."""
+    """Return the line with which a node reports that it cannot start."""
     finished = start(*arguments)
     assert finished.returncode in {1, 2}
     lines = [line for line in finished.stderr.splitlines() if line.startswith("chronik:")]
@@ -41,41 +41,41 @@ def refusal(*arguments: str) -> str:
     return lines[0]
 
 
-def test_a_bad_config_file_is_refused_with_file_key_and_what_is_expected(tmp_path: Path) -> None:
+def test_invalid_config_file_is_rejected_with_path_key_and_expected_value(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('flush = "never"\n')
     line = refusal("--config", str(path), "--data", str(tmp_path / "data"))
     assert f"{path}: flush = 'never': expected" in line
 
 
-def test_a_bad_broker_config_is_refused(tmp_path: Path) -> None:
+def test_invalid_broker_config_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('[broker]\n"num.partitions" = 0\n')
     assert "num.partitions = '0': expected" in refusal("--config", str(path), "--data", str(tmp_path / "data"))
 
 
-def test_a_missing_config_file_is_refused(tmp_path: Path) -> None:
+def test_missing_config_file_is_rejected(tmp_path: Path) -> None:
     assert "No such file" in refusal("--config", str(tmp_path / "absent.toml"))
 
 
-def test_a_data_folder_in_use_is_refused_and_its_owner_goes_on(chronik_broker: Broker) -> None:
+def test_data_directory_in_use_is_rejected_without_affecting_its_owner(chronik_broker: Broker) -> None:
     line = refusal("--data", str(chronik_broker.data_dir), "--kafka", "127.0.0.1:0")
     assert str(chronik_broker.data_dir) in line
     assert "in use" in line
     chronik_broker.create_topic("still-there")
 
 
-def test_a_port_in_use_is_refused(chronik_broker: Broker, tmp_path: Path) -> None:
+def test_port_in_use_is_rejected(chronik_broker: Broker, tmp_path: Path) -> None:
     line = refusal("--data", str(tmp_path), "--kafka", f"127.0.0.1:{chronik_broker.port}")
     assert "in use" in line
 
 
-def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_data_directory_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "data_dir" in refusal("--data", str(tmp_path / "file" / "data"), "--kafka", "127.0.0.1:0")
 
 
-def test_the_folder_of_another_node_is_refused(chronik_broker_factory: BrokerFactory) -> None:
+def test_data_directory_of_another_node_is_rejected(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.stop()
     line = refusal("--data", str(broker.data_dir), "--kafka", "127.0.0.1:0", "--node-id", "7")
@@ -83,7 +83,7 @@ def test_the_folder_of_another_node_is_refused(chronik_broker_factory: BrokerFac
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
-def test_a_node_ends_with_a_signal_and_exit_code_0_even_while_clients_wait(
+def test_signal_stops_node_with_exit_code_0_while_clients_are_connected(
     chronik_broker_factory: BrokerFactory, signal_number: signal.Signals
 ) -> None:
     broker = chronik_broker_factory()
@@ -94,13 +94,13 @@ def test_a_node_ends_with_a_signal_and_exit_code_0_even_while_clients_wait(
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_folders_of_no_known_topic_are_set_aside_and_never_deleted(chronik_broker_factory: BrokerFactory) -> None:
+def test_directory_of_unknown_topic_is_quarantined_not_deleted(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.stop()
-    stray = broker.data_dir / "topics" / "AAAAAAAAAAAAAAAAAAAAAA" / "0"
-    stray.mkdir(parents=True)
-    (stray / "00000000000000000000.log").write_bytes(b"precious")
+    unknown_directory = broker.data_dir / "topics" / "AAAAAAAAAAAAAAAAAAAAAA" / "0"
+    unknown_directory.mkdir(parents=True)
+    (unknown_directory / "00000000000000000000.log").write_bytes(b"precious")
     broker.start()
     kept = broker.data_dir / "unknown" / "AAAAAAAAAAAAAAAAAAAAAA" / "0" / "00000000000000000000.log"
     assert kept.read_bytes() == b"precious"
-    assert not stray.exists()
+    assert not unknown_directory.exists()

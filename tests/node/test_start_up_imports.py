@@ -1,4 +1,4 @@
-"""Brokers are started for a single test of a user's: what they import is most of the time that takes."""
+"""Imports at the start of a node, which are most of its start-up time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_NEEDED = (
 )
 
 NEVER_NEEDED = ("shutil", "lzma", "bz2", "encodings.idna", "unicodedata", "ctypes", "dataclasses")
-"""What modules of Python's own would bring along for little: some of these were 0.6 MB of a node."""
+"""Modules of the standard library that other modules import needlessly: some take 0.6 MB of a node's memory."""
 
 LOADED_AT_THE_START = """
 import sys
@@ -52,12 +52,12 @@ from chronik.protocol.message_types import REQUESTS, RESPONSES
 
 tasks = []
 
-class AnotherVersion:  # is where the package was
+class AnotherVersion:  # stands for a newer version installed in place of the running one
     def find_spec(self, name, path=None, target=None):
         assert not name.startswith("chronik."), f"{name} would be loaded from another version"
 
 async def end_when_all_is_loaded():
-    while not gc.callbacks:  # it is told to keep collections short when the rest is there
+    while not gc.callbacks:  # they are set after the remaining imports
         await asyncio.sleep(0.01)
     os.kill(os.getpid(), signal.SIGTERM)
     assert {APIS[key].name for key in HANDLERS} == COMMON
@@ -90,7 +90,7 @@ sys.exit(code)
 """
 
 
-def output_of(script: str, *arguments: str) -> list[str]:
+def run_script(script: str, *arguments: str) -> list[str]:
     finished = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True,
@@ -102,22 +102,22 @@ def output_of(script: str, *arguments: str) -> list[str]:
     return finished.stdout.split()
 
 
-def test_a_standalone_broker_imports_nothing_that_it_does_not_use() -> None:
-    assert output_of(LOADED_AT_THE_START, *NOT_NEEDED) == []
+def test_standalone_broker_imports_no_unused_modules() -> None:
+    assert run_script(LOADED_AT_THE_START, *NOT_NEEDED) == []
 
 
-def test_what_a_node_loads_declares_no_dataclass() -> None:
-    """A dataclass takes half a millisecond to make, a struct of msgspec's a hundredth of one."""
-    count, *found = output_of(LOADED_IN_A_CLUSTER, "dataclasses")
+def test_node_modules_define_no_dataclasses() -> None:
+    """Creating a dataclass takes 0.5 ms, a msgspec struct a hundredth of that."""
+    count, *found = run_script(LOADED_IN_A_CLUSTER, "dataclasses")
     assert int(count) > 40
     assert found == []
 
 
-def test_the_rest_is_loaded_after_the_start_or_kept_as_it_is(tmp_path: Path) -> None:
-    """Another version may be installed then: no part of it comes into a node that runs."""
-    compile_dir(chronik.__path__[0], quiet=2)  # as installed packages are; the compiler loads unicodedata
-    assert output_of(RUN_UNTIL_ALL_IS_LOADED, str(tmp_path / "data"), *NEVER_NEEDED) == []
+def test_remaining_modules_are_imported_after_start(tmp_path: Path) -> None:
+    """A newer version may be installed while the node runs: its modules must not be imported."""
+    compile_dir(chronik.__path__[0], quiet=2)  # as in an installed package; the compiler would import unicodedata
+    assert run_script(RUN_UNTIL_ALL_IS_LOADED, str(tmp_path / "data"), *NEVER_NEEDED) == []
 
 
-def test_a_node_that_is_stopped_at_once_does_not_load_the_rest(tmp_path: Path) -> None:
-    output_of(RUN_AND_STOP_AT_ONCE, str(tmp_path / "data"))
+def test_node_stopped_immediately_skips_remaining_imports(tmp_path: Path) -> None:
+    run_script(RUN_AND_STOP_AT_ONCE, str(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""Requests of a megabyte are received into memory that the process has already."""
+"""malloc tuning: large requests reuse memory that the process has freed before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _page_faults(how: str) -> int:
     return int(ran.stdout)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
-def test_memory_for_megabytes_that_come_and_go_is_asked_of_the_system_once() -> None:
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these malloc options")
+def test_freed_memory_is_reused_without_page_faults() -> None:
     kept, given_back = _page_faults("kept"), _page_faults("given back")
     assert kept < given_back / 10, (kept, given_back)
