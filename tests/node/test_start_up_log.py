@@ -47,12 +47,12 @@ def test_standalone_restart_logs_no_created_cluster(tmp_path: Path, caplog: pyte
 
 def test_cluster_start_logs_mode_store_and_created_objects(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
-    for node in cluster.run_node:
+    for node in cluster.live:
         assert f"node {node.node_id} starting: mode=cluster metadata_store=raft(__raft)" in node.log
         assert re.search(rf"registered broker {node.node_id}: epoch=\d+ {COMMITTED}", node.log, re.MULTILINE)
 
     def created(pattern: str) -> list[str]:
-        logs = "\n".join(node.log for node in cluster.run_node)
+        logs = "\n".join(node.log for node in cluster.live)
         return re.findall(rf"{pattern} {COMMITTED}", logs, re.MULTILINE)
 
     assert len(created(r"cluster created: id=\S{22}")) == 1

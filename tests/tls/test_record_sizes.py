@@ -1,4 +1,4 @@
-"""What clients send arrives whole, however they cut it into records of TLS, and with one call of OpenSSL for each."""
+"""TLS records of any size are received completely, with one OpenSSL call per record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORD_BYTES_MAX = 16384
 
 
 class Reader(asyncio.BufferedProtocol):
-    """Has buffers of the given sizes, in turn."""
+    """A protocol with buffers of the given sizes, in rotation."""
 
     def __init__(self, sizes: list[int]) -> None:
         self._sizes = sizes
@@ -33,10 +33,10 @@ class Reader(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.received += self._buffer[:nbytes]
-        self._buffer.clear()  # raises BufferError if anybody has kept a view of it
+        self._buffer.clear()  # raises BufferError if a view of it was kept
 
 
-class Welcoming(Owner):
+class AcceptingOwner(Owner):
     def __init__(self, reader: Reader) -> None:
         super().__init__()
         self._reader = reader
@@ -45,8 +45,8 @@ class Welcoming(Owner):
         return self._reader
 
 
-class Answered(Socket):
-    """Keeps what it is given to send."""
+class RecordingSocket(Socket):
+    """A socket transport that keeps what is sent."""
 
     def __init__(self, protocol: TlsTransport) -> None:
         self.sent = bytearray()
@@ -57,24 +57,24 @@ class Answered(Socket):
 
 
 class Client:
-    """A client and its connection, which is in memory; the calls of the server's OpenSSL are counted."""
+    """A TLS client connected in memory; the OpenSSL reads of the server are counted."""
 
     def __init__(self, folder: Path, reader: Reader) -> None:
         context = TlsContext("x", settings(folder)).context
         self.reads: list[int] = []
-        """How much each of them brought; 0 where there was nothing."""
-        context.sslobject_class = _counting(self.reads)
-        self.socket = Answered(TlsTransport(Welcoming(reader), context))
+        """Result of each read; 0 if nothing was available."""
+        context.sslobject_class = _counting_class(self.reads)
+        self.socket = RecordingSocket(TlsTransport(AcceptingOwner(reader), context))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = client_context(folder).wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        while not self._is_welcome():
+        while not self._is_handshake_done():
             self.socket.come(self._outgoing.read())
             self._incoming.write(bytes(self.socket.sent))
             self.socket.sent.clear()
         self.socket.come(self._outgoing.read())
         self.reads.clear()
 
-    def _is_welcome(self) -> bool:
+    def _is_handshake_done(self) -> bool:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -82,7 +82,7 @@ class Client:
         return True
 
     def records(self, data: bytes, sizes: list[int]) -> bytes:
-        """Returns the data in records of TLS of those sizes."""
+        """Return the data in TLS records of the given sizes."""
         position = 0
         for size in sizes:
             position += self._tls.write(data[position : position + size])
@@ -90,7 +90,7 @@ class Client:
         return self._outgoing.read()
 
 
-def _counting(reads: list[int]) -> type[ssl.SSLObject]:
+def _counting_class(reads: list[int]) -> type[ssl.SSLObject]:
     class Counting(ssl.SSLObject):
         def read(self, len: int = 1024, buffer: Any = None) -> Any:
             reads.append(0)
@@ -102,7 +102,7 @@ def _counting(reads: list[int]) -> type[ssl.SSLObject]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_sizes_of_records_reads_and_buffers_all_of_it_arrives(tmp_path: Path, seed: int) -> None:
+def test_data_arrives_completely_for_any_record_read_and_buffer_size(tmp_path: Path, seed: int) -> None:
     async def scenario() -> None:
         random = Random(seed)
         kinds = [(1, 60), (1000, 1010), (1, RECORD_BYTES_MAX), (RECORD_BYTES_MAX, RECORD_BYTES_MAX)]
@@ -112,15 +112,15 @@ def test_whatever_the_sizes_of_records_reads_and_buffers_all_of_it_arrives(tmp_p
         client = Client(tmp_path, reader)
         stream = client.records(data, sizes)
         while stream:
-            taken = client.socket.come(stream[: random.choice([1, 500, 5000, SCRATCH_BYTES])])
-            stream = stream[taken:]
+            accepted = client.socket.come(stream[: random.choice([1, 500, 5000, SCRATCH_BYTES])])
+            stream = stream[accepted:]
         assert reader.received == data
 
     run(scenario)
 
 
 @pytest.mark.parametrize("size", [10, SMALL_RECORD_BYTES_MAX, RECORD_BYTES_MAX])
-def test_a_record_that_comes_alone_takes_one_call(tmp_path: Path, size: int) -> None:
+def test_single_record_is_decrypted_with_one_call(tmp_path: Path, size: int) -> None:
     async def scenario() -> None:
         client = Client(tmp_path, Reader([SCRATCH_BYTES]))
         client.socket.come(client.records(bytes(size), [size]))
@@ -129,18 +129,18 @@ def test_a_record_that_comes_alone_takes_one_call(tmp_path: Path, size: int) -> 
     run(scenario)
 
 
-def test_small_records_take_a_call_each_and_one_at_the_end_and_large_ones_only_their_own(tmp_path: Path) -> None:
+def test_small_records_need_one_extra_call_and_large_records_none(tmp_path: Path) -> None:
     async def scenario() -> None:
         client = Client(tmp_path, Reader([SCRATCH_BYTES]))
-        for sizes, at_the_end in (([10, 1000] * 20, [0]), ([RECORD_BYTES_MAX] * 3, [])):
+        for sizes, final_read in (([10, 1000] * 20, [0]), ([RECORD_BYTES_MAX] * 3, [])):
             client.socket.come(client.records(bytes(sum(sizes)), sizes))
-            assert client.reads == sizes + at_the_end
+            assert client.reads == sizes + final_read
             client.reads.clear()
 
     run(scenario)
 
 
-def test_records_that_fill_the_buffer_to_the_end_are_no_end_of_the_connection(tmp_path: Path) -> None:
+def test_records_that_fill_the_buffer_exactly_do_not_close_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
         reader = Reader([SMALL_RECORD_BYTES_MAX])
         client = Client(tmp_path, reader)

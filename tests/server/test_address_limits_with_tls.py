@@ -1,5 +1,4 @@
-"""What an address may have, and how fast new connections come, is asked before a TLS handshake costs anything; a place
-is counted once, and given back once, however its connection ends."""
+"""Connection limits per address are checked before the TLS handshake, and each slot is acquired and released once."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import pytest
 from chronik.security.quotas.connections import BURST_SECONDS, PER_ADDRESS, ConnectionLimits
 from chronik.server.listener_limits import ListenerLimits
 from chronik.tls.settings import REQUIRED
-from tests.security.quotas.test_addresses_have_so_many_connections import limits
+from tests.security.quotas.test_connection_limits import limits
 from tests.server.secured import asked, connected, in_thread, is_refused, run, secured, served
 from tests.server.test_connections import Echo, until
 from tests.tls.certificates import client_context, settings
@@ -21,15 +20,15 @@ from tests.tls.certificates import client_context, settings
 HERE = "127.0.0.1"
 
 
-def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "refused: " in record.getMessage()]
+def rejections(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "rejected: " in record.getMessage()]
 
 
 def is_closed(silent: socket.socket) -> bool:
-    """Returns when the other end has."""
+    """Wait until the other end has closed the connection."""
     silent.settimeout(20)
     try:
-        while silent.recv(1):  # why, as TLS says it
+        while silent.recv(1):  # the TLS alert
             pass
         return True
     except ConnectionResetError:
@@ -40,7 +39,7 @@ def counted(limited: ConnectionLimits) -> int:
     return limited._counts.get(HERE, 0)
 
 
-def test_a_silent_handshake_holds_its_addresses_place_and_the_next_is_refused_without_one(
+def test_pending_handshake_holds_slot_and_next_connection_is_rejected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -49,7 +48,7 @@ def test_a_silent_handshake_holds_its_addresses_place_and_the_next_is_refused_wi
             silent = socket.create_connection(server.address)
             await until(lambda: server.securing.handshake_count == 1)
             with socket.create_connection(server.address) as second:
-                assert await in_thread(lambda: is_closed(second)), "it has not even said hello"
+                assert await in_thread(lambda: is_closed(second)), "rejected before it sent a ClientHello"
             assert counted(limited) == 1
             assert server.securing.handshake_count == 1
             silent.close()
@@ -58,11 +57,11 @@ def test_a_silent_handshake_holds_its_addresses_place_and_the_next_is_refused_wi
 
     with caplog.at_level(logging.INFO, "chronik"):
         run(scenario)
-    (told,) = refusals(caplog)
-    assert PER_ADDRESS in told
+    (rejection,) = rejections(caplog)
+    assert PER_ADDRESS in rejection
 
 
-def test_a_place_is_counted_once_from_the_handshake_to_the_end(tmp_path: Path) -> None:
+def test_slot_is_counted_once_from_handshake_to_close(tmp_path: Path) -> None:
     async def scenario() -> None:
         limited = limits(max_connections_per_ip="1")
         async with secured(Echo(), settings(tmp_path), by_address=limited) as server:
@@ -78,21 +77,21 @@ def test_a_place_is_counted_once_from_the_handshake_to_the_end(tmp_path: Path) -
     run(scenario)
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, limited: ConnectionLimits) -> list[str]:
-    """Returns a list that grows with each place that is given back."""
-    left: list[str] = []
+def record_releases(monkeypatch: pytest.MonkeyPatch, limited: ConnectionLimits) -> list[str]:
+    """Return a list that grows with each released slot."""
+    released: list[str] = []
     give_back = limited.left
 
     def note(host: str) -> None:
-        left.append(host)
+        released.append(host)
         give_back(host)
 
     monkeypatch.setattr(limited, "left", note)
-    return left
+    return released
 
 
-def test_a_handshake_that_fails_gives_its_place_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another client of the same address keeps its own: what is given back twice would be missed there."""
+def test_failed_handshake_releases_its_slot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another client of the same address keeps its slot: a slot released twice would be missing there."""
 
     async def scenario() -> None:
         limited = limits(max_connections_per_ip="2")
@@ -102,13 +101,13 @@ def test_a_handshake_that_fails_gives_its_place_back_once(tmp_path: Path, monkey
             known = client_context(tmp_path, "CN=known")
             with await in_thread(lambda: connected(server.address, known)) as client:
                 assert await in_thread(lambda: asked(client, b"first")) == b"first"
-                left = noted(monkeypatch, limited)
-                for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b""):
+                released = record_releases(monkeypatch, limited)
+                for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b""):
                     with socket.create_connection(server.address) as failing:
-                        failing.sendall(said)
+                        failing.sendall(sent)
                         assert await in_thread(lambda: is_closed(failing))
                 assert await in_thread(lambda: is_refused(server.address, client_context(tmp_path)))
-                await until(lambda: len(left) == 4)
+                await until(lambda: len(released) == 4)
                 assert counted(limited) == 1
                 assert await in_thread(lambda: asked(client, b"last")) == b"last"
             await until(lambda: not limited._counts)
@@ -116,13 +115,13 @@ def test_a_handshake_that_fails_gives_its_place_back_once(tmp_path: Path, monkey
     run(scenario)
 
 
-def test_who_finds_no_place_when_its_handshake_is_over_gives_it_back(tmp_path: Path) -> None:
+def test_connection_rejected_after_handshake_releases_its_slot(tmp_path: Path) -> None:
     async def scenario() -> None:
         limited = limits(max_connections_per_ip="2")
         async with secured(Echo(), settings(tmp_path), by_address=limited) as server:
             silent = socket.create_connection(server.address)
             await until(lambda: server.securing.handshake_count == 1)
-            server.listener._connections_max = lambda: 0  # as an operator may change it
+            server.listener._connections_max = lambda: 0  # an operator may change it
             context = client_context(tmp_path)
             with await in_thread(lambda: context.wrap_socket(silent, server_hostname="localhost")) as client:
                 assert await in_thread(lambda: is_closed(client))
@@ -131,18 +130,18 @@ def test_who_finds_no_place_when_its_handshake_is_over_gives_it_back(tmp_path: P
     run(scenario)
 
 
-def test_what_is_refused_for_its_handshakes_does_not_count(tmp_path: Path) -> None:
+def test_connection_rejected_by_handshake_limit_does_not_count(tmp_path: Path) -> None:
     async def scenario() -> None:
         limited = limits(max_connection_creation_rate="1")
         async with secured(
             Echo(), settings(tmp_path), ListenerLimits(handshakes_per_address=1), by_address=limited
         ) as server:
-            with socket.create_connection(server.address) as begun:
-                begun.sendall(b"\x16\x03\x01")
+            with socket.create_connection(server.address) as started_handshake:
+                started_handshake.sendall(b"\x16\x03\x01")
                 await until(lambda: any(each.has_spoken for each in server.securing._handshakes.all()))
                 for _ in range(2 * int(BURST_SECONDS)):
-                    with socket.create_connection(server.address) as refused:
-                        assert await in_thread(lambda: is_closed(refused))
+                    with socket.create_connection(server.address) as rejected:
+                        assert await in_thread(lambda: is_closed(rejected))
                 assert counted(limited) == 1
             await until(lambda: not limited._counts)
             began = asyncio.get_running_loop().time()
@@ -151,7 +150,7 @@ def test_what_is_refused_for_its_handshakes_does_not_count(tmp_path: Path) -> No
     run(scenario)
 
 
-def test_what_comes_too_fast_in_all_waits_from_when_it_was_accepted(tmp_path: Path) -> None:
+def test_connection_rate_delay_starts_at_accept(tmp_path: Path) -> None:
     async def scenario() -> None:
         rate = 2
         limited = limits(max_connection_creation_rate=str(rate))
@@ -172,7 +171,7 @@ def test_what_comes_too_fast_in_all_waits_from_when_it_was_accepted(tmp_path: Pa
     run(scenario)
 
 
-def test_a_wait_that_is_over_by_the_end_of_the_handshake_is_not_waited_again(tmp_path: Path) -> None:
+def test_delay_that_expires_during_handshake_is_not_repeated(tmp_path: Path) -> None:
     async def scenario() -> None:
         rate = 5
         limited = limits(max_connection_creation_rate=str(rate))

@@ -1,4 +1,4 @@
-"""KIP-219: the answer goes out, then the connection is neither read nor its queued requests handled for a while."""
+"""Throttling by quotas (KIP-219): the response is sent, then the connection is neither read nor its queue handled."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WAIT_SECONDS = 0.3
 LONG_SECONDS = 3600.0
 
 
-class Limited(Echo):
-    """Whoever sends `much` has to wait."""
+class ThrottlingEcho(Echo):
+    """A handler that throttles clients that send `much`."""
 
     def __init__(self, seconds: float = WAIT_SECONDS) -> None:
         super().__init__()
@@ -32,9 +32,9 @@ class Limited(Echo):
         return super().__call__(frame, peer)
 
 
-def test_the_answer_comes_at_once_and_the_next_request_waits() -> None:
+def test_throttled_response_is_immediate_and_next_request_is_delayed() -> None:
     async def scenario() -> None:
-        echo = Limited()
+        echo = ThrottlingEcho()
         async with listening(echo) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"much") + framed(b"queued"))
@@ -48,9 +48,9 @@ def test_the_answer_comes_at_once_and_the_next_request_waits() -> None:
     run(scenario)
 
 
-def test_what_is_pipelined_waits_too_and_what_is_under_way_is_answered_meanwhile() -> None:
+def test_throttling_delays_pipelined_requests_but_not_pending_responses() -> None:
     async def scenario() -> None:
-        echo = Limited(LONG_SECONDS)
+        echo = ThrottlingEcho(LONG_SECONDS)
         async with listening(echo) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"pipelined 1") + framed(b"pipelined much") + framed(b"pipelined 3"))
@@ -64,11 +64,11 @@ def test_what_is_pipelined_waits_too_and_what_is_under_way_is_answered_meanwhile
     run(scenario)
 
 
-def test_an_answer_that_came_late_makes_wait_too() -> None:
-    """The longest wait counts."""
+def test_late_response_throttles_next_request() -> None:
+    """The longest delay applies."""
 
     async def scenario() -> None:
-        echo = Limited()
+        echo = ThrottlingEcho()
         async with listening(echo) as (listener, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"wait"))
@@ -86,9 +86,9 @@ def test_an_answer_that_came_late_makes_wait_too() -> None:
     run(scenario)
 
 
-def test_others_do_not_wait() -> None:
+def test_throttling_does_not_affect_other_connections() -> None:
     async def scenario() -> None:
-        echo = Limited(LONG_SECONDS)
+        echo = ThrottlingEcho(LONG_SECONDS)
         async with listening(echo) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"much"))
@@ -102,24 +102,24 @@ def test_others_do_not_wait() -> None:
     run(scenario)
 
 
-def test_who_leaves_while_it_waits_is_gone_also_with_requests_behind_it() -> None:
+def test_disconnect_of_throttled_client_is_detected() -> None:
     async def scenario() -> None:
-        echo = Limited(LONG_SECONDS)
+        echo = ThrottlingEcho(LONG_SECONDS)
         async with listening(echo, ListenerLimits(frame_receive_seconds=WAIT_SECONDS)) as (listener, address):
-            for behind in (b"", framed(b"queued")):
+            for queued in (b"", framed(b"queued")):
                 reader, writer = await asyncio.open_connection(*address)
                 writer.write(framed(b"much"))
                 assert await read_frame(reader) == b"much"
-                writer.write(behind)
+                writer.write(queued)
                 writer.close()
             await until(lambda: listener.connection_count == 0)
 
     run(scenario)
 
 
-def test_who_waits_with_large_requests_makes_room_for_others() -> None:
+def test_throttled_large_requests_are_dropped_under_memory_pressure() -> None:
     async def scenario() -> None:
-        echo = Limited(LONG_SECONDS)
+        echo = ThrottlingEcho(LONG_SECONDS)
         limits = ListenerLimits(frames_bytes=MIB, frame_bytes=MIB, frame_rate_seconds=WAIT_SECONDS)
         async with listening(echo, limits) as (listener, address):
             reader, writer = await asyncio.open_connection(*address)
@@ -140,9 +140,9 @@ def test_who_waits_with_large_requests_makes_room_for_others() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", framed(b"half of it")[:7]])
-def test_whoever_waits_is_neither_idle_nor_slow(rest: bytes) -> None:
+def test_throttled_connection_is_not_closed_as_idle_or_slow(rest: bytes) -> None:
     async def scenario() -> None:
-        echo = Limited()
+        echo = ThrottlingEcho()
         limits = ListenerLimits(idle_seconds=WAIT_SECONDS / 4, frame_receive_seconds=WAIT_SECONDS / 4)
         async with listening(echo, limits) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
@@ -151,15 +151,15 @@ def test_whoever_waits_is_neither_idle_nor_slow(rest: bytes) -> None:
             writer.write((framed(b"half of it")[7:] if rest else b"") + framed(b"next"))
             expected = [b"half of it", b"next"] if rest else [b"next"]
             assert [await read_frame(reader) for _ in expected] == expected
-            assert await closed(reader), "from then on it is idle"
+            assert await closed(reader), "the connection is idle after the throttling"
             writer.close()
 
     run(scenario)
 
 
-def test_stopping_does_not_wait_for_it() -> None:
+def test_shutdown_does_not_wait_for_throttled_connections() -> None:
     async def scenario() -> None:
-        echo = Limited(LONG_SECONDS)
+        echo = ThrottlingEcho(LONG_SECONDS)
         async with listening(echo) as (listener, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"much") + framed(b"queued"))

@@ -1,5 +1,4 @@
-"""Kafka's `ssl.*` configs, for all listeners and for one; what is wrong is refused with the key, the value and what is
-expected there."""
+"""Kafka's `ssl.*` configs: listener overrides, and error messages with key, value and expected value."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from chronik.tls.settings import NONE, REQUIRED, TLS_1_2, TLS_1_3, listener_sett
 from tests.tls.certificates import authority, issued, written
 
 
-def test_what_is_set_for_one_listener_holds_there_before_what_is_set_for_all() -> None:
+def test_listener_config_overrides_general_config() -> None:
     configs = {
         "ssl.keystore.location": "all.pem",
         "ssl.truststore.location": "ca.pem",
@@ -30,14 +29,14 @@ def test_what_is_set_for_one_listener_holds_there_before_what_is_set_for_all() -
     assert inside.files == ("inside.pem", "ca.pem")
 
 
-def test_clients_with_passwords_need_a_certificate_only_where_their_own_listener_says_so() -> None:
+def test_sasl_listener_requires_client_certificate_only_by_own_config() -> None:
     configs = {"ssl.keystore.location": "a", "ssl.truststore.location": "b", "ssl.client.auth": "required"}
     assert listener_settings("X", "SASL_SSL", configs).client_auth == NONE
     own = configs | {"listener.name.x.ssl.client.auth": "required"}
     assert listener_settings("X", "SASL_SSL", own).client_auth == REQUIRED
 
 
-def test_versions_are_both_unless_the_config_or_its_ciphers_say_otherwise() -> None:
+def test_tls_versions_follow_config_and_cipher_suites() -> None:
     store = {"ssl.keystore.location": "a"}
     assert listener_settings("X", "SSL", store).versions == (TLS_1_2, TLS_1_3)
     assert listener_settings("X", "SSL", store | {"ssl.enabled.protocols": "TLSv1.3"}).versions == (TLS_1_3,)
@@ -51,22 +50,22 @@ FILE = {"ssl.keystore.location": "node.pem"}
 @pytest.mark.parametrize(
     ("configs", "expected"),
     [
-        ({}, "listener X speaks TLS: expected ssl.keystore.location"),
+        ({}, "listener X uses TLS: expected ssl.keystore.location"),
         (FILE | {"ssl.keystore.type": "JKS"}, "ssl.keystore.type = 'JKS': expected PEM"),
         (FILE | {"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type = 'PKCS12': expected PEM"),
         (
             FILE | {"ssl.keystore.key": "k"},
-            "ssl.keystore.location = 'node.pem': expected no ssl.keystore.key beside it",
+            "ssl.keystore.location = 'node.pem': expected no ssl.keystore.key",
         ),
         ({"ssl.keystore.key": "k"}, "expected ssl.keystore.location"),
         (FILE | {"ssl.client.auth": "maybe"}, "ssl.client.auth = 'maybe': expected none or requested or required"),
-        (FILE | {"ssl.client.auth": "required"}, "expected ssl.truststore.location beside it"),
+        (FILE | {"ssl.client.auth": "required"}, "expected ssl.truststore.location with the CAs"),
         (FILE | {"ssl.enabled.protocols": "TLSv1.1"}, "ssl.enabled.protocols = 'TLSv1.1': expected TLSv1.2 or TLSv1.3"),
-        (FILE | {"ssl.cipher.suites": "RC4"}, "RC4 is not known here"),
-        (FILE | {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "Python's ssl cannot choose among these"),
+        (FILE | {"ssl.cipher.suites": "RC4"}, "RC4 is not supported"),
+        (FILE | {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "Python's ssl cannot select among these"),
         (
             FILE | {"ssl.truststore.location": "a", "ssl.truststore.certificates": "b"},
-            "ssl.truststore.location = 'a': expected no ssl.truststore.certificates beside it",
+            "ssl.truststore.location = 'a': expected no ssl.truststore.certificates",
         ),
         (
             FILE | {"listener.name.x.ssl.client.auth": "maybe"},
@@ -74,36 +73,36 @@ FILE = {"ssl.keystore.location": "node.pem"}
         ),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_line(configs: dict[str, str], expected: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_invalid_tls_config_is_rejected_in_one_line(configs: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         listener_settings("X", "SSL", configs)
-    assert expected in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_a_node_with_files_that_do_not_fit_is_refused_at_its_start(tmp_path: Path) -> None:
-    def refusal(content: bytes | None, **more: str) -> str:
+def test_unsuitable_certificate_files_are_rejected_at_start(tmp_path: Path) -> None:
+    def config_error(content: bytes | None, **more: str) -> str:
         path = tmp_path / "node.pem"
         path.unlink(missing_ok=True)
         if content is not None:
             written(path, content)
         broker = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(path)}
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(ConfigError) as raised:
             listener_securing(load_config(None, {}, broker=broker | more), ListenerLimits())
-        assert str(path) in str(refused.value) or more
-        return str(refused.value)
+        assert str(path) in str(raised.value) or more
+        return str(raised.value)
 
     ours, other = issued("CN=node"), issued("CN=other")
-    assert "expected a file that can be read (No such file" in refusal(None)
-    assert "expected a PRIVATE KEY and a CERTIFICATE in PEM" in refusal(b"nonsense")
-    assert "expected a key and a certificate that belong together" in refusal(ours.key + other.certificate)
+    assert "expected a readable file (No such file" in config_error(None)
+    assert "expected a PRIVATE KEY and a CERTIFICATE in PEM" in config_error(b"nonsense")
+    assert "expected a key and a certificate that match" in config_error(ours.key + other.certificate)
     trust = {"ssl.truststore.location": written(tmp_path / "ca.pem", b"nonsense")}
-    assert "expected CERTIFICATEs in PEM, one at least" in refusal(ours.both, **trust)
+    assert "expected at least one CERTIFICATE in PEM" in config_error(ours.both, **trust)
     rules = {"ssl.principal.mapping.rules": "nonsense"}
-    assert "expected DEFAULT or RULE:" in refusal(ours.both, **rules)
+    assert "expected DEFAULT or RULE:" in config_error(ours.both, **rules)
 
 
-def test_keys_may_stand_in_the_config_itself_and_are_never_shown() -> None:
+def test_inline_keys_are_accepted_and_never_shown() -> None:
     ours = issued("CN=node")
     configs = {
         "ssl.keystore.key": ours.key.decode(),
@@ -116,13 +115,13 @@ def test_keys_may_stand_in_the_config_itself_and_are_never_shown() -> None:
     assert settings.files == ()
     assert "PRIVATE" not in repr(settings)
     assert "very secret" not in repr(settings)
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as raised:
         TlsContext("listener X", listener_settings("X", "SSL", configs | {"ssl.keystore.key": "PRIVATE nonsense"}))
-    assert "PRIVATE nonsense" not in str(refused.value)
-    assert "[hidden]" in str(refused.value)
+    assert "PRIVATE nonsense" not in str(raised.value)
+    assert "[hidden]" in str(raised.value)
 
 
-def test_a_key_may_be_encrypted_with_a_password(tmp_path: Path) -> None:
+def test_encrypted_private_key_is_loaded_with_password(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     ours = issued("CN=node")
@@ -135,9 +134,9 @@ def test_a_key_may_be_encrypted_with_a_password(tmp_path: Path) -> None:
     configs = {"ssl.keystore.location": written(tmp_path / "node.pem", encrypted + ours.certificate)}
     TlsContext("listener X", listener_settings("X", "SSL", configs | {"ssl.key.password": "open sesame"}))
     for wrong in ({}, {"ssl.key.password": "wrong"}):
-        with pytest.raises(ConfigError, match=r"expected a key that ssl\.key\.password opens"):
+        with pytest.raises(ConfigError, match=r"expected a key that ssl\.key\.password decrypts"):
             TlsContext("listener X", listener_settings("X", "SSL", configs | wrong))
 
 
-def test_a_node_without_tls_loads_none_of_it() -> None:
+def test_node_without_tls_has_no_tls_listeners() -> None:
     assert listener_securing(load_config(None, {}, kafka="127.0.0.1:0"), ListenerLimits()) is None

@@ -1,4 +1,4 @@
-"""TLS handshakes that do not come to an end: how many there may be, in all and from one address, and for how long."""
+"""Limits on concurrent TLS handshakes, in total and per address, and on their duration."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from tests.server.test_connections import Echo, until
 from tests.tls.certificates import client_context, settings
 
 
-class One:
+class FakeHandshake:
     def __init__(self, host: str, has_spoken: bool = False) -> None:
         self.host = host
         self.has_spoken = has_spoken
 
 
-def test_a_listener_keeps_the_limits_unless_it_is_told_otherwise() -> None:
+def test_listener_handshake_limits_default_to_global_limits() -> None:
     default = ListenerLimits()
     assert default.handshakes == limits.TLS_HANDSHAKES_MAX
     assert default.handshakes_per_address == limits.TLS_HANDSHAKES_PER_ADDRESS_MAX
     assert default.handshake_seconds == limits.TLS_HANDSHAKE_SECONDS_MAX
 
 
-def test_an_address_has_its_share_and_the_next_pushes_out_one_that_is_silent() -> None:
-    handshakes: Handshakes[One] = Handshakes()
-    spoken = One("a", has_spoken=True)
-    ones = [spoken, *(One("a") for _ in range(limits.TLS_HANDSHAKES_PER_ADDRESS_MAX - 1))]
-    assert [handshakes.begin(one) for one in ones] == [None] * len(ones)
+def test_address_at_its_limit_evicts_its_oldest_silent_handshake() -> None:
+    handshakes: Handshakes[FakeHandshake] = Handshakes()
+    active = FakeHandshake("a", has_spoken=True)
+    pending = [active, *(FakeHandshake("a") for _ in range(limits.TLS_HANDSHAKES_PER_ADDRESS_MAX - 1))]
+    assert [handshakes.begin(handshake) for handshake in pending] == [None] * len(pending)
     assert not handshakes.refuses("a")
-    assert handshakes.begin(One("a")) is ones[1]
-    assert handshakes.begin(One("b")) is None
+    assert handshakes.begin(FakeHandshake("a")) is pending[1]
+    assert handshakes.begin(FakeHandshake("b")) is None
     assert len(handshakes) == limits.TLS_HANDSHAKES_PER_ADDRESS_MAX + 1
 
 
-def test_those_that_have_spoken_come_to_an_end_and_the_next_is_refused() -> None:
-    handshakes: Handshakes[One] = Handshakes(per_address_max=2)
-    ones = [One("a", has_spoken=True) for _ in range(2)]
-    for one in ones:
+def test_address_with_only_active_handshakes_rejects_new_ones() -> None:
+    handshakes: Handshakes[FakeHandshake] = Handshakes(per_address_max=2)
+    pending = [FakeHandshake("a", has_spoken=True) for _ in range(2)]
+    for handshake in pending:
         assert not handshakes.refuses("a")
-        assert handshakes.begin(one) is None
+        assert handshakes.begin(handshake) is None
     assert handshakes.refuses("a")
     assert not handshakes.refuses("b")
-    handshakes.end(ones[0])
-    handshakes.end(ones[0])
+    handshakes.end(pending[0])
+    handshakes.end(pending[0])
     assert not handshakes.refuses("a")
-    assert handshakes.begin(One("a")) is None
+    assert handshakes.begin(FakeHandshake("a")) is None
 
 
-def test_when_there_is_no_room_the_address_with_most_gives_one_up() -> None:
-    handshakes: Handshakes[One] = Handshakes()
-    share = limits.TLS_HANDSHAKES_PER_ADDRESS_MAX
-    crowd = [One("crowd", has_spoken=True) for _ in range(share)]
-    others = [One(f"other {number % 8}") for number in range(limits.TLS_HANDSHAKES_MAX - share)]
-    assert [handshakes.begin(one) for one in crowd + others] == [None] * limits.TLS_HANDSHAKES_MAX
+def test_total_limit_evicts_handshake_of_address_with_most() -> None:
+    handshakes: Handshakes[FakeHandshake] = Handshakes()
+    per_address = limits.TLS_HANDSHAKES_PER_ADDRESS_MAX
+    busiest = [FakeHandshake("crowd", has_spoken=True) for _ in range(per_address)]
+    others = [FakeHandshake(f"other {number % 8}") for number in range(limits.TLS_HANDSHAKES_MAX - per_address)]
+    assert [handshakes.begin(handshake) for handshake in busiest + others] == [None] * limits.TLS_HANDSHAKES_MAX
     assert len(handshakes) == limits.TLS_HANDSHAKES_MAX
     assert not handshakes.refuses("late")
-    assert handshakes.begin(One("late")) is crowd[0]
+    assert handshakes.begin(FakeHandshake("late")) is busiest[0]
     assert len(handshakes) == limits.TLS_HANDSHAKES_MAX
     assert set(handshakes.all()) >= set(others)
 
 
-def test_half_open_handshakes_of_an_address_do_not_keep_its_clients_out(tmp_path: Path) -> None:
+def test_half_open_handshakes_do_not_block_clients_of_same_address(tmp_path: Path) -> None:
     async def scenario() -> None:
         echo = Echo()
         async with secured(echo, settings(tmp_path), ListenerLimits(handshakes_per_address=5)) as server:
@@ -81,7 +81,7 @@ def test_half_open_handshakes_of_an_address_do_not_keep_its_clients_out(tmp_path
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
-def test_a_handshake_that_takes_too_long_is_ended(tmp_path: Path, sent: bytes) -> None:
+def test_handshake_timeout_closes_connection(tmp_path: Path, sent: bytes) -> None:
     async def scenario() -> None:
         async with secured(Echo(), settings(tmp_path), ListenerLimits(handshake_seconds=0.2)) as server:
             with socket.create_connection(server.address) as slow:
@@ -94,7 +94,7 @@ def test_a_handshake_that_takes_too_long_is_ended(tmp_path: Path, sent: bytes) -
     run(scenario)
 
 
-def test_a_node_that_stops_does_not_wait_for_handshakes(tmp_path: Path) -> None:
+def test_shutdown_does_not_wait_for_handshakes(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(Echo(), settings(tmp_path)) as server:
             half_open = socket.create_connection(server.address)
