@@ -14,29 +14,29 @@ EXAMPLE = (
 )
 
 
-def test_the_message_of_the_rfc_is_read() -> None:
+def test_server_handles_example_of_rfc_7628() -> None:
     machine = OAuthBearerServer()
     assert machine.step(EXAMPLE) == Validate("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg")
     assert machine.validated(ValidToken("user@example.com", 5)) == Success("user@example.com", expires_ms=5)
 
 
-def test_our_client_is_understood() -> None:
+def test_server_understands_message_of_client() -> None:
     client = OAuthBearerClient("a.b-c_.d")
     assert OAuthBearerServer().step(client.first()) == Validate("a.b-c_.d")
     assert client.step(b"") == Success("")
 
 
-def test_a_token_that_is_refused_is_told_of_and_acknowledged() -> None:
+def test_rejected_token_is_reported_and_acknowledged() -> None:
     machine, client = OAuthBearerServer(), OAuthBearerClient("a.b.c")
     machine.step(client.first())
-    refused = machine.validated(TokenRefused("it has expired"))
-    assert refused == Challenge(REFUSED.encode(), "its token is refused: it has expired")
+    rejected = machine.validated(TokenRefused("expired"))
+    assert rejected == Challenge(REFUSED.encode(), "token rejected: expired")
     acknowledged = client.step(REFUSED.encode())
     assert acknowledged == Challenge(b"\x01")
-    assert machine.step(b"\x01") == Failure("its token is refused: it has expired", REFUSED)
+    assert machine.step(b"\x01") == Failure("token rejected: expired", REFUSED)
 
 
-def test_nobody_acts_for_another() -> None:
+def test_different_authorization_id_is_rejected() -> None:
     machine = OAuthBearerServer()
     machine.step(EXAMPLE)
     outcome = machine.validated(ValidToken("eve", 5))
@@ -61,17 +61,17 @@ def test_nobody_acts_for_another() -> None:
         b"n,,\x01auth=Bearer abc\x01\x01\x01",
     ],
 )
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_malformed_oauthbearer_message_is_rejected(data: bytes) -> None:
     assert isinstance(OAuthBearerServer().step(data), Failure)
 
 
-def test_one_token_is_looked_at_and_no_more() -> None:
+def test_second_token_is_rejected() -> None:
     machine = OAuthBearerServer()
     machine.step(b"n,,\x01auth=Bearer abc\x01\x01")
     assert isinstance(machine.step(b"n,,\x01auth=Bearer abc\x01\x01"), Failure)
 
 
 @given(st.binary(max_size=300))
-def test_garbage_is_refused(data: bytes) -> None:
+def test_random_oauthbearer_messages_are_rejected(data: bytes) -> None:
     assert isinstance(OAuthBearerServer().step(data), Failure)
     assert "abc" not in repr(Validate("abc"))

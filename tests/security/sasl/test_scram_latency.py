@@ -1,4 +1,4 @@
-"""SCRAM takes no thread: its messages are answered in the turn of the loop in which they come, if they are right."""
+"""SCRAM messages need no thread: valid ones are answered in the same event-loop iteration, failures after a delay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Alice:
         return keys_of(scram, salted(b"right", b"salt", 4096, scram.digest), b"salt", 4096), True
 
 
-def begun() -> tuple[Authenticator, Session]:
+def start_session() -> tuple[Authenticator, Session]:
     authenticator = Authenticator(cast(Any, Alice()), ManualClock(), lambda: DELAY_MS)
     session = authenticator.session(lambda: [SCRAM.name], lambda _: 0)
     session.handshake(SCRAM.name, 1, 0.0)
@@ -31,15 +31,15 @@ def begun() -> tuple[Authenticator, Session]:
 
 
 def final_message(client: ScramClient, challenge: bytes) -> bytes:
-    asked = client.step(challenge)
-    assert isinstance(asked, Derive)
-    answer = client.derived(salted(asked.password, asked.salt, asked.iterations, asked.digest))
+    outcome = client.step(challenge)
+    assert isinstance(outcome, Derive)
+    answer = client.derived(salted(outcome.password, outcome.salt, outcome.iterations, outcome.digest))
     assert isinstance(answer, Challenge)
     return answer.data
 
 
-def test_what_is_right_is_answered_at_once() -> None:
-    authenticator, session = begun()
+def test_valid_scram_messages_are_answered_immediately() -> None:
+    authenticator, session = start_session()
     client = ScramClient(SCRAM, "alice", "right", "nonce")
     challenge = authenticator.answer_at_once_or_later(session, PEER, client.first())
     assert isinstance(challenge, Answer)
@@ -50,23 +50,23 @@ def test_what_is_right_is_answered_at_once() -> None:
     assert session.is_let_in
 
 
-def test_what_is_wrong_is_answered_after_a_while() -> None:
+def test_wrong_scram_proof_is_answered_after_delay() -> None:
     async def scenario() -> None:
-        authenticator, session = begun()
+        authenticator, session = start_session()
         client = ScramClient(SCRAM, "alice", "wrong", "nonce")
         challenge = await authenticator.answer(session, PEER, client.first())
         began = asyncio.get_running_loop().time()
-        refusal = authenticator.answer_at_once_or_later(session, PEER, final_message(client, challenge.data))
-        assert not isinstance(refusal, Answer)
-        assert (await refusal).error is not None
+        rejection = authenticator.answer_at_once_or_later(session, PEER, final_message(client, challenge.data))
+        assert not isinstance(rejection, Answer)
+        assert (await rejection).error is not None
         assert asyncio.get_running_loop().time() - began >= DELAY_MS / 1000
         assert not session.is_let_in
 
     asyncio.run(scenario())
 
 
-def test_a_first_message_that_is_none_is_answered_after_a_while() -> None:
-    authenticator, session = begun()
-    refusal = authenticator.answer_at_once_or_later(session, PEER, b"let me in")
-    assert not isinstance(refusal, Answer)
-    assert asyncio.run(asyncio.wait_for(refusal, 20)).error is not None
+def test_malformed_scram_message_is_answered_after_delay() -> None:
+    authenticator, session = start_session()
+    rejection = authenticator.answer_at_once_or_later(session, PEER, b"let me in")
+    assert not isinstance(rejection, Answer)
+    assert asyncio.run(asyncio.wait_for(rejection, 20)).error is not None

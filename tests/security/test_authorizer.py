@@ -24,7 +24,7 @@ NAMES = st.text("ab", min_size=1, max_size=4)
 ACLS = st.builds(
     Acl,
     st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
-    NAMES | st.sampled_from(["*", "hard", "hardcode"]),  # Kafka asks for a resource of this name first
+    NAMES | st.sampled_from(["*", "hard", "hardcode"]),  # Kafka checks a resource of this name first
     st.sampled_from([LITERAL, PREFIXED]),
     st.sampled_from(["User:alice", "User:bob", "User:*", "Group:alice"]),
     st.sampled_from(["*", HOST, "10.0.0.2"]),
@@ -44,16 +44,16 @@ def topic_acl(
     name: str = "t",
     operation: Operation = Operation.READ,
     *,
-    who: str = "User:alice",
+    principal: str = "User:alice",
     host: str = "*",
     pattern: int = LITERAL,
     permission: int = ALLOW,
 ) -> Acl:
-    return Acl(ResourceType.TOPIC, name, pattern, who, host, operation, permission)
+    return Acl(ResourceType.TOPIC, name, pattern, principal, host, operation, permission)
 
 
-def with_acls(*acls: Acl, **how: Any) -> Authorizer:
-    authorizer = Authorizer(**how)
+def with_acls(*acls: Acl, **options: Any) -> Authorizer:
+    authorizer = Authorizer(**options)
     add(authorizer, *acls)
     return authorizer
 
@@ -66,59 +66,61 @@ def remove(authorizer: Authorizer, *acls: Acl) -> None:
     authorizer.follow(Delta(1, acls=tuple(Change(acl, None) for acl in acls)))
 
 
-def may(
-    authorizer: Authorizer, operation: Operation, name: str = "t", who: Principal = ALICE, host: str = HOST
+def is_authorized(
+    authorizer: Authorizer, operation: Operation, name: str = "t", principal: Principal = ALICE, host: str = HOST
 ) -> bool:
-    return authorizer.allows(who, host, operation, ResourceType.TOPIC, name)
+    return authorizer.allows(principal, host, operation, ResourceType.TOPIC, name)
 
 
 @settings(max_examples=count(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), st.lists(QUESTIONS, max_size=8), st.booleans(), st.data())
-def test_every_answer_is_that_of_the_plain_rules(
-    acls: list[Acl], questions: list[Any], everyone: bool, data: st.DataObject
+def test_authorizer_agrees_with_naive_rules(
+    acls: list[Acl], checks: list[Any], everyone: bool, data: st.DataObject
 ) -> None:
     authorizer = with_acls(*acls, everyone_if_no_acl=everyone)
-    gone = data.draw(st.lists(st.sampled_from(acls), unique=True)) if acls else []
-    for present in (acls, [acl for acl in acls if acl not in gone]):
-        for question in questions:
-            assert authorizer.allows(*question) is is_allowed(present, *question, everyone_if_no_acl=everyone)
-        remove(authorizer, *gone)
-        gone = []
+    removed = data.draw(st.lists(st.sampled_from(acls), unique=True)) if acls else []
+    for present in (acls, [acl for acl in acls if acl not in removed]):
+        for check in checks:
+            assert authorizer.allows(*check) is is_allowed(present, *check, everyone_if_no_acl=everyone)
+        remove(authorizer, *removed)
+        removed = []
 
 
 @settings(max_examples=count(100, 2000), deadline=None)
 @given(st.lists(ACLS, max_size=12, unique=True), QUESTIONS)
-def test_who_may_write_some_topic_is_decided_by_the_plain_rules(acls: list[Acl], question: Any) -> None:
-    who, host, operation, kind, _ = question
-    assert with_acls(*acls).allows_one(who, host, operation, kind) is is_one_allowed(acls, who, host, operation, kind)
+def test_authorization_for_any_resource_agrees_with_naive_rules(acls: list[Acl], check: Any) -> None:
+    principal, host, operation, kind, _ = check
+    assert with_acls(*acls).allows_one(principal, host, operation, kind) is is_one_allowed(
+        acls, principal, host, operation, kind
+    )
 
 
-def test_without_an_acl_nothing_is_allowed_unless_everyone_may() -> None:
-    assert not may(Authorizer(), Operation.READ)
-    assert may(Authorizer(everyone_if_no_acl=True), Operation.READ)
-    other = with_acls(topic_acl(who="User:bob"), everyone_if_no_acl=True)
-    assert not may(other, Operation.READ), "there is an ACL about the topic, which is not for her"
+def test_resource_without_acl_is_denied_unless_configured_otherwise() -> None:
+    assert not is_authorized(Authorizer(), Operation.READ)
+    assert is_authorized(Authorizer(everyone_if_no_acl=True), Operation.READ)
+    other = with_acls(topic_acl(principal="User:bob"), everyone_if_no_acl=True)
+    assert not is_authorized(other, Operation.READ), "an ACL applies to the topic, but not to the principal"
 
 
-def test_a_super_user_may_do_everything_whatever_is_denied() -> None:
-    authorizer = with_acls(topic_acl("*", Operation.ALL, who="User:*", permission=DENY), super_users=[ALICE])
-    assert may(authorizer, Operation.DELETE)
-    assert not may(authorizer, Operation.DELETE, who=BOB)
+def test_super_user_is_authorized_despite_deny_acls() -> None:
+    authorizer = with_acls(topic_acl("*", Operation.ALL, principal="User:*", permission=DENY), super_users=[ALICE])
+    assert is_authorized(authorizer, Operation.DELETE)
+    assert not is_authorized(authorizer, Operation.DELETE, principal=BOB)
     assert authorizer.allows_one(ALICE, HOST, Operation.WRITE, ResourceType.TOPIC)
 
 
 @pytest.mark.parametrize("operation", [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER])
-def test_what_is_allowed_implies_that_it_may_be_described_and_what_is_denied_does_not(operation: Operation) -> None:
-    assert may(with_acls(topic_acl(operation=operation)), Operation.DESCRIBE)
+def test_allow_acl_implies_describe_but_deny_acl_does_not(operation: Operation) -> None:
+    assert is_authorized(with_acls(topic_acl(operation=operation)), Operation.DESCRIBE)
     denied = with_acls(topic_acl(operation=operation, permission=DENY), topic_acl(operation=Operation.DESCRIBE))
-    assert may(denied, Operation.DESCRIBE)
-    assert not may(denied, operation)
+    assert is_authorized(denied, Operation.DESCRIBE)
+    assert not is_authorized(denied, operation)
 
 
-def test_changing_configs_implies_describing_them() -> None:
+def test_alter_configs_implies_describe_configs() -> None:
     authorizer = with_acls(topic_acl(operation=Operation.ALTER_CONFIGS))
-    assert may(authorizer, Operation.DESCRIBE_CONFIGS)
-    assert not may(authorizer, Operation.DESCRIBE)
+    assert is_authorized(authorizer, Operation.DESCRIBE_CONFIGS)
+    assert not is_authorized(authorizer, Operation.DESCRIBE)
 
 
 @pytest.mark.parametrize("allowed", [topic_acl("*"), topic_acl("t", pattern=PREFIXED), topic_acl("topic")])
@@ -130,42 +132,42 @@ def test_changing_configs_implies_describing_them() -> None:
         topic_acl("topic", permission=DENY),
     ],
 )
-def test_what_is_denied_stays_denied_however_it_is_allowed(allowed: Acl, denied: Acl) -> None:
+def test_deny_acl_overrides_any_allow_acl(allowed: Acl, denied: Acl) -> None:
     authorizer = with_acls(allowed)
-    assert may(authorizer, Operation.READ, "topic")
+    assert is_authorized(authorizer, Operation.READ, "topic")
     add(authorizer, denied)
-    assert not may(authorizer, Operation.READ, "topic")
+    assert not is_authorized(authorizer, Operation.READ, "topic")
     remove(authorizer, denied)
-    assert may(authorizer, Operation.READ, "topic"), "what was decided is forgotten when ACLs change"
+    assert is_authorized(authorizer, Operation.READ, "topic"), "cached decisions are dropped when ACLs change"
 
 
-def test_an_address_of_ipv6_may_be_written_as_java_writes_it() -> None:
+def test_acl_host_accepts_uncompressed_ipv6_address() -> None:
     authorizer = with_acls(topic_acl(host="0:0:0:0:0:0:0:1"))
-    assert may(authorizer, Operation.READ, host="::1")
-    assert not may(authorizer, Operation.READ, host="::2")
+    assert is_authorized(authorizer, Operation.READ, host="::1")
+    assert not is_authorized(authorizer, Operation.READ, host="::2")
 
 
-def test_an_idempotent_producer_needs_a_topic_that_it_may_write_to() -> None:
-    def may_write_some(*acls: Acl) -> bool:
+def test_idempotent_producer_needs_write_permission_on_some_topic() -> None:
+    def can_write_some_topic(*acls: Acl) -> bool:
         return with_acls(*acls).allows_one(ALICE, HOST, Operation.WRITE, ResourceType.TOPIC)
 
     write, read = topic_acl(operation=Operation.WRITE), topic_acl()
     prefixed = topic_acl("te", Operation.WRITE, pattern=PREFIXED)
     everywhere = topic_acl("*", Operation.WRITE)
-    assert [may_write_some(acl) for acl in (write, read, prefixed, everywhere)] == [True, False, True, True]
+    assert [can_write_some_topic(acl) for acl in (write, read, prefixed, everywhere)] == [True, False, True, True]
     deny: dict[str, Any] = {"permission": DENY, "operation": Operation.WRITE}
-    assert not may_write_some(write, topic_acl("*", **deny))
-    assert not may_write_some(write, topic_acl("t", **deny))
-    assert not may_write_some(prefixed, topic_acl("t", pattern=PREFIXED, **deny))
-    assert not may_write_some(prefixed, topic_acl("te", pattern=PREFIXED, **deny))
-    assert may_write_some(prefixed, topic_acl("te", **deny))
-    assert may_write_some(everywhere, topic_acl("t", pattern=PREFIXED, **deny))
-    of_stars, the_asked_for = topic_acl("*", pattern=PREFIXED, **deny), topic_acl("hardcode", **deny)
-    assert may_write_some(everywhere, the_asked_for, of_stars), "what begins with a star is not everything"
-    assert not may_write_some(topic_acl("*", Operation.WRITE, pattern=PREFIXED), of_stars)
+    assert not can_write_some_topic(write, topic_acl("*", **deny))
+    assert not can_write_some_topic(write, topic_acl("t", **deny))
+    assert not can_write_some_topic(prefixed, topic_acl("t", pattern=PREFIXED, **deny))
+    assert not can_write_some_topic(prefixed, topic_acl("te", pattern=PREFIXED, **deny))
+    assert can_write_some_topic(prefixed, topic_acl("te", **deny))
+    assert can_write_some_topic(everywhere, topic_acl("t", pattern=PREFIXED, **deny))
+    prefixed_star, checked_name = topic_acl("*", pattern=PREFIXED, **deny), topic_acl("hardcode", **deny)
+    assert can_write_some_topic(everywhere, checked_name, prefixed_star), "the prefix * does not match every name"
+    assert not can_write_some_topic(topic_acl("*", Operation.WRITE, pattern=PREFIXED), prefixed_star)
 
 
-def test_operations_are_told_as_bits() -> None:
+def test_authorized_operations_are_returned_as_bit_field() -> None:
     authorizer = with_acls(topic_acl())
     told = authorizer.operations(ALICE, HOST, ResourceType.TOPIC, "t")
     assert told == bits_of([Operation.READ, Operation.DESCRIBE])
@@ -174,19 +176,19 @@ def test_operations_are_told_as_bits() -> None:
     )
 
 
-def test_decisions_are_kept_up_to_their_number_and_for_names_that_may_be_ones() -> None:
+def test_decision_cache_is_limited_by_size_and_name_length() -> None:
     authorizer = with_acls(topic_acl())
     for number in range(DECISIONS_KEPT_MAX):
-        may(authorizer, Operation.READ, str(number))
+        is_authorized(authorizer, Operation.READ, str(number))
     assert len(authorizer._decisions) == DECISIONS_KEPT_MAX
-    may(authorizer, Operation.READ, "one more")
+    is_authorized(authorizer, Operation.READ, "one more")
     assert len(authorizer._decisions) == 1
-    may(authorizer, Operation.READ, "n" * DECISION_NAME_CHARACTERS_MAX)
-    may(authorizer, Operation.READ, "n" * (DECISION_NAME_CHARACTERS_MAX + 1))
+    is_authorized(authorizer, Operation.READ, "n" * DECISION_NAME_CHARACTERS_MAX)
+    is_authorized(authorizer, Operation.READ, "n" * (DECISION_NAME_CHARACTERS_MAX + 1))
     assert len(authorizer._decisions) == 2
 
 
-def test_those_who_wait_are_woken_when_acls_change_and_only_then() -> None:
+def test_watchers_are_woken_only_when_acls_change() -> None:
     class Waiting:
         woken = 0
 
@@ -201,19 +203,19 @@ def test_those_who_wait_are_woken_when_acls_change_and_only_then() -> None:
     assert waiting.woken == 1
 
 
-def test_an_authorizer_is_made_of_a_brokers_configs() -> None:
+def test_authorizer_is_created_from_broker_configs() -> None:
     configs = {"authorizer.class.name": "", "super.users": "", "allow.everyone.if.no.acl.found": "false"}
     assert authorizer_of(configs.__getitem__) is None
     configs |= {"authorizer.class.name": "standard", "super.users": " User:alice;User:CN=a, O=b ; "}
     authorizer = authorizer_of(configs.__getitem__)
     assert authorizer is not None
-    assert may(authorizer, Operation.READ)
-    assert may(authorizer, Operation.READ, who=Principal("User", "CN=a, O=b"))
-    assert not may(authorizer, Operation.READ, who=BOB)
+    assert is_authorized(authorizer, Operation.READ)
+    assert is_authorized(authorizer, Operation.READ, principal=Principal("User", "CN=a, O=b"))
+    assert not is_authorized(authorizer, Operation.READ, principal=BOB)
     configs["allow.everyone.if.no.acl.found"] = "true"
     everyone = authorizer_of(configs.__getitem__)
     assert everyone is not None
-    assert may(everyone, Operation.READ, who=BOB)
+    assert is_authorized(everyone, Operation.READ, principal=BOB)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +234,8 @@ def test_acl_hosts_match_ipv4_mapped_addresses(
     acl_host: str, client_host: str, expected: bool, permission: int
 ) -> None:
     authorizer = with_acls(topic_acl(host=acl_host, permission=permission))
-    if permission == DENY:  # without it, all others would be denied, too
-        add(authorizer, topic_acl(who="User:*"))
+    if permission == DENY:  # otherwise, all other principals would be denied, too
+        add(authorizer, topic_acl(principal="User:*"))
     is_allowed = authorizer.allows(ALICE, client_host, Operation.READ, ResourceType.TOPIC, "t")
     assert is_allowed == (expected == (permission == ALLOW))
     if permission == ALLOW:

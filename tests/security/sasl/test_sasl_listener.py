@@ -1,4 +1,4 @@
-"""A node with a listener that asks who clients are: who is let in, who is not, and what those see."""
+"""A node with a SASL listener: successful and failed authentication, and unauthenticated requests."""
 
 from __future__ import annotations
 
@@ -46,88 +46,88 @@ def is_served(client: RawClient) -> bool:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_right_password_lets_in(client: RawClient, mechanism: str, version: int) -> None:
+def test_correct_password_authenticates(client: RawClient, mechanism: str, version: int) -> None:
     answer = authenticate(client, mechanism, "alice", PASSWORD, version)
     assert (answer.error_code, answer.session_lifetime_ms) == (ErrorCode.NONE, 0)
     assert is_served(client)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_old_clients_say_it_without_requests(client: RawClient, mechanism: str) -> None:
+def test_version_0_handshake_authenticates_with_bare_messages(client: RawClient, mechanism: str) -> None:
     assert authenticate_barely(client, mechanism, "alice", PASSWORD) is not None
     assert is_served(client)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("user", "password"), [("alice", "another"), ("nobody", PASSWORD)])
-def test_the_wrong_one_is_told_so_and_out(
+def test_wrong_password_or_unknown_user_is_rejected_and_disconnected(
     broker: AskingBroker, client: RawClient, mechanism: str, user: str, password: str
 ) -> None:
     began = time.monotonic()
     answer = authenticate(client, mechanism, user, password)
-    assert time.monotonic() - began >= 0.1, "it was told too soon"
-    told = {"PLAIN": "Authentication failed: Invalid username or password"}.get(
+    assert time.monotonic() - began >= 0.1, "the error response was not delayed"
+    expected = {"PLAIN": "Authentication failed: Invalid username or password"}.get(
         mechanism,
         f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}",
     )
-    assert (answer.error_code, answer.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, told)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, expected)
     assert client.is_closed_by_broker()
-    assert f"authentication by {mechanism} as '{user}' failed: wrong password, or no such user" in broker.log
+    assert f"authentication with {mechanism} as '{user}' failed: wrong password or unknown user" in broker.log
     with RawClient(broker.bootstrap) as another:
         assert authenticate_barely(another, mechanism, user, password) is None
 
 
-def test_nothing_that_was_sent_is_logged(broker: AskingBroker) -> None:
+def test_passwords_are_not_logged(broker: AskingBroker) -> None:
     assert PASSWORD not in broker.log
     assert "another" not in broker.log
 
 
-def test_what_is_open_is_told_before(client: RawClient) -> None:
+def test_api_versions_and_handshake_are_allowed_before_authentication(client: RawClient) -> None:
     offered = client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
     assert {17, 36} <= {each.api_key for each in offered.api_keys}
-    agreed = client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
-    assert agreed == SaslHandshakeResponse(mechanisms=MECHANISMS)
+    handshake = client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
+    assert handshake == SaslHandshakeResponse(mechanisms=MECHANISMS)
 
 
-def test_nothing_else_is_answered_before(broker: AskingBroker, client: RawClient) -> None:
+def test_other_request_before_authentication_disconnects(broker: AskingBroker, client: RawClient) -> None:
     client.send(MetadataRequest(topics=None), 1)
     assert client.is_closed_by_broker()
     assert "closed: Metadata came before it had said who it is" in broker.log
 
 
 @pytest.mark.parametrize("frame", [b"\0", b"\xff" * 8, b"\0\x24\0\0" + b"\xff" * 60, b"GET / HTTP/1.1\r\n\r\n" * 9])
-def test_garbage_ends_the_connection(client: RawClient, frame: bytes) -> None:
+def test_malformed_frame_disconnects(client: RawClient, frame: bytes) -> None:
     client.send_frame(frame)
     assert client.is_closed_by_broker()
 
 
-def test_messages_before_a_handshake_are_out_of_place(client: RawClient) -> None:
+def test_authenticate_before_handshake_returns_illegal_sasl_state(client: RawClient) -> None:
     early = client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0x"), 2, SaslAuthenticateResponse)
     assert early.error_code == ErrorCode.ILLEGAL_SASL_STATE
     client.send(MetadataRequest(topics=None), 1)
     assert client.is_closed_by_broker()
 
 
-def test_a_mechanism_that_is_not_enabled_is_refused(broker: AskingBroker, client: RawClient) -> None:
+def test_disabled_mechanism_is_rejected(broker: AskingBroker, client: RawClient) -> None:
     answer = client.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1, SaslHandshakeResponse)
     assert answer == SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=MECHANISMS)
     assert client.is_closed_by_broker()
     assert "it asked for 'GSSAPI', and PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are enabled" in broker.log
 
 
-def test_who_is_let_in_for_ever_need_not_say_it_again(client: RawClient) -> None:
+def test_reauthentication_of_unlimited_session_returns_illegal_sasl_state(client: RawClient) -> None:
     authenticate(client, "PLAIN", "alice", PASSWORD)
     again = client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
     assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert is_served(client)
 
 
-def test_requests_are_small_until_a_client_is_let_in(broker: AskingBroker) -> None:
+def test_request_size_is_limited_before_authentication(broker: AskingBroker) -> None:
     with RawClient(broker.bootstrap) as client:
         client.send_frame(b"\0\x12\0\0" + bytes(limits.UNAUTHENTICATED_FRAME_BYTES_MAX + 1 - 4))
         assert client.is_closed_by_broker()
-    told = f"a request of {limits.UNAUTHENTICATED_FRAME_BYTES_MAX + 1} bytes"
-    assert told in broker.log
+    expected = f"invalid request size: {limits.UNAUTHENTICATED_FRAME_BYTES_MAX + 1} bytes"
+    assert expected in broker.log
     with RawClient(broker.bootstrap) as client:
         client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
         longest = SaslAuthenticateRequest(auth_bytes=bytes(limits.UNAUTHENTICATED_FRAME_BYTES_MAX - 100))
@@ -141,23 +141,23 @@ def test_requests_are_small_until_a_client_is_let_in(broker: AskingBroker) -> No
         assert client.read_frame() is not None
 
 
-def test_a_client_that_says_nothing_is_sent_away(broker: AskingBroker) -> None:
+def test_silent_client_is_disconnected_after_authentication_timeout(broker: AskingBroker) -> None:
     with RawClient(broker.bootstrap) as client:
         client.socket.settimeout(limits.AUTHENTICATION_SECONDS_MAX + 5)
         began = time.monotonic()
         assert client.is_closed_by_broker()
         assert time.monotonic() - began > limits.AUTHENTICATION_SECONDS_MAX - 1
-    assert f"it did not say who it is within {limits.AUTHENTICATION_SECONDS_MAX:g} s" in broker.log
+    assert f"authentication not completed within {limits.AUTHENTICATION_SECONDS_MAX:g} s" in broker.log
 
 
-def test_the_other_listener_asks_nothing(broker: AskingBroker) -> None:
+def test_listener_without_sasl_needs_no_authentication(broker: AskingBroker) -> None:
     with RawClient(broker.open_bootstrap) as client:
         assert is_served(client)
         answer = client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def test_strangers_are_answered_like_users(broker: AskingBroker) -> None:
+def test_unknown_users_get_same_kind_of_scram_response(broker: AskingBroker) -> None:
     """The salt of an unknown user is always the same, and as long as that of some known user."""
 
     def first_answer(user: str) -> bytes:
@@ -178,7 +178,7 @@ class ShortLived(AskingBroker):
         super().__init__(**{"connections.max.reauth.ms": 1500})
 
 
-def test_a_session_is_renewed_or_ends() -> None:
+def test_session_is_reauthenticated_or_expires() -> None:
     with ShortLived() as broker, RawClient(broker.bootstrap) as client:
         assert isinstance(broker, ShortLived)
         broker.add_user("alice", PASSWORD)
@@ -196,8 +196,8 @@ def test_a_session_is_renewed_or_ends() -> None:
             authenticate(other, "SCRAM-SHA-256", "alice", PASSWORD)
             changed = authenticate(other, "SCRAM-SHA-256", "bob", PASSWORD)
             assert changed.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-            told = "Cannot change principals during re-authentication from User.alice: User.bob"
-            assert changed.error_message == told
+            expected = "Cannot change principals during re-authentication from User.alice: User.bob"
+            assert changed.error_message == expected
             assert other.is_closed_by_broker()
         with RawClient(broker.bootstrap) as other:
             authenticate(other, "SCRAM-SHA-256", "alice", PASSWORD)
@@ -212,7 +212,7 @@ def test_a_session_is_renewed_or_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("configs", "told"),
+    ("configs", "expected"),
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "expected one or more of PLAIN, SCRAM-SHA-256"),
         ({"sasl.enabled.mechanisms": "PLAIN,CRAM-MD5"}, "expected one or more of PLAIN, SCRAM-SHA-256"),
@@ -220,25 +220,25 @@ def test_a_session_is_renewed_or_ends() -> None:
         ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "sasl.oauthbearer.jwks.endpoint.url: expected"),
         (
             {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "ftp://x"},
-            "expected an address that begins with file://",
+            "expected a URL that starts with file://",
         ),
         ({"listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "soon"}, "plain.connections.max.reauth.ms"),
     ],
 )
-def test_what_cannot_be_done_is_told_at_the_start(configs: dict[str, str], told: str) -> None:
-    with pytest.raises((BrokerFailed, ConfigError)) as refused, AskingBroker(**configs):
+def test_invalid_sasl_config_fails_start(configs: dict[str, str], expected: str) -> None:
+    with pytest.raises((BrokerFailed, ConfigError)) as raised, AskingBroker(**configs):
         pass
-    assert told in str(refused.value)
+    assert expected in str(raised.value)
 
 
-def test_a_listener_has_mechanisms_of_its_own() -> None:
+def test_listener_specific_mechanisms_are_offered() -> None:
     with AskingBroker(**{"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "SCRAM-SHA-512"}) as broker:
         with RawClient(broker.bootstrap) as client:
             answer = client.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1, SaslHandshakeResponse)
         assert answer == SaslHandshakeResponse(mechanisms=["SCRAM-SHA-512"])
 
 
-def test_users_survive_a_crash(broker: AskingBroker) -> None:
+def test_users_survive_crash(broker: AskingBroker) -> None:
     broker.add_user("carol", PASSWORD)
     broker.kill()
     broker.start()

@@ -1,4 +1,4 @@
-"""A share of what `make fuzz` says to a listener that asks who clients are, and asks of users, quotas and ACLs."""
+"""A part of `make fuzz`: SASL conversations, and requests about users, quotas and ACLs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
-def test_every_frame_is_answered_or_ends_its_connection_and_the_broker_is_well(
+def test_fuzzed_sasl_frames_are_answered_or_close_their_connection(
     seed: int, record_property: Callable[[str, object], None]
 ) -> None:
-    for told in asked(seed, count(150, 5_000)):
-        record_property("summary", f"fuzzed {told}")
+    for summary in asked(seed, count(150, 5_000)):
+        record_property("summary", f"fuzzed {summary}")

@@ -1,5 +1,4 @@
-"""Keys of tokens that take long to be read: whoever needs them waits, in no thread that others need, and not for
-ever."""
+"""Slow JWKS downloads: clients that need the keys wait without blocking threads, and not forever."""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ from chronik.security.sasl.oauthbearer import REFUSED, OAuthBearerClient
 from chronik.security.sasl.outcomes import OAUTHBEARER, ValidToken
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings, TokenValidator
 from chronik.tls.contexts import TlsContext
-from tests.security.sasl.test_tokens_are_believed_or_not import NOW, key, published, token
+from tests.security.sasl.test_tokens import NOW, key, published, token
 from tests.tls.certificates import authority, settings, written
 
 DEADLINE_SECONDS = 20.0
 MORE_THAN_THREADS = AUTHENTICATIONS_AT_WORK_MAX + 3
 
 
-class Hanging:
-    """Tells its first keys at once, and those after them when it is let go."""
+class SlowKeySource:
+    """A key source that returns its first keys immediately, and further keys when `go` is set."""
 
     def __init__(self, *first: Any, then: Any) -> None:
         self.answers = [published(*first)] if first else []
@@ -59,43 +58,43 @@ def authenticator(believes: TokenValidator) -> Authenticator:
     return Authenticator(cast(Any, None), ManualClock(NOW * 1000), lambda: 0, believes)
 
 
-async def answered(by: Authenticator, host: str, shown: str) -> bytes:
-    """Returns what a client of that host is told of its token: nothing, if it is in."""
+async def authenticate(by: Authenticator, host: str, shown: str) -> bytes:
+    """Return the response to a client's token: empty if it is accepted."""
     session = by.session(lambda: (OAUTHBEARER,), lambda _: 0)
     session.handshake(OAUTHBEARER, 1, 0.0)
     answer = await by.answer(session, Peer(host, 1, 1), OAuthBearerClient(shown).first())
     return answer.data
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 2 * DEADLINE_SECONDS))
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 2 * DEADLINE_SECONDS))
 
 
-def test_those_whose_key_is_known_do_not_wait_for_those_who_name_another() -> None:
-    async def story() -> None:
-        clock, source = ManualClock(), Hanging(key(), then=key("two"))
+def test_tokens_with_known_key_do_not_wait_for_key_reload() -> None:
+    async def scenario() -> None:
+        clock, source = ManualClock(), SlowKeySource(key(), then=key("two"))
         clock.advance(100)
         by = authenticator(validator(source, clock))
-        assert await answered(by, "known", token()) == b""
+        assert await authenticate(by, "known", token()) == b""
         clock.advance(jwks.UNKNOWN_KEY_SECONDS)
         new = token(signed_by=key("two"), kid="two")
-        waiting = [asyncio.ensure_future(answered(by, f"new {n}", new)) for n in range(MORE_THAN_THREADS)]
+        waiting = [asyncio.ensure_future(authenticate(by, f"new {n}", new)) for n in range(MORE_THAN_THREADS)]
         assert await asyncio.to_thread(source.is_asked.wait, DEADLINE_SECONDS)
         for _ in range(5):
-            assert await asyncio.wait_for(answered(by, "known", token()), DEADLINE_SECONDS / 2) == b""
+            assert await asyncio.wait_for(authenticate(by, "known", token()), DEADLINE_SECONDS / 2) == b""
         assert not any(each.done() for each in waiting)
         source.go.set()
-        assert await asyncio.gather(*waiting) == [b""] * MORE_THAN_THREADS, "the key has come"
+        assert await asyncio.gather(*waiting) == [b""] * MORE_THAN_THREADS, "the new key was loaded"
         by.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_source_that_hangs_holds_up_no_other() -> None:
-    async def story() -> None:
+def test_hanging_key_source_does_not_block_other_tokens() -> None:
+    async def scenario() -> None:
         clock = ManualClock()
         clock.advance(100)
-        source = Hanging(then=key())
+        source = SlowKeySource(then=key())
         hanging, fine = validator(source, clock), validator(lambda: published(key("fine")), clock)
         tokens = {token(): hanging, token(signed_by=key("fine"), kid="fine"): fine}
 
@@ -104,41 +103,41 @@ def test_a_source_that_hangs_holds_up_no_other() -> None:
 
         by = authenticator(either)
         stuck, other = tokens
-        waiting = [asyncio.ensure_future(answered(by, f"stuck {n}", stuck)) for n in range(MORE_THAN_THREADS)]
+        waiting = [asyncio.ensure_future(authenticate(by, f"stuck {n}", stuck)) for n in range(MORE_THAN_THREADS)]
         assert await asyncio.to_thread(source.is_asked.wait, DEADLINE_SECONDS)
-        assert await asyncio.wait_for(answered(by, "other", other), DEADLINE_SECONDS / 2) == b""
+        assert await asyncio.wait_for(authenticate(by, "other", other), DEADLINE_SECONDS / 2) == b""
         assert not any(each.done() for each in waiting)
         source.go.set()
         assert await asyncio.gather(*waiting) == [b""] * MORE_THAN_THREADS
         by.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_nobody_waits_for_keys_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_keys_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticating, "READ_SECONDS_MAX", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         clock = ManualClock()
         clock.advance(100)
-        source = Hanging(then=key())
+        source = SlowKeySource(then=key())
         by = authenticator(validator(source, clock))
-        assert await answered(by, "a", token()) == REFUSED.encode()
+        assert await authenticate(by, "a", token()) == REFUSED.encode()
         source.go.set()
         by.close()
 
-    run(story)
+    run(scenario)
 
 
 class Trickling(BaseHTTPRequestHandler):
-    """Says one byte after the other, each in time; in all it takes seconds."""
+    """An HTTP handler that sends one byte at a time, each before the socket timeout."""
 
     def do_GET(self) -> None:
         whole = b"HTTP/1.0 200 OK\r\nX: " + b"x" * 200 + b"\r\n\r\n{}"
-        at_once = whole.index(b"{") if self.path == "/body" else 0
-        rest = whole[at_once:].ljust(len(whole), b" ")
+        sent_first = whole.index(b"{") if self.path == "/body" else 0
+        rest = whole[sent_first:].ljust(len(whole), b" ")
         try:
-            self.wfile.write(whole[:at_once])
+            self.wfile.write(whole[:sent_first])
             for byte in rest:
                 self.wfile.write(bytes([byte]))
                 self.server.pause.wait(0.02)  # type: ignore[attr-defined]
@@ -176,7 +175,7 @@ def context(scheme: str, folder: Path) -> ssl.SSLContext | None:
 
 
 @pytest.mark.parametrize("what", ["head", "body"])
-def test_an_address_that_answers_a_byte_at_a_time_has_so_long_in_all(
+def test_slow_jwks_download_is_aborted_after_total_timeout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str, what: str
 ) -> None:
     monkeypatch.setattr(jwks, "READ_SECONDS_MAX", 1.0)
@@ -186,13 +185,13 @@ def test_an_address_that_answers_a_byte_at_a_time_has_so_long_in_all(
         assert server.left.wait(DEADLINE_SECONDS), "the connection is closed"
 
 
-def test_an_address_that_is_in_time_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str) -> None:
+def test_jwks_download_within_timeout_succeeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str) -> None:
     monkeypatch.setattr(jwks, "READ_SECONDS_MAX", DEADLINE_SECONDS)
     with trickling(context(scheme, tmp_path)) as server:
         server.pause.set()
         assert reader_of(f"{scheme}://127.0.0.1:{server.server_port}/body")().strip() == b"{}"
 
 
-def test_an_address_whose_certificate_nobody_trusts_is_not_believed(tmp_path: Path) -> None:
+def test_jwks_download_with_untrusted_certificate_fails(tmp_path: Path) -> None:
     with trickling(context("https", tmp_path)) as server, pytest.raises(URLError, match="certificate verify failed"):
         reader_of(f"https://127.0.0.1:{server.server_port}/body")()

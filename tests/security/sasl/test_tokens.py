@@ -1,4 +1,4 @@
-"""JSON Web Tokens: signature and claims, and the keys that they are signed with."""
+"""JSON Web Tokens: signature, claims, and the key set that verifies them."""
 
 from __future__ import annotations
 
@@ -41,75 +41,75 @@ def published(*keys: Any) -> bytes:
 
 
 def token(claims: dict[str, Any] | None = None, *, signed_by: Any = None, **header: Any) -> str:
-    told = {"sub": "alice", "iat": NOW, "exp": NOW + 60} | (claims or {})
-    told = {name: value for name, value in told.items() if value is not None}
-    return jwt.encode({"alg": "ES256", "kid": "one"} | header, told, signed_by or key())
+    content = {"sub": "alice", "iat": NOW, "exp": NOW + 60} | (claims or {})
+    content = {name: value for name, value in content.items() if value is not None}
+    return jwt.encode({"alg": "ES256", "kid": "one"} | header, content, signed_by or key())
 
 
 def in_base64(value: object) -> str:
     return urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-def when_read(asked: Callable[[], T]) -> T:
-    """Returns its answer, or that of the second time, when the keys that it needs are read."""
+def when_read(call: Callable[[], T]) -> T:
+    """Call the function, and call it again after the keys are loaded if it had to wait for them."""
     try:
-        return asked()
+        return call()
     except KeysAwaited as awaited:
         awaited.reading.result(DEADLINE_SECONDS)
-        return asked()
+        return call()
 
 
 def validator(settings: TokenSettings | None = None, data: bytes | None = None) -> Callable[[str], ValidToken]:
     source = KeySource(lambda: published(key()) if data is None else data, 3600, 0.1)
-    believes = JwtValidator(settings or TokenSettings(), source, ManualClock(NOW * 1000).now_ms)
-    return lambda shown: when_read(lambda: believes(shown))
+    validate = JwtValidator(settings or TokenSettings(), source, ManualClock(NOW * 1000).now_ms)
+    return lambda text_of_token: when_read(lambda: validate(text_of_token))
 
 
-def test_a_good_token_names_its_user() -> None:
+def test_valid_token_returns_user_and_scopes() -> None:
     assert validator()(token({"scope": "a b"})) == ValidToken("alice", (NOW + 60) * 1000, frozenset({"a", "b"}))
     named = TokenSettings(sub_claim="client_id", scope_claim="scp")
     assert validator(named)(token({"client_id": "bob", "scp": ["x"]})).user == "bob"
 
 
 @pytest.mark.parametrize(
-    ("claims", "why"),
+    ("claims", "reason"),
     [
         ({"exp": NOW - 31}, "expired"),
-        ({"exp": None}, "no exp"),
-        ({"exp": "soon"}, "no exp"),
-        ({"exp": True}, "no exp"),
-        ({"exp": 1e300}, "no exp"),
-        ({"iat": None}, "no iat"),
+        ({"exp": None}, "claim exp"),
+        ({"exp": "soon"}, "claim exp"),
+        ({"exp": True}, "claim exp"),
+        ({"exp": 1e300}, "claim exp"),
+        ({"iat": None}, "claim iat"),
         ({"iat": NOW + 31}, "in the future"),
         ({"nbf": NOW + 31}, "not valid yet"),
-        ({"sub": None}, "no sub"),
-        ({"sub": " "}, "no sub"),
-        ({"sub": 5}, "no sub"),
-        ({"iss": "other"}, "another issuer"),
-        ({"aud": "other"}, "meant for others"),
-        ({"aud": ["x", "other"]}, "meant for others"),
-        ({"aud": None}, "meant for others"),
+        ({"sub": None}, "claim sub"),
+        ({"sub": " "}, "claim sub"),
+        ({"sub": 5}, "claim sub"),
+        ({"iss": "other"}, "wrong issuer"),
+        ({"aud": "other"}, "wrong audience"),
+        ({"aud": ["x", "other"]}, "wrong audience"),
+        ({"aud": None}, "wrong audience"),
     ],
 )
-def test_what_it_says_of_itself_must_hold(claims: dict[str, Any], why: str) -> None:
+def test_token_with_invalid_claim_is_rejected(claims: dict[str, Any], reason: str) -> None:
     strict = TokenSettings(issuer="us", audiences=frozenset({"kafka", "k2"}))
-    with pytest.raises(TokenRefused, match=why):
+    with pytest.raises(TokenRefused, match=reason):
         validator(strict)(token({"iss": "us", "aud": "kafka"} | claims))
 
 
-def test_half_a_character_names_nobody() -> None:
+def test_token_with_lone_surrogate_in_subject_is_rejected() -> None:
     claims = json.dumps({"sub": "a\ud800", "iat": NOW, "exp": NOW + 60}).encode()
-    with pytest.raises(TokenRefused, match="no sub"):
+    with pytest.raises(TokenRefused, match="claim sub"):
         validator()(jws.serialize_compact({"alg": "ES256", "kid": "one"}, claims, key()))
 
 
 @pytest.mark.parametrize("claims", [{"exp": NOW - 29}, {"iat": NOW + 29, "nbf": NOW + 29}, {"aud": ["x", "k2"]}])
-def test_clocks_may_be_off_and_audiences_many(claims: dict[str, Any]) -> None:
+def test_token_is_accepted_with_clock_skew_and_multiple_audiences(claims: dict[str, Any]) -> None:
     strict = TokenSettings(issuer="us", audiences=frozenset({"kafka", "k2"}))
     assert validator(strict)(token({"iss": "us", "aud": "kafka"} | claims)).user == "alice"
 
 
-def test_only_the_issuer_can_sign() -> None:
+def test_forged_tokens_are_rejected() -> None:
     public = published(key())
     shared = OctKey.import_key(public)
     forged = [
@@ -124,39 +124,44 @@ def test_only_the_issuer_can_sign() -> None:
         token() + "." + token(),
     ]
     for each in forged:
-        with pytest.raises(TokenRefused) as refused:
+        with pytest.raises(TokenRefused) as raised:
             validator()(each)
-        assert "alice" not in str(refused.value)
+        assert "alice" not in str(raised.value)
 
 
-def test_rsa_keys_will_do() -> None:
+def test_rsa_signed_token_is_accepted() -> None:
     rsa = RSAKey.generate_key(2048, {"kid": "rsa"})
     assert validator(data=published(key(), rsa))(token(signed_by=rsa, alg="RS256", kid="rsa")).user == "alice"
 
 
 @given(st.text(alphabet="-_.abcXYZ019", max_size=200))
-def test_garbage_is_refused(text: str) -> None:
+def test_random_tokens_are_rejected(text: str) -> None:
     with pytest.raises(TokenRefused):
         validator()(text)
 
 
 @pytest.mark.parametrize("header", ['["alg"]', '"alg"', "7", "null"])
-def test_a_header_that_is_none_is_refused_too(header: str) -> None:
+def test_token_with_invalid_header_is_rejected(header: str) -> None:
     first = urlsafe_b64encode(header.encode()).rstrip(b"=").decode()
     with pytest.raises(TokenRefused):
         validator()(".".join([first, *token().split(".")[1:]]))
 
 
-def test_keys_that_cannot_sign_are_left_out() -> None:
-    told = json.loads(published(key()))
-    told["keys"] += [{"kty": "oct", "k": "AAAA", "kid": "shared"}, {"kty": "RSA", "kid": "half"}, "x", {"kty": "new"}]
-    assert set(parse_keys(json.dumps(told).encode())) == {"one"}
+def test_unusable_keys_in_jwks_are_ignored() -> None:
+    content = json.loads(published(key()))
+    content["keys"] += [
+        {"kty": "oct", "k": "AAAA", "kid": "shared"},
+        {"kty": "RSA", "kid": "half"},
+        "x",
+        {"kty": "new"},
+    ]
+    assert set(parse_keys(json.dumps(content).encode())) == {"one"}
     for data in (b"[]", b"{}", b"x"):
         with pytest.raises(ValueError, match=r"."):
             parse_keys(data)
 
 
-class Counted:
+class CountingSource:
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
         self.count = 0
@@ -177,11 +182,11 @@ def until(condition: Callable[[], bool]) -> None:
         if condition():
             return
         deadline.wait(0.01)
-    raise AssertionError("it never came true")
+    raise AssertionError("timeout")
 
 
-def test_keys_are_read_again_aside_when_they_are_old() -> None:
-    clock, source = ManualClock(), Counted(published(key()), published(key(), key("two")))
+def test_expired_keys_are_reloaded_in_background() -> None:
+    clock, source = ManualClock(), CountingSource(published(key()), published(key(), key("two")))
     keys = KeySource(source, 60, 0.1, clock.monotonic)
     clock.advance(100)
     assert when_read(lambda: keys.key("one")) is not None
@@ -193,11 +198,11 @@ def test_keys_are_read_again_aside_when_they_are_old() -> None:
     clock.advance(1)
     when_read(lambda: keys.key("one"))
     until(lambda: keys._keys is not None and len(keys._keys) == 2)
-    assert when_read(lambda: keys.key(None)) is None, "two, and none is named"
+    assert when_read(lambda: keys.key(None)) is None, "there are two keys, and the token names none"
 
 
-def test_a_new_key_is_looked_for_but_not_again_and_again() -> None:
-    clock, source = ManualClock(), Counted(published(key()), published(key(), key("two")))
+def test_unknown_key_id_triggers_rate_limited_reload() -> None:
+    clock, source = ManualClock(), CountingSource(published(key()), published(key(), key("two")))
     keys = KeySource(source, 3600, 0.1, clock.monotonic)
     clock.advance(100)
     when_read(lambda: keys.key("one"))
@@ -209,8 +214,8 @@ def test_a_new_key_is_looked_for_but_not_again_and_again() -> None:
     assert source.count == 2
 
 
-def test_keys_from_before_hold_when_they_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    clock, source = ManualClock(), Counted(OSError("gone"), published(key()), OSError("gone"))
+def test_previous_keys_are_kept_when_reload_fails(caplog: pytest.LogCaptureFixture) -> None:
+    clock, source = ManualClock(), CountingSource(OSError("gone"), published(key()), OSError("gone"))
     keys = KeySource(source, 60, 0.1, clock.monotonic)
     clock.advance(100)
     with pytest.raises(KeysUnavailable):
@@ -221,10 +226,10 @@ def test_keys_from_before_hold_when_they_cannot_be_read(caplog: pytest.LogCaptur
     assert when_read(lambda: keys.key("one")) is not None
     until(lambda: source.count == 3)
     assert when_read(lambda: keys.key("one")) is not None
-    assert "the keys of tokens cannot be read: gone" in caplog.text
+    assert "the JWKS of token keys cannot be loaded: gone" in caplog.text
 
 
-def test_keys_come_from_files_and_addresses(tmp_path: Path) -> None:
+def test_jwks_is_loaded_from_file_and_http(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(published(key()))
     assert reader_of(file.as_uri())() == published(key())
@@ -234,7 +239,7 @@ def test_keys_come_from_files_and_addresses(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="more than"):
         reader_of(file.as_uri())()
     for wrong in ("ftp://x/y", "keys.json", "http://", ""):
-        with pytest.raises(ConfigError, match="expected an address"):
+        with pytest.raises(ConfigError, match="expected a URL"):
             reader_of(wrong)
 
     class Handler(BaseHTTPRequestHandler):

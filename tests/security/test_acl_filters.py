@@ -38,13 +38,13 @@ ALL = [ACL, WILD, PREFIX, OTHER]
         ({"name": "t", "pattern_type": MATCH, "resource_type": ResourceType.TOPIC}, [WILD]),
     ],
 )
-def test_a_filter_finds_what_kafkas_finds(changes: dict[str, object], found: list[Acl]) -> None:
+def test_acl_filter_matches_same_acls_as_kafka(changes: dict[str, object], found: list[Acl]) -> None:
     wanted = EVERYTHING._replace(**changes)  # type: ignore[arg-type]
     assert wanted.is_known
     assert [acl for acl in ALL if wanted.finds(acl)] == found
 
 
-def test_one_that_leaves_nothing_open_finds_one_at_most() -> None:
+def test_filter_without_wildcards_has_exact_acl() -> None:
     assert Filter(*_fields(ACL)).only == ACL
     assert Filter(*_fields(ACL))._replace(host=None).only is None
     assert Filter(*_fields(ACL))._replace(pattern_type=MATCH).only is None
@@ -57,7 +57,7 @@ def _fields(acl: Acl) -> tuple[int, str, int, str, str, int, int]:
 
 @pytest.mark.parametrize("field", ["resource_type", "pattern_type", "operation", "permission"])
 @pytest.mark.parametrize("number", [-1, 0, 99])
-def test_numbers_that_mean_nothing_are_not_known(field: str, number: int) -> None:
+def test_filter_with_unknown_enum_value_is_invalid(field: str, number: int) -> None:
     assert not EVERYTHING._replace(**{field: number}).is_known  # type: ignore[arg-type]
 
 
@@ -78,6 +78,6 @@ def test_numbers_that_mean_nothing_are_not_known(field: str, number: int) -> Non
         ({"host": "n" * (ACL_NAME_CHARACTERS_MAX + 1)}, "A name in an ACL has at most 1024 characters"),
     ],
 )
-def test_an_acl_that_cannot_be_is_refused_with_the_reason(changes: dict[str, object], fault: str | None) -> None:
+def test_invalid_acl_is_rejected_with_kafka_message(changes: dict[str, object], fault: str | None) -> None:
     acl = Acl(**{**{name: getattr(ACL, name) for name in ACL.__struct_fields__}, **changes})
     assert fault_of(acl) == fault

@@ -14,10 +14,10 @@ SALT = b"salt"
 
 def server(password: str, *, exists: bool = True, mechanism: str = "SCRAM-SHA-256") -> PlainServer:
     scram = BY_NAME[mechanism]
-    kept = keys_of(scram, salted(password.encode(), SALT, 4096, scram.digest), SALT, 4096)
+    stored_keys = keys_of(scram, salted(password.encode(), SALT, 4096, scram.digest), SALT, 4096)
 
     def lookup(user: str) -> tuple[Scram, Keys, bool]:
-        return scram, kept, exists
+        return scram, stored_keys, exists
 
     return PlainServer(lookup)
 
@@ -29,7 +29,7 @@ def conversation(machine: PlainServer, data: bytes) -> Outcome:
 
 
 @pytest.mark.parametrize("mechanism", list(BY_NAME))
-def test_the_right_password_lets_in(mechanism: str) -> None:
+def test_correct_password_authenticates(mechanism: str) -> None:
     client = PlainClient("älice", "paßwort")
     machine = server("paßwort", mechanism=mechanism)
     assert conversation(machine, client.first()) == Success("älice")
@@ -37,14 +37,14 @@ def test_the_right_password_lets_in(mechanism: str) -> None:
     assert conversation(server("x"), b"alice\0alice\0x") == Success("alice")
 
 
-def test_wrong_ones_and_strangers_are_told_alike_and_cost_the_same() -> None:
+def test_wrong_password_and_unknown_user_are_indistinguishable() -> None:
     wrong = conversation(server("x"), b"\0alice\0y")
-    assert wrong == Failure("wrong password, or no such user", WRONG, "alice")
+    assert wrong == Failure("wrong password or unknown user", WRONG, "alice")
     assert conversation(server("x", exists=False), b"\0alice\0x") == wrong
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", None),
         (b"alice", None),
@@ -56,18 +56,18 @@ def test_wrong_ones_and_strangers_are_told_alike_and_cost_the_same() -> None:
         (b"bob\0alice\0x", OTHER_USER),
     ],
 )
-def test_what_is_no_name_and_password_is_refused(data: bytes, told: str | None) -> None:
+def test_malformed_plain_message_is_rejected(data: bytes, message: str | None) -> None:
     outcome = server("x").step(data)
     assert isinstance(outcome, Failure)
-    assert outcome.told == told
+    assert outcome.told == message
 
 
-def test_there_is_one_attempt() -> None:
+def test_second_plain_message_is_rejected() -> None:
     machine = server("x")
     conversation(machine, b"\0alice\0y")
     assert isinstance(machine.step(b"\0alice\0x"), Failure)
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_or_looked_up(data: bytes) -> None:
+def test_random_plain_message_fails_or_is_looked_up(data: bytes) -> None:
     assert isinstance(server("x").step(data), Failure | Derive)

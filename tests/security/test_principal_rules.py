@@ -1,4 +1,4 @@
-"""`ssl.principal.mapping.rules`: the examples of Kafka's own documentation and tests, and what is refused."""
+"""`ssl.principal.mapping.rules`: examples from Kafka's documentation and tests, and rejected rules."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SUBJECT = "CN=Adam,OU=DemoUnit,O=ProductDept,L=City,ST=State,C=US"
         ("RULE:^CN=(a|ab)(c|bcd)(d*)$/$1-$2-$3/", "CN=abcd", "a-bcd-"),
     ],
 )
-def test_the_first_rule_that_applies_makes_the_name(rules: str, subject: str, expected: str) -> None:
+def test_first_matching_rule_determines_principal_name(rules: str, subject: str, expected: str) -> None:
     assert PrincipalRules(rules).name_of(subject) == expected
 
 
-def test_a_subject_that_no_rule_applies_to_is_nobody() -> None:
+def test_subject_without_matching_rule_is_rejected() -> None:
     rules = PrincipalRules("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/")
     for subject in ("CN=a", "", "CN=,OU=ServiceUsers"):
-        with pytest.raises(NoRuleApplies, match="has no rule for the subject"):
+        with pytest.raises(NoRuleApplies, match="matches the certificate subject"):
             rules.name_of(subject)
 
 
@@ -47,25 +47,25 @@ def test_a_subject_that_no_rule_applies_to_is_nobody() -> None:
     ("rules", "expected"),
     [
         ("default", "expected DEFAULT or RULE:pattern/replacement/"),
-        ("", "expected one rule at least"),
+        ("", "expected at least one rule"),
         ("DEFAULT/L", "expected DEFAULT or RULE:"),
         ("RULE:CN=(.*?),OU=ServiceUsers.*/$1/LU", "expected DEFAULT or RULE:"),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/L", "expected DEFAULT or RULE:"),
-        ("RULE:(?=a)b/$1/", "expected expressions of RE2"),
-        ("RULE:(a/$1/", "expected expressions of RE2"),
-        (f"RULE:{'a' * 1001}/$1/", "expected expressions of RE2"),
+        ("RULE:(?=a)b/$1/", "expected patterns in RE2 syntax"),
+        ("RULE:(a/$1/", "expected patterns in RE2 syntax"),
+        (f"RULE:{'a' * 1001}/$1/", "expected patterns in RE2 syntax"),
     ],
 )
-def test_rules_that_cannot_be_read_are_refused_in_one_line(rules: str, expected: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_invalid_rules_are_rejected_in_one_line(rules: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         PrincipalRules(rules)
-    assert expected in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 1500
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 1500
 
 
-def test_groups_are_those_of_another_implementation() -> None:
-    dice = random.Random(3)
+def test_captured_groups_equal_those_of_python_re() -> None:
+    rng = random.Random(3)
     parts = [
         "a",
         "b",
@@ -83,8 +83,8 @@ def test_groups_are_those_of_another_implementation() -> None:
     ]
     compared = 0
     for _ in range(3000):
-        expression = "".join(dice.choices(parts, k=dice.randrange(1, 5)))
-        text = "".join(dice.choices("ab", k=dice.randrange(7)))
+        expression = "".join(rng.choices(parts, k=rng.randrange(1, 5)))
+        text = "".join(rng.choices("ab", k=rng.randrange(7)))
         expected = re.compile(expression, re.DOTALL).fullmatch(text)
         found = Capturing(expression).groups(text)
         assert (found is None) == (expected is None), (expression, text)
@@ -94,8 +94,8 @@ def test_groups_are_those_of_another_implementation() -> None:
     assert compared > 300
 
 
-def test_no_subject_makes_them_slow() -> None:
-    """Python's own expressions would take longer than the sun will shine."""
+def test_rule_matching_takes_linear_time() -> None:
+    """A backtracking engine would take practically forever."""
     rules = PrincipalRules("RULE:^((a+)+)+b$/$1/,DEFAULT")
     subject = "a" * 1024
     began = time.process_time()
@@ -104,24 +104,24 @@ def test_no_subject_makes_them_slow() -> None:
     assert time.process_time() - began < 1.0
 
 
-def test_time_grows_with_the_groups_and_not_beyond() -> None:
+def test_matching_time_is_linear_in_number_of_groups() -> None:
     def seconds(groups: int) -> float:
-        """The quickest of three, of a processor's time."""
-        rule, spent = Capturing("(.*)*" * groups), []
+        """Return the CPU time of the fastest of three runs."""
+        rule, durations = Capturing("(.*)*" * groups), []
         for _ in range(3):
             began = time.thread_time()
             assert rule.groups("a" * 100) is not None
-            spent.append(time.thread_time() - began)
-        return min(spent)
+            durations.append(time.thread_time() - began)
+        return min(durations)
 
     assert seconds(190) < 2 * 19 * seconds(10)
 
 
-def test_garbage_is_a_rule_or_is_refused() -> None:
-    dice = random.Random(4)
+def test_random_rules_are_parsed_or_rejected() -> None:
+    rng = random.Random(4)
     for _ in range(3000):
         text = "".join(
-            dice.choices(["RULE:", "DEFAULT", "/", "$1", "(", ")", "*", ",", "\\", "a", "[", "]", "{9}", "L"], k=9)
+            rng.choices(["RULE:", "DEFAULT", "/", "$1", "(", ")", "*", ",", "\\", "a", "[", "]", "{9}", "L"], k=9)
         )
         try:
             rules = PrincipalRules(text)

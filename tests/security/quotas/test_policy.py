@@ -1,4 +1,4 @@
-"""Kafka's order of precedence, and what may be set at all."""
+"""Quota precedence as in Kafka, and validation of quota entities and values."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ORDER: list[tuple[Entity, tuple[str | None, str | None]]] = [
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
-def test_the_order_of_eight(first: int) -> None:
-    quotas: dict[Entity, Values] = {entity: {KEY: float(place + 1)} for place, (entity, _) in enumerate(ORDER)}
+def test_most_specific_of_eight_quota_levels_applies(first: int) -> None:
+    quotas: dict[Entity, Values] = {entity: {KEY: float(position + 1)} for position, (entity, _) in enumerate(ORDER)}
     quotas = dict(list(quotas.items())[first:])
     assert Policy(quotas).of("alice", "c").produce == Quota(first + 1.0, *ORDER[first][1])
 
 
-def test_each_key_is_looked_for_by_itself() -> None:
+def test_quota_precedence_applies_per_key() -> None:
     found = Policy(
         {
             entity_of([("user", "alice")]): {"consumer_byte_rate": 5.0},
@@ -43,20 +43,20 @@ def test_each_key_is_looked_for_by_itself() -> None:
     assert found.request is found.mutation is None
 
 
-def test_others_have_none() -> None:
+def test_other_clients_have_no_quotas() -> None:
     policy = Policy({entity_of([("user", "alice"), ("client-id", "c")]): {KEY: 1.0}})
     assert policy.of("alice", "d") == NONE
     assert policy.of("bob", "c") == NONE
 
 
-def test_names_that_clients_make_up_are_not_all_remembered() -> None:
+def test_quota_cache_size_is_limited() -> None:
     policy = Policy({entity_of([("client-id", "")]): {KEY: 1.0}})
     for number in range(QUOTA_BUCKETS_MAX + 1):
         policy.of("alice", str(number))
     assert len(policy._cache) <= QUOTA_BUCKETS_MAX
 
 
-def test_addresses_have_a_rate_of_their_own_or_the_default() -> None:
+def test_connection_rate_is_specific_or_default() -> None:
     policy = Policy(
         {
             (("ip", "::ffff:10.0.0.1"),): {"connection_creation_rate": 3.0},
@@ -69,14 +69,14 @@ def test_addresses_have_a_rate_of_their_own_or_the_default() -> None:
     assert Policy({}).connection_rate("10.0.0.2") is None
 
 
-def test_an_address_is_compared_however_it_is_written() -> None:
+def test_addresses_are_compared_in_canonical_form() -> None:
     assert plain_address("::ffff:10.0.0.1") == plain_address("10.0.0.1") == "10.0.0.1"
     assert plain_address("FE80:0::1%eth0") == "fe80::1"
     assert plain_address("a.example") is None
 
 
 @pytest.mark.parametrize(
-    ("pairs", "told"),
+    ("pairs", "message"),
     [
         ([], "Invalid empty client quota entity"),
         ([("user", "a"), ("user", "b")], "duplicate entity entry user"),
@@ -87,20 +87,20 @@ def test_an_address_is_compared_however_it_is_written() -> None:
         ([("user", "u" * (QUOTA_NAME_CHARACTERS_MAX + 1))], "more than 1000 characters"),
     ],
 )
-def test_what_is_no_entity_is_refused(pairs: list[tuple[str, str | None]], told: str) -> None:
-    with pytest.raises(KafkaError, match=told) as refused:
+def test_invalid_quota_entity_is_rejected(pairs: list[tuple[str, str | None]], message: str) -> None:
+    with pytest.raises(KafkaError, match=message) as raised:
         checked_entity(pairs)
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_an_entity_is_the_same_in_any_order() -> None:
+def test_quota_entity_is_independent_of_order() -> None:
     assert checked_entity([("user", None), ("client-id", "c")]) == (("client-id", "c"), ("user", ""))
     longest = "u" * QUOTA_NAME_CHARACTERS_MAX
     assert checked_entity([("user", longest)]) == (("user", longest),)
 
 
 @pytest.mark.parametrize(
-    ("kind", "key", "value", "told"),
+    ("kind", "key", "value", "message"),
     [
         ("user", "connection_creation_rate", 1.0, "Invalid configuration key connection_creation_rate"),
         ("ip", KEY, 1.0, "Invalid configuration key producer_byte_rate"),
@@ -113,12 +113,12 @@ def test_an_entity_is_the_same_in_any_order() -> None:
         ("ip", "connection_creation_rate", 2.0**31, "too large for an INT"),
     ],
 )
-def test_what_is_no_quota_is_refused(kind: str, key: str, value: float, told: str) -> None:
-    with pytest.raises(KafkaError, match=told):
+def test_invalid_quota_value_is_rejected(kind: str, key: str, value: float, message: str) -> None:
+    with pytest.raises(KafkaError, match=message):
         checked_changes(((kind, ""),), [Change(key, value)])
 
 
-def test_a_key_is_changed_once() -> None:
+def test_duplicate_quota_key_is_rejected() -> None:
     changes = [Change(KEY, 1.0), Change("request_percentage", 0.5), Change("controller_mutation_rate", None)]
     assert checked_changes((("user", ""),), changes) == {
         KEY: 1.0,

@@ -1,4 +1,4 @@
-"""Whatever holds a password, a token or a key does not show it: lines of the log and tracebacks are read by many."""
+"""Objects that contain passwords, tokens or keys do not show them in `repr`, and so not in logs and tracebacks."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ IN_BYTES = SECRET.encode()
     ],
     ids=lambda held: type(held).__name__,
 )
-def test_what_holds_a_secret_does_not_show_it(held: object) -> None:
+def test_repr_does_not_contain_secret(held: object) -> None:
     assert SECRET not in repr(held)
     assert SECRET not in str([held])

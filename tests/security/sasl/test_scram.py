@@ -1,4 +1,4 @@
-"""SCRAM, both sides: RFC 5802's and 7677's own examples, each side against the other, and what is refused."""
+"""SCRAM server and client: the examples of RFC 5802 and 7677, both sides together, and rejected messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIENT_FINAL = (
 SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-derive = cache(salted)  # both sides of a test derive the same
+derive = cache(salted)  # both sides of a test derive the same keys
 
 
 def keys(password: str, mechanism: str = "SCRAM-SHA-256", salt: bytes = SALT) -> Keys:
@@ -40,26 +40,26 @@ def server(password: str = "pencil", *, exists: bool = True, nonce: str = SERVER
     return ScramServer(SHA_256, lambda _: (keys(password), exists), nonce)
 
 
-def after_work(client: ScramClient, outcome: Outcome) -> Outcome:
+def continue_after_hash(client: ScramClient, outcome: Outcome) -> Outcome:
     assert isinstance(outcome, Derive)
     return client.derived(derive(outcome.password, outcome.salt, outcome.iterations, outcome.digest))
 
 
-def test_the_server_of_the_rfc() -> None:
+def test_server_handles_example_of_rfc_7677() -> None:
     machine = server()
     assert machine.step(CLIENT_FIRST) == Challenge(SERVER_FIRST)
     assert machine.step(CLIENT_FINAL) == Success("user", SERVER_FINAL)
 
 
-def test_the_client_of_the_rfc() -> None:
+def test_client_handles_example_of_rfc_7677() -> None:
     machine = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
     assert machine.first() == CLIENT_FIRST
-    assert after_work(machine, machine.step(SERVER_FIRST)) == Challenge(CLIENT_FINAL)
+    assert continue_after_hash(machine, machine.step(SERVER_FIRST)) == Challenge(CLIENT_FINAL)
     assert machine.step(SERVER_FINAL) == Success("user")
 
 
-def test_salting_is_what_rfc_5802_has() -> None:
-    """Its own example is of SHA-1, with which nobody may come here."""
+def test_password_hash_matches_example_of_rfc_5802() -> None:
+    """The example of the RFC uses SHA-1, which is not supported for authentication."""
     client_key = SHA_256._replace(digest="sha1").hmac(
         salted(b"pencil", b64decode("QSXCR+Q6sek8bf92"), 4096, "sha1"), b"Client Key"
     )
@@ -69,26 +69,26 @@ def test_salting_is_what_rfc_5802_has() -> None:
 @pytest.mark.parametrize("mechanism", list(BY_NAME))
 @settings(max_examples=count(50, 2000), deadline=None)
 @given(user=st.text(min_size=1).filter(lambda name: "\0" not in name), password=st.text(min_size=1))
-def test_both_sides_come_to_terms(mechanism: str, user: str, password: str) -> None:
+def test_client_and_server_authenticate_each_other(mechanism: str, user: str, password: str) -> None:
     try:
         user.encode(), password.encode()
     except UnicodeEncodeError:
         return
     scram = BY_NAME[mechanism]
-    asked: list[str] = []
+    looked_up: list[str] = []
 
     def lookup(name: str) -> tuple[Keys, bool]:
-        asked.append(name)
+        looked_up.append(name)
         return keys(password, mechanism), True
 
     client, machine = ScramClient(scram, user, password, "abc"), ScramServer(scram, lookup, "def")
     first = machine.step(client.first())
     assert isinstance(first, Challenge)
-    final = after_work(client, client.step(first.data))
+    final = continue_after_hash(client, client.step(first.data))
     assert isinstance(final, Challenge)
     last = machine.step(final.data)
     assert isinstance(last, Success)
-    assert (last.user, asked) == (user, [user])
+    assert (last.user, looked_up) == (user, [user])
     assert client.step(last.data) == Success(user)
 
 
@@ -96,15 +96,15 @@ def conversation(machine: ScramServer, password: str) -> Outcome:
     client = ScramClient(SHA_256, "user", password, CLIENT_NONCE)
     first = machine.step(client.first())
     assert isinstance(first, Challenge)
-    final = after_work(client, client.step(first.data))
+    final = continue_after_hash(client, client.step(first.data))
     assert isinstance(final, Challenge)
     return machine.step(final.data)
 
 
-def test_a_wrong_password_and_no_such_user_are_told_alike() -> None:
-    wrong, nobody = conversation(server(), "pencils"), conversation(server(exists=False), "pencil")
+def test_wrong_password_and_unknown_user_are_indistinguishable() -> None:
+    wrong, unknown = conversation(server(), "pencils"), conversation(server(exists=False), "pencil")
     assert isinstance(wrong, Failure)
-    assert wrong == nobody
+    assert wrong == unknown
     assert wrong.told is None
 
 
@@ -126,25 +126,25 @@ def test_a_wrong_password_and_no_such_user_are_told_alike() -> None:
         b"\xff" * 100,
     ],
 )
-def test_what_is_no_first_message_is_refused(first: bytes) -> None:
+def test_malformed_first_message_is_rejected(first: bytes) -> None:
     outcome = server().step(first)
     assert isinstance(outcome, Failure)
     assert (outcome.told == OTHER_USER) == first.startswith(b"n,a=other")
 
 
-def test_extensions_are_ignored_but_signed() -> None:
+def test_scram_extensions_are_ignored_but_signed() -> None:
     client = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
     client._bare += b",x=more"
     machine = server()
     first = machine.step(client.first())
     assert isinstance(first, Challenge)
-    final = after_work(client, client.step(first.data))
+    final = continue_after_hash(client, client.step(first.data))
     assert isinstance(final, Challenge)
     assert isinstance(machine.step(final.data), Success)
 
 
 @pytest.mark.parametrize(
-    ("part", "instead"),
+    ("part", "replacement"),
     [
         (b"c=biws", b"c=eSws"),
         (b"c=biws", b"c="),
@@ -157,13 +157,13 @@ def test_extensions_are_ignored_but_signed() -> None:
         (CLIENT_FINAL, b""),
     ],
 )
-def test_a_final_message_that_was_changed_is_refused(part: bytes, instead: bytes) -> None:
+def test_modified_final_message_is_rejected(part: bytes, replacement: bytes) -> None:
     machine = server()
     machine.step(CLIENT_FIRST)
-    assert isinstance(machine.step(CLIENT_FINAL.replace(part, instead)), Failure)
+    assert isinstance(machine.step(CLIENT_FINAL.replace(part, replacement)), Failure)
 
 
-def test_a_final_message_is_good_for_one_conversation() -> None:
+def test_replayed_final_message_is_rejected() -> None:
     machine = server(nonce="another")
     machine.step(CLIENT_FIRST)
     assert isinstance(machine.step(CLIENT_FINAL), Failure)
@@ -181,25 +181,25 @@ def test_a_final_message_is_good_for_one_conversation() -> None:
         SERVER_FIRST.replace(b"W22Z", b"W2=Z"),
     ],
 )
-def test_a_client_is_not_led_on_by_a_false_server(first: bytes) -> None:
+def test_client_rejects_invalid_first_server_message(first: bytes) -> None:
     assert isinstance(ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE).step(first), Failure)
 
 
 @pytest.mark.parametrize("iterations", [ITERATIONS_MIN, CLIENT_ITERATIONS_MAX])
-def test_a_client_counts_as_far_as_it_must(iterations: int) -> None:
+def test_client_accepts_allowed_iteration_counts(iterations: int) -> None:
     first = SERVER_FIRST.replace(b"i=4096", b"i=%d" % iterations)
     assert isinstance(ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE).step(first), Derive)
 
 
 @pytest.mark.parametrize("final", [b"", b"e=invalid-proof", b"v=AAAA", b"v=====", SERVER_FINAL[:-4] + b"AAA="])
-def test_a_client_trusts_no_server_that_does_not_know_the_password(final: bytes) -> None:
+def test_client_rejects_invalid_server_signature(final: bytes) -> None:
     client = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
-    after_work(client, client.step(SERVER_FIRST))
+    continue_after_hash(client, client.step(SERVER_FIRST))
     assert isinstance(client.step(final), Failure)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4))
-def test_garbage_is_refused_and_no_more(frames: list[bytes]) -> None:
+def test_random_messages_are_rejected(frames: list[bytes]) -> None:
     machine = server()
     client = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
     for frame in frames:
@@ -208,14 +208,14 @@ def test_garbage_is_refused_and_no_more(frames: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("first", [b"n,,n=u,r=a" + b",x=y" * 10_000 + b",", b"n,,n=" + b"=2C" * 20_000])
-def test_long_messages_are_read_in_linear_time(first: bytes) -> None:
+def test_long_scram_messages_are_parsed_in_linear_time(first: bytes) -> None:
     assert isinstance(server().step(first), Failure)
     machine = server()
     machine.step(CLIENT_FIRST)
     assert isinstance(machine.step(b"c=biws,r=a" + b",p=" * 20_000), Failure)
 
 
-def test_salts_of_nobody_are_like_others() -> None:
+def test_fake_salts_are_stable_and_look_like_real_ones() -> None:
     def salt(secret: bytes, user: str) -> bytes:
         return derived_salt(secret, "SCRAM-SHA-256", user, SALT_BYTES, is_lower_alphanumeric=True)
 
@@ -226,7 +226,7 @@ def test_salts_of_nobody_are_like_others() -> None:
     assert len(derived_salt(b"s", "SCRAM-SHA-512", "bob", 64, is_lower_alphanumeric=False)) == 64
 
 
-def test_no_password_is_shown() -> None:
+def test_repr_of_scram_objects_contains_no_password() -> None:
     assert "pencil" not in repr(Derive(b"pencil", b"", 1, "sha256"))
     assert "pencil" not in repr(Challenge(b"pencil"))
     assert "pencil" not in repr(Keys(b"pencil", 1, b"pencil", b"pencil"))
