@@ -104,7 +104,9 @@ def test_repr_of_config_and_identity_contains_no_secret() -> None:
     assert repr(identity.key) not in repr(identity)
 
 
-@pytest.mark.parametrize(("letters", "is_truncated"), [(VALUE_CHARACTERS_MAX - 2, False), (VALUE_CHARACTERS_MAX - 1, True)])
+@pytest.mark.parametrize(
+    ("letters", "is_truncated"), [(VALUE_CHARACTERS_MAX - 2, False), (VALUE_CHARACTERS_MAX - 1, True)]
+)
 def test_config_error_truncates_long_value(letters: int, is_truncated: bool) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(None, {"CHRONIK_FLUSH": "x" * letters})

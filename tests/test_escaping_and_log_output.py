@@ -129,7 +129,9 @@ def test_traceback_length_is_limited(lines: list[int], is_truncated: bool) -> No
     assert is_truncated or len(shown) in (TRACEBACK_LINE_CHARACTERS_MAX + 4, TRACEBACK_CHARACTERS_MAX)
 
 
-@pytest.mark.parametrize(("letters", "is_truncated"), [(ARGUMENT_CHARACTERS_MAX, False), (ARGUMENT_CHARACTERS_MAX + 1, True)])
+@pytest.mark.parametrize(
+    ("letters", "is_truncated"), [(ARGUMENT_CHARACTERS_MAX, False), (ARGUMENT_CHARACTERS_MAX + 1, True)]
+)
 def test_long_log_argument_is_truncated(log: Log, letters: int, is_truncated: bool) -> None:
     log.logger.warning("topic %s of %d is %r", "n" * letters, 7, "m" * (letters - 2))
     (line,) = log.lines

@@ -135,7 +135,7 @@ class MembershipJob:
             return
         may_found = founding.is_allowed(self._clock.monotonic())
         if founding.is_forbidden and not self._admissions.has_heard_of_cluster:
-            logger.warning("the disk is empty, but a cluster exists: waiting to be let in")
+            logger.warning("the disk is empty, but a cluster exists: waiting for admission")
         elif may_found and not self._gate.may_found and founding.silent:
             logger.warning(
                 "nodes %s do not respond: a cluster may be bootstrapped without them; if they have one, stop this node",

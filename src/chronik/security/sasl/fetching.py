@@ -23,8 +23,8 @@ def fetched(url: str, seconds: float, bytes_max: int) -> bytes:
         HTTPException: The response is invalid.
         ValueError: The body is larger than `bytes_max`.
     """
-    with _FetchDeadline(seconds) as watch:
-        opener = urllib.request.build_opener(_HttpHandler(watch), _HttpsHandler(watch))
+    with _FetchDeadline(seconds) as deadline:
+        opener = urllib.request.build_opener(_HttpHandler(deadline), _HttpsHandler(deadline))
         return bounded(opener.open(url, timeout=seconds), bytes_max)
 
 
@@ -77,36 +77,36 @@ class _FetchDeadline:
 
 
 class _Connection(HTTPConnection):
-    watch: _FetchDeadline
+    deadline: _FetchDeadline
 
     def connect(self) -> None:
         super().connect()
-        self.watch.add_socket(self.sock)
+        self.deadline.add_socket(self.sock)
 
 
 class _SecureConnection(HTTPSConnection, _Connection):
     """An HTTPS connection; `connect` of the base class runs before the TLS handshake."""
 
 
-def _new_connection(kind: type[_Connection], watch: _FetchDeadline, host: str, **options: Any) -> _Connection:
+def _new_connection(kind: type[_Connection], deadline: _FetchDeadline, host: str, **options: Any) -> _Connection:
     connection = kind(host, **options)
-    connection.watch = watch
+    connection.deadline = deadline
     return connection
 
 
 class _HttpHandler(urllib.request.HTTPHandler):
-    def __init__(self, watch: _FetchDeadline) -> None:
+    def __init__(self, deadline: _FetchDeadline) -> None:
         super().__init__()
-        self._watch = watch
+        self._deadline = deadline
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_new_connection, _Connection, self._watch), req)
+        return self.do_open(partial(_new_connection, _Connection, self._deadline), req)
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
-    def __init__(self, watch: _FetchDeadline) -> None:
+    def __init__(self, deadline: _FetchDeadline) -> None:
         super().__init__()
-        self._watch = watch
+        self._deadline = deadline
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_new_connection, _SecureConnection, self._watch), req)
+        return self.do_open(partial(_new_connection, _SecureConnection, self._deadline), req)
