@@ -1,9 +1,9 @@
-"""Archives of classes (the JVM's class-data sharing) for JVMs that tests start by the dozen.
+"""Class archives (the JVM's class-data sharing) for JVMs that tests start by the dozen.
 
-Up to half of the time of a processor that such a JVM takes to answer goes into reading classes; an archive has them
-as the JVM needs them. `make test` has them made once, by `python -m tests.archives`, each by a program that does what
-tests ask for. They lie in .tools/archives, named by the Java and the jars that they are of. Where there is none, or
-Java has no use for it, only the time is different. Those alone are made that save more than they cost in one run.
+Such a JVM spends up to half of its CPU time on loading classes; an archive contains them in the JVM's own format. `make
+test` creates the archives once, with `python -m tests.archives`, by running programs that do what the tests do. They
+are in .tools/archives, named after the Java version and the jars. Without an archive, tests only take longer. Archives
+are created only where they save more than they cost in one run.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ FOLDER: Final = TOOLS / "archives"
 KAFKA_TOOLS: Final = TOOLS / "jars" / "kafka-tools"
 
 SILENT: Final = "-Xlog:disable"
-"""An archive that does not fit is no news; Javas warn of it on standard output."""
+"""Suppresses the JVM's warning on stdout about an archive that does not fit."""
 
 NO_CONF: Final = FOLDER / "no-conf"
-"""For Spark: a folder on its class path that has something in it makes archives impossible."""
+"""Empty directory for SPARK_CONF_DIR: a non-empty directory on the class path makes archives impossible."""
 
 SPARK_SECONDS_MAX: Final = 600.0
 
 
 def archive_of(name: str, jars: Iterable[Path]) -> Path | None:
-    """Where it lies if there is one for these jars and this Java, which knows them by size and time. None without a
-    Java."""
+    """Return the path of the archive for these jars (by size and time) and the current Java; None without Java."""
     try:
         release = (find_java().home / "release").read_bytes()
     except (JavaMissing, OSError):
@@ -46,25 +45,27 @@ def archive_of(name: str, jars: Iterable[Path]) -> Path | None:
 
 
 def using(archive: Path | None) -> tuple[str, ...]:
-    """Options for a JVM; none where there is no archive."""
+    """Return the JVM options that use an archive; none if it does not exist."""
     return (f"-XX:SharedArchiveFile={archive}", SILENT) if archive is not None and archive.exists() else ()
 
 
 def making(archive: Path) -> tuple[str, ...]:
+    """Return the JVM options that create an archive at exit."""
     return (f"-XX:ArchiveClassesAtExit={archive}", SILENT)
 
 
 def kafka_tools_archive() -> Path | None:
+    """Return the path of the archive for Kafka's command-line tools."""
     return archive_of("kafka-tools", KAFKA_TOOLS.glob("*.jar"))
 
 
 def java_client_archive(library: Path) -> Path | None:
-    """Of one version of Kafka's client for Java, with the driver that tests ask."""
+    """Return the path of the archive for one version of Kafka's Java client with the tests' driver."""
     return archive_of(library.parent.name, library.glob("*.jar"))
 
 
 def spark_archive() -> Path | None:
-    """For drivers, masters, workers and executors alike: their class path is the same."""
+    """Return the path of the archive for Spark; drivers, masters, workers and executors have the same class path."""
     try:
         return archive_of("spark", (pyspark_folder() / "jars").glob("*.jar"))
     except PySparkMissing:
@@ -72,11 +73,12 @@ def spark_archive() -> Path | None:
 
 
 def spark_logging() -> str:
-    """The option for JVMs whose folder of settings is empty."""
+    """Return the JVM option for logging of Spark if its configuration directory is empty."""
     return f"-Dlog4j2.configurationFile={private_spark_home(pyspark_folder()) / 'conf' / 'log4j2.properties'}"
 
 
 def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:
+    """Create the archive of Kafka's tools by running one of them."""
     from chronik.testing import Broker
 
     command = ["java", *options, *making(archive), "-cp", f"{KAFKA_TOOLS}/*", "kafka.admin.ConfigCommand"]
@@ -86,7 +88,7 @@ def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:
 
 
 def make_java_client(name: str, archive: Path, options: tuple[str, ...]) -> None:
-    """By a driver that does once what tests ask of it."""
+    """Create the archive of a Java client by running its driver through the operations that tests use."""
     from chronik.testing import Broker
     from tests.clients.catalogue import CLIENTS
     from tests.clients.drivers.wire import Record
@@ -102,10 +104,11 @@ def make_java_client(name: str, archive: Path, options: tuple[str, ...]) -> None
         member = driver.join("archived", ["archived"])
         wait_for("a record", member.seen)
         member.leave()
-        driver.close()  # it ends, and writes the archive
+        driver.close()  # the JVM exits and writes the archive
 
 
 def make_spark(archive: Path, options: tuple[str, ...]) -> None:
+    """Create the archive of Spark by running a query."""
     os.environ["SPARK_CONF_DIR"] = str(NO_CONF)
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join((*options, spark_logging(), *making(archive)))
     from chronik.pipeline.spark.runtime import session
@@ -115,25 +118,27 @@ def make_spark(archive: Path, options: tuple[str, ...]) -> None:
     rows.groupBy("key").count().orderBy("key").mapInArrow(lambda batches: batches, "key long, count long").collect()
     jvm = spark.sparkContext._gateway.proc
     spark.stop()
-    jvm.stdin.close()  # it ends, and writes the archive
+    jvm.stdin.close()  # the JVM exits and writes the archive
     if code := jvm.wait(SPARK_SECONDS_MAX):
         raise subprocess.CalledProcessError(code, "Spark")
 
 
 def make_once(archive: Path | None, make: Callable[[Path, tuple[str, ...]], None], options: tuple[str, ...]) -> None:
+    """Create an archive unless it exists, and remove older versions of it."""
     if archive is None or archive.exists():
         return
     name = archive.name.rpartition("-")[0]
     for older in archive.parent.glob(f"{name}-*"):
         older.unlink()
-    print(f"{name:<12} making an archive of its classes", flush=True)
-    partial, begun = archive.with_suffix(".partial"), time.monotonic()
+    print(f"{name:<12} creating its class archive", flush=True)
+    partial, started_at = archive.with_suffix(".partial"), time.monotonic()
     make(partial, options)
-    partial.rename(archive)  # only now: Java 17 crashes with half of one
-    print(f"{name:<12} {archive.stat().st_size >> 20} MiB in {time.monotonic() - begun:.0f} s")
+    partial.rename(archive)  # after completion: Java 17 crashes with an incomplete archive
+    print(f"{name:<12} {archive.stat().st_size >> 20} MiB in {time.monotonic() - started_at:.0f} s")
 
 
 def main() -> None:
+    """Create all archives."""
     from tests.jvms import QUICK_TO_START
 
     NO_CONF.mkdir(parents=True, exist_ok=True)

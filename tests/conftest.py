@@ -1,5 +1,4 @@
-"""The broker that tests share, and what they have to tell at the end of a run, whichever worker ran them:
-`record_property("summary", "…")`."""
+"""Shared broker fixture, and summary lines of tests: `record_property("summary", "…")` prints one after the run."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tests.lanes import (  # noqa: F401 - hooks
     pytest_xdist_make_scheduler,
 )
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; commands that are started inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 make_spark_short_lived()
@@ -38,14 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def chronik_broker_config() -> dict[str, Any]:
-    """Many tests write records of some day years ago: nothing may look in the midst of one whether they are too old."""
+    """Disable retention checks: many tests write records with timestamps that are years old."""
     return {"broker": {"log.retention.check.interval.ms": "86400000"}}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Eight thousand tests and all that they import: no collection of garbage need look through them, neither while
-    they come nor later."""
+    """Collect the tests without garbage collection, and freeze what they import: a collection would find nothing."""
     gc.disable()
     try:
         return (yield)
@@ -53,7 +51,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
-        if hypothesis := sys.modules.get("hypothesis"):  # on a machine that is shared anything may take a while
+        if hypothesis := sys.modules.get("hypothesis"):  # no deadlines: a shared machine may be slow
             hypothesis.settings.register_profile("patient", deadline=None)
             hypothesis.settings.load_profile("patient")
 

@@ -1,4 +1,4 @@
-"""Counts that are small in `make test` and full in `make long`, and the seed of all randomness."""
+"""Test sizes: small in `make test`, full in `make long`; and the seed of all random tests."""
 
 from __future__ import annotations
 
@@ -9,4 +9,5 @@ SEED = int(os.environ.get("CHRONIK_SEED", "1"))
 
 
 def count(usual: int, full: int) -> int:
+    """Return the full count in a long run, else the usual one."""
     return full if LONG else usual

@@ -1,8 +1,8 @@
 """`pytest --retry-failed N`: run failed tests again, each alone, if at most N have failed.
 
-On a machine that is shared with other work, a test may fail because a processor or a disk was busy. A test that also
-fails alone is broken, and so is a change after which many tests fail. A test that passes on its retry is counted as
-`retried` instead of `failed`, and reported by name.
+On a machine that is shared with other work, a test may fail because the CPU or disk was busy. A test that also fails
+alone is broken, and so is a change after which many tests fail. A test that passes on its retry is counted as `retried`
+instead of `failed`, and reported by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 OPTION = "--retry-failed"
 RETRY_SECONDS_MAX = 1800.0
-"""Longer than any test takes alone; only a test that hangs reaches it."""
+"""Timeout of a retry, longer than any test takes alone."""
 
 RETRIED = "retried"
 
@@ -36,11 +36,11 @@ class Retries:
 
     config: pytest.Config
     failures: dict[str, list[pytest.TestReport]] = field(default_factory=dict)
-    """The first run's reports of each failed test: of its call, its setup or its teardown."""
+    """Reports of each failed test in the first run: call, setup or teardown."""
     retried: list[str] = field(default_factory=list)
-    """Tests that passed when they were run again."""
+    """Tests that passed on their retry."""
     outputs: dict[str, str] = field(default_factory=dict)
-    """What pytest printed of each test that failed again."""
+    """Output of pytest for each test that failed again."""
     is_retrying: bool = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -51,7 +51,7 @@ class Retries:
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         return (RETRIED, "", "") if self.is_retrying else None
 
-    # The innermost wrapper: its second half runs when the workers have stopped, and before the summary is written.
+    # The innermost wrapper: its second half runs after the workers have stopped and before the summary is written.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield
@@ -91,12 +91,12 @@ class Retries:
         return f"at most {limit} are retried" if len(self.failures) > limit else "the run was not completed"
 
     def _can_retry(self) -> bool:
-        """Whether tests have failed, few of them, and nothing else has, such as the import of a test module."""
+        """Return whether few tests have failed and nothing else, such as an import of a test module."""
         others = [each for each in self._reported("error") if each.nodeid not in self.failures]
         return 0 < len(self.failures) <= self.config.getoption("retry_failed") and not others
 
     def _run_alone(self, nodeid: str) -> str | None:
-        """Run one test in a pytest process of its own; return None if it passes, and else what pytest printed."""
+        """Run one test in its own pytest process; return None if it passes, else the output."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", nodeid]
         for plugin in self.config.getoption("plugins"):
             command += ["-p", plugin]
@@ -112,7 +112,7 @@ class Retries:
                 timeout=RETRY_SECONDS_MAX,
             )
         except subprocess.TimeoutExpired:
-            return f"not done within {RETRY_SECONDS_MAX:g} s"
+            return f"not finished within {RETRY_SECONDS_MAX:g} s"
         return None if ran.returncode == pytest.ExitCode.OK else ran.stdout
 
     def _count_as_retried(self, reporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""Errors of the command line suggest what was probably meant."""
+"""Command-line errors suggest the closest option or command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from chronik.cli.main import main
         ("pipeline dlq lst t", "did you mean 'list'?"),
     ],
 )
-def test_misspelled_word_is_answered_with_the_closest_one(
+def test_misspelled_command_or_option_suggests_closest_one(
     words: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -38,12 +38,12 @@ def test_misspelled_word_is_answered_with_the_closest_one(
     assert expected in capsys.readouterr().err
 
 
-def test_misspelled_measurement_is_answered_with_the_closest_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_misspelled_benchmark_suggests_closest_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["produc"]) == 2
     assert "unknown measurement 'produc'; did you mean 'produce'?" in capsys.readouterr().err
 
 
-def test_word_that_nothing_resembles_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_without_similar_names_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["topics", "list", "--xyzxyz"])
     assert "unrecognized arguments: --xyzxyz\n" in capsys.readouterr().err

@@ -1,5 +1,4 @@
-"""The rooms of the house stand on floors: a module imports from its own room and from the floors below. Inside of a
-room, and of every room within it, imports run one way, too: nothing needs what needs it."""
+"""Layering: a module imports only from its own package and from lower layers, and packages have no import cycles."""
 
 from __future__ import annotations
 
@@ -48,15 +47,15 @@ FLOORS = (
         "wording",
     },
 )
-FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
-BROUGHT_IN = {
-    "server": {"protocol", "api", "broker", "metadata", "log"},  # it is handed what it dispatches to
+LAYER = {package: -number for number, packages in enumerate(FLOORS) for package in packages}
+FORBIDDEN = {
+    "server": {"protocol", "api", "broker", "metadata", "log"},  # the dispatch function is passed in
 }
 
 
 @cache
 def modules() -> dict[str, Path]:
-    """By name; a room's `__init__` has the name of the room."""
+    """Return the modules by name; a package's `__init__` has the name of the package."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -65,7 +64,7 @@ def modules() -> dict[str, Path]:
 
 
 def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """These and those within them; expressions, which are most of a module, have none."""
+    """Yield statements recursively; expressions, which are most of a module, contain none."""
     for node in body:
         yield node
         for name in ("body", "orelse", "handlers", "finalbody", "cases"):
@@ -74,7 +73,7 @@ def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 @cache
 def imported(name: str) -> list[tuple[int, str]]:
-    """The modules of ours that this one imports, anywhere in it and for types too, each with its line."""
+    """Return the modules of Chronik that a module imports, with line numbers, including imports for type checking."""
     path = modules()[name]
     found = []
     for node in statements(ast.parse(path.read_text(encoding="utf-8")).body):
@@ -92,44 +91,46 @@ def imported(name: str) -> list[tuple[int, str]]:
     return found
 
 
-def test_every_room_has_a_floor() -> None:
-    rooms = {name.split(".")[1] for name in modules() if name != "chronik"}
-    assert len(rooms) > 5
-    assert rooms <= set(FLOOR)
+def test_every_package_has_a_layer() -> None:
+    packages = {name.split(".")[1] for name in modules() if name != "chronik"}
+    assert len(packages) > 5
+    assert packages <= set(LAYER)
 
 
-def test_imports_run_downwards_only() -> None:
+def test_modules_import_only_from_lower_layers() -> None:
     wrong = []
     for name, path in modules().items():
         for line, other in imported(name):
             if "chronik" in (name, other):
-                continue  # its version
-            room, other_room = name.split(".")[1], other.split(".")[1]
-            above = FLOOR[other_room] >= FLOOR[room] and other_room != room
-            if above or other_room in BROUGHT_IN.get(room, ()):
-                wrong.append(f"{path.relative_to(PACKAGE.parent)}:{line}: {room} must not import {other_room}")
+                continue  # the package itself has only the version
+            package, other_package = name.split(".")[1], other.split(".")[1]
+            is_higher = LAYER[other_package] >= LAYER[package] and other_package != package
+            if is_higher or other_package in FORBIDDEN.get(package, ()):
+                wrong.append(f"{path.relative_to(PACKAGE.parent)}:{line}: {package} must not import {other_package}")
     assert not wrong, "\n".join(wrong)
 
 
-def where_they_part(name: str, other: str) -> tuple[str, str, str]:
-    """The innermost room that both are in, and what each is there, or is in: a module or a room. A room's `__init__` is
-    a neighbour of what is in it."""
-    mine, others = name.split("."), other.split(".")
+def common_package(name: str, other: str) -> tuple[str, str, str]:
+    """Return the innermost package that contains both modules, and the child of it that each belongs to.
+
+    A package's `__init__` counts as a sibling of its modules.
+    """
+    own, others = name.split("."), other.split(".")
     depth = 0
-    while depth < min(len(mine), len(others)) and mine[depth] == others[depth]:
+    while depth < min(len(own), len(others)) and own[depth] == others[depth]:
         depth += 1
-    return ".".join(mine[:depth]), ".".join(mine[: depth + 1]), ".".join(others[: depth + 1])
+    return ".".join(own[:depth]), ".".join(own[: depth + 1]), ".".join(others[: depth + 1])
 
 
-def test_nothing_in_a_room_needs_what_needs_it() -> None:
-    rooms: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+def test_packages_have_no_import_cycles() -> None:
+    packages: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for name in modules():
         for _, other in imported(name):
-            room, mine, others = where_they_part(name, other)
-            rooms[room][mine].add(others)
-    assert {"chronik", "chronik.raft", "chronik.quorum", "chronik.peers"} <= set(rooms)
+            package, own, others = common_package(name, other)
+            packages[package][own].add(others)
+    assert {"chronik", "chronik.raft", "chronik.quorum", "chronik.peers"} <= set(packages)
     cycles = []
-    for graph in rooms.values():
+    for graph in packages.values():
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
@@ -137,8 +138,8 @@ def test_nothing_in_a_room_needs_what_needs_it() -> None:
     assert not cycles, "\n".join(cycles)
 
 
-def test_what_is_looked_at_is_what_stands_side_by_side() -> None:
-    assert where_they_part("chronik.raft.core", "chronik.raft.rules")[0] == "chronik.raft"
-    assert where_they_part("chronik.a.b.c", "chronik.a.d.e") == ("chronik.a", "chronik.a.b", "chronik.a.d")
-    assert where_they_part("chronik.a.b.c", "chronik.a") == ("chronik.a", "chronik.a.b", "chronik.a")
-    assert where_they_part("chronik.a", "chronik.a.b.c") == ("chronik.a", "chronik.a", "chronik.a.b")
+def test_common_package_compares_siblings() -> None:
+    assert common_package("chronik.raft.core", "chronik.raft.rules")[0] == "chronik.raft"
+    assert common_package("chronik.a.b.c", "chronik.a.d.e") == ("chronik.a", "chronik.a.b", "chronik.a.d")
+    assert common_package("chronik.a.b.c", "chronik.a") == ("chronik.a", "chronik.a.b", "chronik.a")
+    assert common_package("chronik.a", "chronik.a.b.c") == ("chronik.a", "chronik.a", "chronik.a.b")

@@ -1,4 +1,4 @@
-"""`--retry-failed N` runs few failed tests again, alone, and names them: see tests/retries.py."""
+"""`pytest --retry-failed N` runs failed tests again, alone, if at most N have failed: see tests/retries.py."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(pytester: pytest.Pytester, *options: str, flaky: int, is_broken: bool = 
 
 
 @pytest.mark.parametrize("options", [("-p", "no:xdist"), ("-n", "2", "-q")])
-def test_failed_tests_that_pass_alone_are_reported_by_name(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
+def test_tests_that_pass_on_retry_are_reported_by_name(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
     ran = run(pytester, *options, flaky=2)
     assert ran.ret == pytest.ExitCode.OK
     lines = ran.outlines
@@ -66,7 +66,7 @@ def test_failed_tests_that_pass_alone_are_reported_by_name(pytester: pytest.Pyte
     assert any("the first failure of 0" in line for line in lines)
 
 
-def test_test_that_fails_twice_fails_the_run(pytester: pytest.Pytester) -> None:
+def test_run_fails_if_test_fails_again_alone(pytester: pytest.Pytester) -> None:
     ran = run(pytester, "-n", "2", flaky=1, is_broken=True)
     assert ran.ret == pytest.ExitCode.TESTS_FAILED
     assert "1 failed, 1 passed, 2 retried in " in ran.outlines[-1]
@@ -75,14 +75,14 @@ def test_test_that_fails_twice_fails_the_run(pytester: pytest.Pytester) -> None:
     ran.stdout.fnmatch_lines(["FAILED on retry: *::test_broken"])
 
 
-def test_many_failed_tests_are_not_retried(pytester: pytest.Pytester) -> None:
+def test_failed_tests_above_limit_are_not_retried(pytester: pytest.Pytester) -> None:
     ran = run(pytester, "-n", "2", flaky=3)
     assert ran.ret == pytest.ExitCode.TESTS_FAILED
     ran.stdout.fnmatch_lines(["4 tests failed: at most 3 are retried"])
     assert "retried in" not in ran.outlines[-1]
 
 
-def test_module_that_cannot_be_imported_fails_the_run(pytester: pytest.Pytester) -> None:
+def test_run_fails_if_test_module_cannot_be_imported(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_absent="import nowhere")
     ran = run(pytester, "-p", "no:xdist", "--continue-on-collection-errors", flaky=1)
     assert ran.ret == pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""The scheduler in simulated time: fair within a factor of two, no starvation, bounded memory per account."""
+"""The scheduler in simulated time: fairness within a factor of two, no starvation, bounded memory per account."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_short_requests_run_inline_until_the_iteration_budget_is_used_up() -> No
     assert client.handled == 25
 
 
-def test_nothing_is_scheduled_while_traffic_is_light() -> None:
+def test_light_traffic_schedules_no_callbacks() -> None:
     simulation = Simulation()
     account = simulation.scheduler.open_account("a")
     Client(simulation, account, MILLISECOND / 10, requests=0).send()
@@ -104,7 +104,7 @@ def test_nothing_is_scheduled_while_traffic_is_light() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_backlogged_accounts_get_equal_service_whatever_their_connections_and_requests(seed: int) -> None:
+def test_backlogged_accounts_get_equal_service(seed: int) -> None:
     rng = random.Random(seed)
     simulation = Simulation()
     accounts = [simulation.scheduler.open_account(f"account-{number}") for number in range(rng.randrange(2, 30))]
@@ -128,7 +128,7 @@ def test_backlogged_accounts_get_equal_service_whatever_their_connections_and_re
 
 
 @pytest.mark.parametrize("accounts", [1, 120])
-def test_light_client_is_served_in_the_next_iteration_while_hostile_accounts_are_backlogged(accounts: int) -> None:
+def test_light_client_is_served_in_next_iteration_despite_backlogged_accounts(accounts: int) -> None:
     simulation = Simulation()
     for number in range(1_000):
         hostile = simulation.scheduler.open_account(f"hostile-{number % accounts}")
@@ -163,8 +163,8 @@ def test_light_connection_is_served_before_heavy_connections_of_its_account() ->
     assert light.served_at[-1] - asked <= 3 * ITERATION_SECONDS_MAX
 
 
-def test_endless_new_accounts_do_not_starve_a_backlogged_one() -> None:
-    """Each newcomer has attained nothing. The queue's virtual time advances with their service all the same."""
+def test_stream_of_new_accounts_does_not_starve_backlogged_account() -> None:
+    """Each new account has attained nothing, but the queue's virtual time advances with their service."""
     simulation = Simulation()
     old = Client(simulation, simulation.scheduler.open_account("old"), MILLISECOND)
     old.send(0)
@@ -204,7 +204,7 @@ def test_unauthenticated_clients_share_a_smaller_budget() -> None:
     assert known.seconds / simulation.now > 0.9 * expected
 
 
-def test_unauthenticated_clients_get_one_request_per_iteration_while_connections_pour_in() -> None:
+def test_unauthenticated_clients_get_one_request_per_iteration_during_connection_flood() -> None:
     simulation = Simulation(accepted_max=16)
     scheduler = simulation.scheduler
     account = scheduler.open_account("unknown", is_authenticated=False)
@@ -224,7 +224,7 @@ def test_unauthenticated_clients_get_one_request_per_iteration_while_connections
     assert client.left > 0
 
 
-def test_accounts_are_forgotten_with_their_last_connection() -> None:
+def test_account_is_deleted_with_its_last_connection() -> None:
     scheduler = Simulation().scheduler
     first, second = scheduler.open_account("a"), scheduler.open_account("a")
     assert first is second
@@ -247,7 +247,7 @@ def test_withdrawn_work_is_not_resumed() -> None:
     assert simulation.scheduler.queued_accounts == 0
 
 
-def test_work_whose_account_changes_while_it_runs_is_queued_on_the_new_one() -> None:
+def test_work_whose_account_changes_while_running_is_queued_on_new_account() -> None:
     simulation = Simulation()
     scheduler = simulation.scheduler
     before, after = scheduler.open_account("address", is_authenticated=False), scheduler.open_account("principal")
@@ -264,7 +264,7 @@ def test_work_whose_account_changes_while_it_runs_is_queued_on_the_new_one() -> 
     assert scheduler.queued_accounts == 0
 
 
-def test_queued_work_is_withdrawn_from_the_account_that_it_was_queued_on() -> None:
+def test_queued_work_is_withdrawn_from_its_original_account() -> None:
     simulation = Simulation()
     scheduler = simulation.scheduler
     before, after = scheduler.open_account("a"), scheduler.open_account("b")
@@ -274,7 +274,7 @@ def test_queued_work_is_withdrawn_from_the_account_that_it_was_queued_on() -> No
     assert scheduler.queued_accounts == 0
 
 
-def test_work_that_fails_leaves_other_work_in_the_queue(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_work_does_not_affect_other_queued_work(caplog: pytest.LogCaptureFixture) -> None:
     simulation = Simulation()
     account = simulation.scheduler.open_account("a")
 
@@ -295,7 +295,7 @@ def test_work_that_fails_leaves_other_work_in_the_queue(caplog: pytest.LogCaptur
 
 
 class Listing:
-    """A request made of steps of a millisecond."""
+    """A request with steps of one millisecond."""
 
     def __init__(self, simulation: Simulation, account: Account, steps: int) -> None:
         self._simulation = simulation
@@ -317,13 +317,13 @@ class Listing:
         assert error is not None or value == "result"
 
 
-def test_short_listing_is_done_inline() -> None:
+def test_short_listing_runs_inline() -> None:
     simulation = Simulation()
     assert Listing(simulation, simulation.scheduler.open_account("a"), 3).is_done
 
 
 @pytest.mark.parametrize("accounts", [1, 120])
-def test_listings_in_progress_are_bounded_and_all_are_done_in_the_end(accounts: int) -> None:
+def test_concurrent_listings_are_limited_and_all_complete(accounts: int) -> None:
     simulation = Simulation()
     opened = [simulation.scheduler.open_account(f"account-{number}") for number in range(accounts)]
     listings = [Listing(simulation, opened[number % accounts], 50) for number in range(600)]
@@ -354,7 +354,7 @@ def test_honest_listing_gets_the_next_free_slot_while_hostile_listings_wait() ->
 
 
 @pytest.mark.parametrize("accounts", [1, 120])
-def test_producer_keeps_half_of_the_loop_alongside_a_thousand_listings(accounts: int) -> None:
+def test_producer_keeps_half_of_the_loop_during_a_thousand_listings(accounts: int) -> None:
     simulation = Simulation()
     for number in range(1_000):
         Listing(simulation, simulation.scheduler.open_account(f"hostile-{number % accounts}"), 100)
@@ -367,7 +367,7 @@ def test_producer_keeps_half_of_the_loop_alongside_a_thousand_listings(accounts:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 10])
-def test_cancelled_listings_release_what_they_hold(after: int) -> None:
+def test_cancelled_listing_releases_its_slot(after: int) -> None:
     simulation = Simulation()
     account = simulation.scheduler.open_account("a")
     listings = [Listing(simulation, account, 100) for _ in range(10)]
@@ -399,7 +399,7 @@ def test_failed_listing_reports_its_error() -> None:
     assert account.started == 0
 
 
-def test_listing_that_examines_too_much_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_above_examined_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronik.scheduler.EXAMINED_MAX", 100)
     simulation = Simulation()
     account = simulation.scheduler.open_account("a")
@@ -411,7 +411,7 @@ def test_listing_that_examines_too_much_fails(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(one_above.error, TooMuchToExamine)
 
 
-def test_thread_runs_one_function_at_a_time_and_charges_its_account() -> None:
+def test_worker_thread_runs_one_function_at_a_time_and_charges_account() -> None:
     simulation = Simulation()
     scheduler = simulation.scheduler
     heavy, light = scheduler.open_account("heavy"), scheduler.open_account("light")
@@ -427,7 +427,7 @@ def test_thread_runs_one_function_at_a_time_and_charges_its_account() -> None:
     assert heavy.attained_seconds(simulation.now) >= 0.015
 
 
-def test_withdrawn_function_is_not_run_and_nothing_is_left_of_it() -> None:
+def test_withdrawn_offloaded_function_is_not_run() -> None:
     simulation = Simulation()
     scheduler = simulation.scheduler
     account, gone = scheduler.open_account("a"), scheduler.open_account("gone")
@@ -450,7 +450,7 @@ def _burn(seconds: float) -> None:
         pass
 
 
-def test_steps_that_yield_a_function_get_its_result_from_the_thread() -> None:
+def test_steps_receive_result_of_offloaded_function() -> None:
     simulation = Simulation()
     outcomes: list[Any] = []
 

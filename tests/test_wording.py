@@ -1,4 +1,4 @@
-"""Counted nouns and spelling suggestions."""
+"""Pluralized nouns and spelling suggestions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     ("count", "expected"), [(0, "0 brokers"), (1, "1 broker"), (2, "2 brokers"), (1000, "1,000 brokers")]
 )
-def test_counted_noun_agrees_with_its_count(count: int, expected: str) -> None:
+def test_noun_is_pluralized_by_count(count: int, expected: str) -> None:
     assert counted(count, "broker") == expected
 
 
-def test_counted_noun_takes_an_irregular_plural() -> None:
+def test_irregular_plural_is_used() -> None:
     assert (counted(1, "entry", "entries"), counted(2, "entry", "entries")) == ("1 entry", "2 entries")
 
 
-def test_suggestion_names_the_closest_known_name_whatever_its_case() -> None:
+def test_suggestion_ignores_case() -> None:
     assert suggestion("vlaue", ["key", "value"]) == "; did you mean 'value'?"
     assert suggestion("VALUE", ["key", "value"]) == "; did you mean 'value'?"
 
@@ -47,7 +47,7 @@ def test_install_hints_name_extras_that_exist() -> None:
     assert install_hint("spark") == "pip install '.[spark]' in a clone of Chronik"
 
 
-def test_no_message_or_page_installs_chronik_from_an_index() -> None:
+def test_no_message_or_page_suggests_installing_chronik_from_pypi() -> None:
     pages = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
     wrong = [
         str(page) for page in pages if re.search(r"pip install '?chronik\b(?!-)", page.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`python -m chronik`: the same as the command `chronik`."""
+"""Entry point of `python -m chronik`: the same as the command `chronik`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IP addresses of clients in the form in which rules compare them and limits count them."""
+"""Client IP addresses in the form in which ACLs compare them and connection limits count them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from functools import lru_cache
 from typing import Final
 
 CACHED_MAX: Final = 4096
+"""Addresses whose normal form is cached."""
 NETWORK_BITS: Final = 64
-"""An IPv6 site has at least a /64, and its hosts may use any address in it: limits count the whole network."""
+"""Prefix length by which limits group IPv6 clients: a site has at least a /64 and may use any address in it."""
 
 
 def normalized(host: str) -> str:
-    """Return an IP address as rules compare it: IPv4-mapped addresses as IPv4, IPv6 in short form without a scope id.
+    """Return a client's IP address in canonical form: IPv4-mapped addresses as IPv4, IPv6 compressed, no scope id.
 
-    A listener on `::` sees IPv4 clients as `::ffff:a.b.c.d`; Kafka's brokers, and so its ACLs, see `a.b.c.d`. Text that
-    is not an address is returned unchanged.
+    A listener on `::` sees IPv4 clients as `::ffff:a.b.c.d`, but Kafka's brokers and ACLs use `a.b.c.d`. Text that is
+    not an IP address is returned unchanged.
     """
     return host if ":" not in host else _normalized(host)
 
 
 def network_of(host: str) -> str:
-    """Return the unit by which limits per address count a client: its IPv4 address or its IPv6 /64 network."""
+    """Return the network by which per-address limits count a client: its IPv4 address or its IPv6 /64 network."""
     return host if ":" not in host else _network_of(host)
 
 
 @lru_cache(CACHED_MAX)
 def _normalized(host: str) -> str:
-    from ipaddress import IPv6Address  # a node without IPv6 clients starts without
+    from ipaddress import IPv6Address  # imported on first use: a node without IPv6 clients starts faster
 
     try:
         address = IPv6Address(host.partition("%")[0])

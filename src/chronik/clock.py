@@ -1,4 +1,4 @@
-"""The clock that is handed to every part that needs one, so that tests and simulations can hand in another."""
+"""Injectable clock: components receive it as an argument, so tests and simulations can substitute their own."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """A source of wall-clock and monotonic time."""
+
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since 1970: goes into records and commands."""
+        """Return the wall-clock time in milliseconds since the Unix epoch, as stored in records and commands."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for timeouts."""
+        """Return seconds of a clock that never goes backwards, for timeouts and durations."""
 
 
 class SystemClock:
+    """The operating system's clocks."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    monotonic = staticmethod(time.monotonic)  # without a call of our own: requests ask several times each
+    monotonic = staticmethod(time.monotonic)  # no Python-level wrapper: every request reads it several times
 
 
 class ManualClock:
-    """The twin for tests: time passes when `advance` is called."""
+    """A test clock that only moves when `advance` is called."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""A parser of command-line arguments whose errors suggest what was probably meant."""
+"""Command-line parser whose errors suggest the option or command that was probably meant."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*)' \(choose f
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argparse parser whose errors name the closest option or action. Its subparsers are of the same class."""
+    """An `argparse.ArgumentParser` whose errors suggest the closest option or subcommand; subparsers inherit this."""
 
     def parse_known_args(  # type: ignore[override] # typeshed has overloads by the type of the namespace
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and report an unknown option with the usage of the action that was given."""
+        """Parse the arguments and report an unknown option together with the usage of the selected subcommand."""
         found, extra = super().parse_known_args(args, namespace)
         unknown = next((word for word in extra if re.match("--?[A-Za-z]", word)), None)
         if unknown is not None:
@@ -28,6 +28,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if choice := _INVALID_CHOICE.search(message):
-            choices = (each.strip("'") for each in choice["choices"].split(", "))  # quoted before Python 3.12 only
+            choices = (each.strip("'") for each in choice["choices"].split(", "))  # Python 3.11 quotes the choices
             message += suggestion(choice["given"], choices)
         super().error(message)

@@ -1,4 +1,4 @@
-"""A node's configuration: one TOML file, every key also in the environment as CHRONIK_<KEY>."""
+"""Node configuration: a TOML file, CHRONIK_<KEY> environment variables and command-line options."""
 
 from __future__ import annotations
 
@@ -21,27 +21,30 @@ FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
-"""A key that contains one of these is a secret; some of Kafka's configs do, and so does a common slip."""
+"""Words that mark a config key as secret. Kafka's config names use several, and one is a common misspelling."""
 
 SECRETS = ("cluster_secret", "http_token")
+"""Fields of NodeConfig that are never logged."""
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 DEFAULT_HTTP_ADDRESS = Address("127.0.0.1", 6092)
 
 
 class Peer(NamedTuple):
-    """A node of the cluster, as `[[peers]]` names it; this node itself is among them."""
+    """A node of the cluster in a `[[peers]]` table of the config file. The local node has a table, too."""
 
     id: int
     kafka: Address
     raft: Address
     voter: bool | None = None
-    """Whether it votes in the cluster that is founded; None where the file leaves that open: see `first_voters`."""
+    """Whether the node is a voter when the cluster is bootstrapped; None if unset: see `initial_voters`."""
 
 
 def first_voters(peers: Sequence[Peer]) -> frozenset[int]:
-    """Returns who votes first. Where no table says anything: all of up to three, else the first five by id, or three of
-    four. An even number of voters outlives no more than one less."""
+    """Return the node ids of the first Raft voters: those configured or, by default, up to five with the lowest ids.
+
+    The default number of voters is odd (one, three or five): an even number tolerates no more failures than one less.
+    """
     if any(peer.voter is not None for peer in peers):
         return frozenset(peer.id for peer in peers if peer.voter is not False)
     ids = sorted(peer.id for peer in peers)
@@ -49,65 +52,72 @@ def first_voters(peers: Sequence[Peer]) -> frozenset[int]:
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
+    """The configuration of a node. docs/configuration.md is generated from these fields."""
+
     node_id: int = 1
     data_dir: Path = Path("data")
     kafka: Address = DEFAULT_KAFKA_ADDRESS
-    """Where clients connect; when `broker` has Kafka's "listeners", it is the main one of those."""
+    """Address of the main Kafka listener; taken from Kafka's "listeners" if `broker` contains it."""
     http: Address | None = None
-    """The console and its API, health, metrics and status; "off" for none. `chronik start` has them at
-    DEFAULT_HTTP_ADDRESS unless something is said."""
+    """Address of the HTTP server (console, REST API, health, metrics, status); "off" disables it. `chronik start`
+    uses DEFAULT_HTTP_ADDRESS unless it is set."""
     http_is_default: bool = False
-    """Whether nobody has said where: a port that is taken is not missed then."""
+    """Whether the HTTP address is the default. The node then starts without HTTP if the port is in use."""
     http_token: str | None = None
-    """What whoever asks there has to show ("Authorization: Bearer …"). On other addresses than loopback nothing but
-    /healthz is answered without one."""
+    """Bearer token that HTTP clients must send ("Authorization: Bearer …"). Without a token, an HTTP server on an
+    address other than loopback serves only /healthz."""
     http_keystore: str | None = None
-    """A PEM file with the key and the certificate of the HTTP port; none: it is spoken to without TLS."""
+    """PEM file with the private key and certificate of the HTTP server; without it, the server uses plain HTTP."""
     http_truststore: str | None = None
-    """A PEM file with the CAs that sign certificates of who may look there, without a token."""
+    """PEM file with the CAs of client certificates that grant read access over HTTP without a token."""
     advertised: Address | None = None
-    """What clients are told to connect to; unless set, the `kafka` address with the port that was bound."""
+    """Address that is advertised to clients; default: the `kafka` address with the bound port."""
     rack: str | None = None
     flush: str = "group"
-    """"group": acknowledged means fdatasync'ed, many requests per sync. "os": left to the page cache, as Kafka does."""
+    """"group": fdatasync before acknowledgement, many requests per sync. "os": rely on the page cache, like Kafka."""
     replication_factor: int = 1
     min_insync_replicas: int = 1
     log_level: str = "info"
     log_format: str = "text"
-    """"text": lines for people. "json": an object a line, for programs."""
+    """"text": human-readable log lines. "json": one JSON object per line."""
     peers: tuple[Peer, ...] = ()
-    """Founds the cluster; afterwards its log says who belongs to it, and where. Without peers the node stands alone."""
+    """Nodes that bootstrap the cluster; afterwards the metadata log is authoritative. Empty: standalone mode."""
     cluster_name: str = "chronik"
     cluster_secret: str | None = None
-    """What nodes show each other; without one, peers must be on loopback addresses."""
+    """Shared secret with which nodes authenticate each other; without it, peers must use loopback addresses."""
     peer_keystore: str | None = None
-    """A PEM file with this node's key and certificate for TLS between nodes; none: they speak without TLS."""
+    """PEM file with this node's private key and certificate for TLS between nodes; without it, no TLS is used."""
     peer_truststore: str | None = None
-    """A PEM file with the CAs that sign nodes' certificates."""
+    """PEM file with the CAs that sign the nodes' certificates."""
     peer_tls: str = "required"
-    """With a keystore: whether peers may also speak without TLS ("allowed"), while a cluster changes over."""
+    """With a keystore: "required" rejects peers without TLS, "allowed" accepts them while a cluster is migrated."""
     broker_session_ms: int = 3_000
-    """A broker that was not heard from for this long is offline, and knows it."""
+    """Session timeout in milliseconds: a broker without a successful heartbeat for this long is fenced."""
     metadata_snapshot_entries: int = 100_000
     metadata_snapshot_bytes: int = 64 * 1024 * 1024
-    """A snapshot of the metadata is taken after this many commands, or this many bytes of them."""
+    """The metadata log is snapshotted after this many commands or this many bytes of commands."""
     metadata_kept_bytes: int = 8 * 1024 * 1024
-    """Commands kept before a snapshot: a node that missed no more than these is spared the snapshot."""
+    """Bytes of commands retained before a snapshot, so a node that is slightly behind needs no snapshot transfer."""
     offset_acks: str = "all"
-    """A commit of offsets is answered when it is agreed ("all"), on the leader's disk ("leader"), at once ("none")."""
+    """When an offset commit is acknowledged: after replication ("all"), on the leader's disk ("leader"), or at receipt
+    ("none")."""
     read_quorum: bool = False
-    """Whether metadata is read only after a majority confirmed that it is fresh."""
+    """Whether metadata is read only after a majority has confirmed that it is current."""
     broker: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Kafka's own broker configs by their own names, such as "num.partitions"."""
+    """Kafka broker configs under Kafka's own names, such as "num.partitions"."""
 
     def __repr__(self) -> str:
-        """Without its secrets: they must not get into a log with the rest."""
-        told = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in SECRETS)
-        return f"NodeConfig({', '.join(told)})"
+        """Return the fields without secrets, so that a logged config reveals none."""
+        fields = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in SECRETS)
+        return f"NodeConfig({', '.join(fields)})"
 
     @property
     def listeners(self) -> tuple[ListenerConfig, ...]:
-        """Returns them, the main one first. Raises ConfigError."""
+        """Return the listener configs, the main listener first.
+
+        Raises:
+            ConfigError: The listeners are misconfigured.
+        """
         short = {LISTENERS: f"{PLAINTEXT}://{self.kafka}"}
         if LISTENERS not in self.broker and ADVERTISED not in self.broker:
             short = short_form(self.kafka, self.advertised)
@@ -121,10 +131,16 @@ def load_config(
     http_default: Address | None = None,
     **overrides: Any,
 ) -> NodeConfig:
-    """Reads the defaults, then the file, then the environment, then what was given on the command line.
-    `http_default` is where HTTP is served if none of them says anything of it.
+    """Load the configuration; later sources override earlier ones: defaults, file, environment, command line.
 
-    Raises ConfigError with the source, the key and what is expected there.
+    Args:
+        path: The TOML file, or None.
+        environment: The environment variables; default: `os.environ`.
+        http_default: The HTTP address if no source sets one.
+        overrides: The command-line options; None values are ignored.
+
+    Raises:
+        ConfigError: A value is invalid; the message names the source, the key and the expected value.
     """
     environment = os.environ if environment is None else environment
     known = set(CONFIG_KEYS) - {"broker", "peers"}
@@ -140,30 +156,36 @@ def load_config(
     if (config.peer_keystore is None) != (config.peer_truststore is None):
         given, missing = ("keystore", "truststore") if config.peer_keystore else ("truststore", "keystore")
         value = config.peer_keystore or config.peer_truststore
-        raise ConfigError(f"peer_{given} = {value!r}: expected peer_{missing} beside it")
+        raise ConfigError(f"peer_{given} = {value!r}: requires peer_{missing}")
     if config.http_truststore is not None and config.http_keystore is None:
-        raise ConfigError(f"http_truststore = {config.http_truststore!r}: expected http_keystore beside it")
-    said = {key for values, _ in sources for key in values}
-    if http_default is not None and "http" not in said:
+        raise ConfigError(f"http_truststore = {config.http_truststore!r}: requires http_keystore")
+    given_keys = {key for values, _ in sources for key in values}
+    if http_default is not None and "http" not in given_keys:
         config = replace(config, http=http_default, http_is_default=True)
-    return _with_listeners(config, said)
+    return _with_listeners(config, given_keys)
 
 
 def _with_listeners(config: NodeConfig, given: Collection[str]) -> NodeConfig:
-    """Raises ConfigError."""
+    """Return the config with the address of its main listener.
+
+    Raises:
+        ConfigError: The listeners are misconfigured.
+    """
     for key, others in {"kafka": {LISTENERS}, "advertised": {LISTENERS, ADVERTISED}}.items():
-        if key in given and (beside := sorted(others & config.broker.keys())):
-            raise ConfigError(f"{key} = {str(getattr(config, key))!r}: expected no {beside[0]} in [broker] beside it")
+        if key in given and (conflicting := sorted(others & config.broker.keys())):
+            raise ConfigError(
+                f"{key} = {str(getattr(config, key))!r}: cannot be combined with {conflicting[0]} in [broker]"
+            )
     main = config.listeners[0]
     return replace(config, kafka=main.address) if LISTENERS in config.broker else config
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib  # most brokers start without a file, and sooner without this
+    import tomllib  # imported on use: most brokers start without a config file
 
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-        repr(found)  # raises ValueError where it could not be shown
+        repr(found)  # raises ValueError for an integer that is too long to be formatted in an error message
         return found
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
@@ -178,18 +200,18 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
     for key, value in values.items():
         reader = _READERS.get(key)
         if reader is None:
-            meant = suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
-            raise ConfigError(f"{source}: unknown key {key!r}{meant}")
+            hint = suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
+            raise ConfigError(f"{source}: unknown key {key!r}{hint}")
         try:
             changes[key] = reader(value)
         except ValueError as error:
-            # Without its cause, too: a traceback would quote the value.
+            # `from None`: a traceback with the cause would quote a secret value.
             raise ConfigError(f"{source}: {key} = {_shown(key, value)}: expected {error}") from None
     return replace(config, **changes)
 
 
 def _shown(key: str, value: Any) -> str:
-    """Shows a wrong value without its secrets. In TOML a secret below [[peers]] belongs to a peer."""
+    """Format an invalid value for an error message, without secrets. A secret below [[peers]] belongs to a peer."""
     return shortened(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
 
 
@@ -245,7 +267,7 @@ def _flag(value: Any) -> bool:
 
 
 def _peers(value: Any) -> tuple[Peer, ...]:
-    expected = "[[peers]] tables, each with id, kafka and raft, and voter = true or false if you like"
+    expected = "[[peers]] tables, each with id, kafka and raft, and optionally voter = true or false"
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(expected)
     peers = []
@@ -259,9 +281,9 @@ def _peers(value: Any) -> tuple[Peer, ...]:
         else:
             raise ValueError(expected)
     if len({peer.id for peer in peers}) != len(peers):
-        raise ValueError(f"{expected}, and no id twice")
+        raise ValueError(f"{expected}, with unique ids")
     if peers and not first_voters(peers):
-        raise ValueError("[[peers]] tables, of which one at least is a voter")
+        raise ValueError("[[peers]] tables with at least one voter")
     return tuple(peers)
 
 
@@ -309,4 +331,4 @@ _READERS: dict[str, Any] = {
     "broker": _broker_configs,
 }
 CONFIG_KEYS: Final = tuple(sorted(_READERS))
-"""The keys of a config file."""
+"""The keys of a config file, sorted."""

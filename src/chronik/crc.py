@@ -1,6 +1,6 @@
-"""CRC-32C, from the C extension inside the package `crc32c`, without importing the package itself.
+"""CRC-32C from the C extension of the package `crc32c`, loaded without importing the package itself.
 
-The package asks `importlib.metadata` for its own version: a tenth of the time in which a broker starts, and 2 MB.
+The package reads its own version through `importlib.metadata`: 10 % of a broker's start-up time, and 2 MB.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from importlib.util import find_spec, module_from_spec
 from typing import cast
 
 Checksum = Callable[..., int]
-"""`crc32c(data, crc=0)` returns the checksum of `data`; `crc` is that of what came before it."""
+"""Signature of `crc32c(data, crc=0)`, which returns the checksum of `data`; `crc` is the checksum of preceding data."""
 
 
 def _from_extension() -> Checksum | None:
     package = find_spec("crc32c")
-    folders = None if package is None else package.submodule_search_locations
-    spec = PathFinder.find_spec("_crc32c", folders)
+    directories = None if package is None else package.submodule_search_locations
+    spec = PathFinder.find_spec("_crc32c", directories)
     if spec is None or spec.loader is None:
         return None
     extension = module_from_spec(spec)

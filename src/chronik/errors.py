@@ -1,6 +1,6 @@
-"""Errors that are not answers to a client: whose fault they are, one sentence each.
+"""Exceptions that are not error codes of the Kafka protocol: configuration, storage, peer and invariant errors.
 
-What a client is told is in `chronik.protocol.errors`.
+Errors that a response reports to a client are in `chronik.protocol.errors`.
 """
 
 from __future__ import annotations
@@ -9,52 +9,54 @@ from collections.abc import Iterator
 
 
 class ChronikError(Exception):
-    """Anything that Chronik raises on purpose."""
+    """Base class of the exceptions that Chronik raises on purpose."""
 
 
 class ConfigError(ChronikError):
-    """The configuration is wrong; the message names the file, the key and what is expected there."""
+    """The configuration is invalid; the message names the source, the key and the expected value."""
 
 
 class DataFolderInUse(ChronikError):
-    """Another process holds the data folder."""
+    """Another process has locked the data directory."""
 
 
 class StorageFailed(ChronikError):
-    """A write or a sync failed: what is on disk is no longer known, so the node must stop."""
+    """A write or fsync failed; the state of the files on disk is unknown, so the node must stop."""
 
 
 class DataDamaged(ChronikError):
-    """Bytes that were once synced no longer read back as they were written."""
+    """Data that was synced to disk no longer matches its checksum."""
 
 
 class BadMessage(ChronikError):
-    """A peer sent bytes that are no message of ours, or one that contradicts itself."""
+    """A peer node sent bytes that cannot be decoded as a message, or a message that is inconsistent."""
 
 
 class InvariantBroken(ChronikError):
-    """A thing that cannot happen did: a bug in Chronik."""
+    """An internal invariant does not hold: a bug in Chronik."""
 
 
 def reason_of(error: BaseException) -> BaseException:
-    """Returns the one error behind a group of errors: people are told why a node stops, not that several tasks ended.
-    A failed disk comes first, for the rest follows from it."""
+    """Return the most relevant leaf of an exception group: a storage failure if there is one, else the first leaf.
+
+    A node reports why it stops, not that several tasks ended. Other errors usually follow from a storage failure.
+    """
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, StorageFailed)), leaves[0])
 
 
 def unexpected(error: BaseException) -> BaseException | None:
-    """Return the error if a traceback helps to explain it, to be passed to a log call as `exc_info`.
+    """Return the error if its traceback is useful, else None; pass the result to a log call as `exc_info`.
 
-    Failures of the operating system (a full disk, no descriptors) and errors that Chronik raises on purpose are
-    expected: their message says everything. Every other error is a bug, whose traceback is needed.
+    Operating-system failures (a full disk, no file descriptors) and errors that Chronik raises on purpose are expected:
+    their message is enough. Every other error is a bug and needs its traceback.
     """
     return None if all(map(_is_expected, _leaves(error))) else error
 
 
 def _is_expected(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        return error.errno is not None  # asyncio's TimeoutError has none
+        return error.errno is not None  # asyncio's TimeoutError has no errno
     return isinstance(error, ChronikError) and not isinstance(error, InvariantBroken)
 
 
@@ -67,6 +69,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def invariant(condition: bool, message: str) -> None:
-    """An assertion that stays on in production (`python -O` strips `assert`)."""
+    """Raise InvariantError with the message unless the condition holds; unlike `assert`, it works under `python -O`."""
     if not condition:
         raise InvariantBroken(message)

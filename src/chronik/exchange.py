@@ -1,4 +1,4 @@
-"""What a connection and the handler of its requests say to each other."""
+"""Interface between a client connection and the request handlers: the client's state, requests and their replies."""
 
 from __future__ import annotations
 
@@ -18,51 +18,52 @@ R = TypeVar("R")
 
 Buffer = bytes | bytearray | memoryview
 Response = Sequence[Buffer] | None
-"""The buffers of one response frame; None for a request that gets no answer."""
+"""The buffers of one response frame; None for a request that gets no response (Produce with acks=0)."""
 
 
 class Disconnect(Exception):
-    """The connection cannot go on; the message is its one log line."""
+    """The connection must be closed; the message is the log line of the disconnect."""
 
 
 def account_key(principal: Principal, host: str) -> str:
-    """Return what a client's use of shared resources is charged to: its principal, or its network if it has no name."""
+    """Return the key of the account that pays for a client's work: its principal or, if anonymous, its network."""
     return network_of(host) if principal == ANONYMOUS else str(principal)
 
 
 class Peer(msgspec.Struct, eq=False):
-    """The other end of a connection."""
+    """A connected client: its address, listener, principal and authentication state."""
 
     host: str
     port: int
     number: int
-    """Counts connections since the start of the node."""
+    """Sequence number of the connection since the start of the node."""
     listener: str = PLAINTEXT
-    """The name of the listener that it came through."""
+    """Name of the listener that accepted the connection."""
     principal: Principal = ANONYMOUS
-    """Who it is; what it may do is asked for this one. A request is judged by who its connection was when it came."""
+    """The authenticated principal. A request is authorized as the principal that the connection had on its arrival."""
     is_let_in: bool = True
-    """Whether it need not say who it is before anything else, or has done so."""
+    """Whether the client has authenticated, or its listener requires no authentication."""
     when_let_in: Callable[[], None] | None = None
-    """Is called when it has."""
+    """Callback for successful authentication."""
     session: object | None = None
-    """What it has said so far of who it is, where that is asked: see `chronik.security.sasl.session`."""
+    """The SASL session on listeners with SASL: see `chronik.security.sasl.session`."""
     farewell: str = ""
-    """Why its connection ends, once the answers under way are sent. Whoever sets it has the last of them, which is not
-    pipelined."""
+    """Why the connection will be closed once the pending responses are sent. The response to the request that sets it
+    is the last one and not pipelined."""
     throttled_seconds: float = 0.0
-    """How long its next request has to wait, from now on: the connection takes it, and sets it to 0."""
+    """Delay before the connection handles its next request (quota throttling). The connection resets it to 0."""
     software: str = ""
-    """Name and version, once the client has told them."""
+    """Name and version of the client library, as reported in ApiVersions."""
     was_answered: bool = False
-    """Whether it was told who leads, when this node knew."""
+    """Whether the client has received current metadata from this node."""
     was_sent_away: bool = False
-    """Whether it was told that this node serves nobody, and whom to ask instead."""
+    """Whether the client has received other brokers' addresses because this node is fenced."""
     account: Account = msgspec.field(default_factory=Account)
-    """What the event loop's time is charged to."""
+    """The scheduler account that pays for the client's event-loop time."""
     connected_at: float = msgspec.field(default_factory=time.monotonic)
 
     def let_in(self, principal: Principal) -> None:
+        """Set the principal of a successful authentication and call `on_authenticated` the first time."""
         self.principal = principal
         if not self.is_let_in:
             self.is_let_in = True
@@ -71,50 +72,53 @@ class Peer(msgspec.Struct, eq=False):
 
 
 class Outbox(msgspec.Struct, eq=False):
-    """How much a node has answered that its clients have not read."""
+    """A counter of response bytes that all clients of a node have not read."""
 
     unsent_bytes: int = 0
     on_read: Callable[[], None] | None = None
-    """Is called when it has become less."""
+    """Callback for a decrease."""
 
     def count(self, growth: int) -> None:
+        """Add to the counter; a negative number calls `on_decrease`."""
         self.unsent_bytes += growth
         if growth < 0 and self.on_read is not None:
             self.on_read()
 
 
 class Hurry(msgspec.Struct, eq=False):
-    """How a connection tells a request that waits by its own choice that other requests wait for it."""
+    """A request to complete a waiting reply early (such as a long-polling fetch) because later requests wait for it."""
 
     is_due: Callable[[], bool]
-    """Whether that matters now."""
+    """Return whether completing early is useful at the moment."""
     is_asked: bool = False
+    """Whether later requests wait on the connection."""
     wake: Callable[[], None] | None = None
+    """Callback that completes the waiting reply."""
 
     @property
     def is_pressing(self) -> bool:
-        """Whether others wait and it matters; either may come first."""
+        """Return whether the reply must complete now: later requests wait, and completing early is useful."""
         return self.is_asked and self.is_due()
 
     def ask(self) -> None:
+        """Record that later requests wait, and wake the waiting reply if that is useful."""
         self.is_asked = True
         self.look()
 
     def look(self) -> None:
-        """Looks again: it may have begun to matter."""
+        """Check the condition again, and wake the waiting reply if it has become true."""
         if self.is_asked and self.wake is not None and self.is_due():
             self.wake()
 
 
 class Reply(Generic[R]):
-    """The answer to one request, from its handler to its connection.
+    """The pending response to one request: resolved by its handler, encoded by the router, sent by the connection.
 
-    The handler resolves the reply with a response message, or fails it with an error. The router encodes the response
-    and makes the reply ready with a frame, or with the reason to disconnect. The connection sends ready replies in
-    order.
-    Every step is reported synchronously, within the same event-loop iteration.
+    The handler resolves the reply with a response message or fails it with an error. The router encodes the response
+    and completes the reply with a frame, or with the reason to disconnect. The connection sends completed replies in
+    request order. Callbacks run synchronously, within the same event-loop iteration.
 
-    A handler that needs several iterations returns a reply with `steps` or with a `coroutine`, which the router starts.
+    A handler that needs several iterations returns a reply with `steps` or a `coroutine`, which the router runs.
     """
 
     __slots__ = (
@@ -145,25 +149,25 @@ class Reply(Generic[R]):
         self.is_ready = False
         self.is_cancelled = False
         self.is_pipelined = is_pipelined
-        """Whether the connection may handle its next request before this one is answered. The effect of the request,
-        such as an append, must be ordered already."""
+        """Whether the connection may handle its next request before this reply is ready. The effect of the request,
+        such as an append, must already be ordered."""
         self.may_pipeline: Callable[[], bool] | None = None
-        """Whether that has become so, for a reply that was not pipelined at first."""
+        """Callback that returns whether a reply that was not pipelined at first may be pipelined now."""
         self.steps: Steps[R | None] | None = None
         self.coroutine: Coroutine[Any, Any, R | None] | None = None
         self.on_resolved: Callable[[Reply[R]], None] | None = None
         self.on_cancel: Callable[[], None] | None = None
-        """Is called if the client leaves before the reply is ready."""
+        """Callback for a client that disconnects before the reply is ready."""
         self.hurry: Hurry | None = None
         self.request_bytes = 0
-        """What the request takes of the connection's share of memory until it is answered."""
+        """Bytes of the request that count against the connection's memory budget until the reply is sent."""
         self._filter: Callable[[R | None], R | None] | None = None
         self._on_ready: Callable[[], None] | None = None
         self._future: asyncio.Future[Response] | None = None
 
     @classmethod
     def of(cls, response: R | None) -> Reply[R]:
-        """Return a reply that is resolved already. None means that the client gets no response."""
+        """Return a resolved reply. None means that the client gets no response."""
         reply = cls()
         reply.response = response
         reply.is_resolved = True
@@ -171,28 +175,30 @@ class Reply(Generic[R]):
 
     @classmethod
     def of_steps(cls, steps: Steps[R | None]) -> Reply[R]:
+        """Return a reply that the scheduler resolves by running the steps in slices."""
         reply = cls()
         reply.steps = steps
         return reply
 
     @classmethod
     def of_coroutine(cls, coroutine: Coroutine[Any, Any, R | None]) -> Reply[R]:
+        """Return a reply that a task resolves by running the coroutine."""
         reply = cls()
         reply.coroutine = coroutine
         return reply
 
     @classmethod
     def of_frame(cls, frame: Response) -> Reply[R]:
-        """Return a reply that is ready already."""
+        """Return a ready reply with an encoded response frame."""
         reply = cls()
         reply.is_resolved = reply.is_ready = True
         reply.frame = frame
         return reply
 
-    # The handler's side
+    # Methods for the handler
 
     def filter(self, function: Callable[[R | None], R | None]) -> None:
-        """Apply the function to the response as soon as there is one, before earlier filters' results are sent."""
+        """Apply the function to the response when the reply is resolved, after the filters that were added before."""
         if self.is_resolved:
             if self.error is None:
                 self.response = function(self.response)
@@ -201,9 +207,11 @@ class Reply(Generic[R]):
         self._filter = function if earlier is None else lambda response: function(earlier(response))
 
     def filtered(self, response: R | None) -> R | None:
+        """Return the response after applying all filters."""
         return response if self._filter is None else self._filter(response)
 
     def resolve(self, response: R | None) -> None:
+        """Set the response message, unless the reply is resolved already."""
         if self.is_resolved:
             return
         try:
@@ -213,19 +221,20 @@ class Reply(Generic[R]):
         self._report_resolved()
 
     def fail(self, error: BaseException) -> None:
+        """Set the error with which the request failed, unless the reply is resolved already."""
         if not self.is_resolved:
             self.error = error
             self._report_resolved()
 
     def _report_resolved(self) -> None:
         self.is_resolved = True
-        self.on_cancel = None  # the handler is done
+        self.on_cancel = None  # nothing is left to cancel
         listener, self.on_resolved = self.on_resolved, None
         if listener is not None and not self.is_cancelled:
             listener(self)
 
     def __await__(self) -> Generator[Any, None, R | None]:
-        """Wait for the response. Raises the error with which the request failed."""
+        """Wait for the response message, or raise the error with which the request failed."""
         if self.coroutine is not None:
             coroutine, self.coroutine = self.coroutine, None
             return self.filtered((yield from coroutine.__await__()))
@@ -244,18 +253,20 @@ class Reply(Generic[R]):
             raise self.error
         return self.response
 
-    # The router's and the connection's side
+    # Methods for the router and the connection
 
     def ready(self, frame: Response) -> None:
+        """Set the encoded response frame: the reply is ready to be sent."""
         self.frame = frame
         self._report_ready()
 
     def disconnect(self, error: BaseException) -> None:
-        """End the connection: the request cannot be answered. The error's message is the connection's log line."""
+        """Make the connection close instead of sending a response; the error's message is logged."""
         self.error = error
         self._report_ready()
 
     def when_ready(self, listener: Callable[[], None]) -> None:
+        """Call the function when the reply is ready."""
         self._on_ready = listener
 
     def _report_ready(self) -> None:
@@ -270,7 +281,7 @@ class Reply(Generic[R]):
             listener()
 
     def cancel(self) -> None:
-        """Stop working on the request: the client has left."""
+        """Stop processing the request because the client has disconnected."""
         if self.is_ready or self.is_cancelled:
             return
         self.is_cancelled = True
@@ -279,14 +290,14 @@ class Reply(Generic[R]):
         if self.steps is not None:
             self.steps.close()
         on_cancel, self.on_cancel = self.on_cancel, None
-        self.on_resolved = self._on_ready = None  # they would hold each other
+        self.on_resolved = self._on_ready = None  # breaks the reference cycle
         if on_cancel is not None:
             on_cancel()
         if self._future is not None and not self._future.done():
             self._future.cancel()
 
     def until_ready(self) -> asyncio.Future[Response]:
-        """Return a future for the frame, for callers that are not connections. The error is left in `error`."""
+        """Return a future for the response frame. A disconnect resolves it, too; its error is in `error`."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
             if self.is_ready:
@@ -296,7 +307,7 @@ class Reply(Generic[R]):
         return self._future
 
     async def wait(self) -> Response:
-        """Wait for the frame. Raises the error that ends the connection."""
+        """Wait for the response frame, or raise the error that closes the connection."""
         try:
             await self.until_ready()
         except asyncio.CancelledError:
@@ -308,15 +319,18 @@ class Reply(Generic[R]):
 
 
 Dispatch = Callable[[bytearray, Peer], Reply[Any]]
-"""Handles one request frame. Raises Disconnect."""
+"""Function that handles one request frame of a client. Raises Disconnect."""
 
 
 async def dispatch_without_connection(
     dispatch: Dispatch, scheduler: Scheduler, frame: bytearray, peer: Peer
 ) -> Response:
-    """Return the frame that answers a request which came over HTTP or from another node. Raises Disconnect.
+    """Return the response frame for a request that arrived over HTTP or from another node.
 
-    The request is charged to the account of `peer`, like those that come over its own connections.
+    The request is charged to the account of the client, like the requests of its own connections.
+
+    Raises:
+        Disconnect: The request is invalid; over a connection it would be closed.
     """
     peer.account = scheduler.open_account(account_key(peer.principal, peer.host))
     try:

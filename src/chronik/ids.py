@@ -1,4 +1,4 @@
-"""Topic, directory and incarnation ids: 16 raw bytes inside, Kafka's 22 characters outside."""
+"""Topic, directory and incarnation ids: 16 bytes in memory, 22 base64url characters as text, as in Kafka."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import base64
 import uuid
 
 ZERO_ID = bytes(16)
+"""The id that stands for "no id" in Kafka's protocol."""
 
 
 def new_id() -> bytes:
-    """Returns a random id that, like Kafka's, never starts with a dash when written down."""
+    """Return a random id whose text form, as in Kafka, does not start with a dash."""
     while True:
         value = uuid.uuid4().bytes
         if not format_id(value).startswith("-"):
@@ -17,11 +18,16 @@ def new_id() -> bytes:
 
 
 def format_id(value: bytes) -> str:
+    """Return the id as 22 characters of unpadded base64url."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def parse_id(text: str) -> bytes:
-    """Raises ValueError unless `text` is what `format_id` returns."""
+    """Return the 16 bytes of an id that `format_id` has formatted.
+
+    Raises:
+        ValueError: The text is not a formatted id.
+    """
     value = base64.urlsafe_b64decode(text + "==")
     if len(value) != 16 or format_id(value) != text:
         raise ValueError(f"not an id: {text!r}")

@@ -1,4 +1,7 @@
-"""Every limit of a node that a stranger could push against, with its reason. Tested at its maximum and one above."""
+"""Limits that protect a node from its clients and peers, each with its reason.
+
+Tests check every limit at its maximum and one above.
+"""
 
 from __future__ import annotations
 
@@ -6,109 +9,109 @@ KIB = 1024
 MIB = 1024 * KIB
 
 FRAME_BYTES_MAX = 100 * MIB
-"""One request. Kafka's `socket.request.max.bytes`."""
+"""Bytes of one request. Kafka's `socket.request.max.bytes`."""
 
 PLAIN_REQUEST_BYTES_MAX = 32 * MIB
-"""One request without records. The largest that clients send, with every partition of a large cluster in it, have a
-fraction of that; decoded and answered it takes several times as much."""
+"""Bytes of one request without records. The largest requests of real clients, which name every partition of a large
+cluster, have a fraction of this; decoding and answering a request takes several times its size."""
 
 PRODUCE_NAMES_BYTES_MAX = 4 * MIB
-"""Names of topics in one produce request, which its answer repeats: 16,000 of the longest."""
+"""Bytes of topic names in one produce request, which its response repeats: 16,000 names of maximum length."""
 
 FRAMES_BYTES_MAX = 512 * MIB
-"""All large requests that are being received, wait to be handled or to be answered, as far as they have arrived. One
-more may go on beyond it, so that those which are there in part do not wait for each other."""
+"""Received bytes of all large requests that are being received, handled or answered. One more request may exceed it, so
+that partially received requests do not deadlock."""
 
 FRAME_RECEIVE_SECONDS_MAX = 60.0
-"""A request that trickles in slower than this holds its share of FRAMES_BYTES_MAX for nothing: it is cut off."""
+"""Seconds in which a request must arrive completely. A slower one would hold its share of FRAMES_BYTES_MAX too long."""
 
 DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
-"""A longer request is decoded in a thread, unless it is made of records, which are not looked into: it may have a
-quarter of a million elements, which take a fifth of a second."""
+"""Bytes up to which a request is decoded on the event loop. Larger ones without records are decoded in a thread: they
+may have 250,000 elements, which take 200 ms."""
 
 FRAME_RATE_BYTES_MIN = 64 * KIB
-"""What must come of a large request in a second while others wait for memory: any line for megabytes can do that."""
+"""Bytes per second at which a large request must arrive while other requests wait for memory."""
 
 FRAME_RATE_SECONDS = 2.0
-"""The time over which that is measured: a lost packet or two take a second to come again."""
+"""Seconds over which FRAME_RATE_BYTES_MIN is measured: long enough to retransmit one or two lost packets."""
 
 PEER_MESSAGE_BYTES_MAX = 24 * MIB
-"""From node to node: a proposal of the largest size (`RaftConfig.entry_bytes_max`, 16 MiB) with room to spare; nothing
-else comes near."""
+"""Bytes of one message between nodes: the largest proposal (`RaftConfig.entry_bytes_max`, 16 MiB) plus overhead. All
+other messages are far smaller."""
 
 CLUSTER_MEMBERS_MAX = 64
-"""Every member is sent every entry by the leader; nobody runs a quorum of this size, but learners may be many."""
+"""Members of a cluster, including learners: the leader sends every entry to every member."""
 
 CONNECTIONS_MAX = 10_000
-"""Each costs a descriptor and a few kB. Kafka has no limit by default, and then dies of descriptors."""
+"""Client connections. Each takes a file descriptor and a few kB. Kafka's default is no limit."""
 
 TLS_HANDSHAKES_MAX = 1024
-"""TLS handshakes under way. Each takes up to 100 kB, and a descriptor. Beyond it the oldest of the address that has
-most of them has to go, so that who floods a port pushes out their own."""
+"""Concurrent TLS handshakes. Each takes up to 100 kB and a file descriptor. Beyond the limit, the oldest handshake of
+the address that has most of them is aborted, so an attacker displaces only its own."""
 
 TLS_HANDSHAKES_PER_ADDRESS_MAX = 256
-"""Those from one address. Clients that all come back at once, after a node was away, are let in by the hundred."""
+"""Concurrent TLS handshakes from one address. Hundreds of clients may reconnect at once after a node was down."""
 
 TLS_HANDSHAKE_SECONDS_MAX = 10.0
-"""A handshake is two trips there and back, and a millisecond's work."""
+"""Seconds for one TLS handshake, which takes two round trips and a millisecond of CPU time."""
 
 TLS_HANDSHAKE_BYTES_MAX = 128 * KIB
-"""What comes of a handshake before it is done: some kilobytes, or some dozens with a long chain of certificates. What a
-client sends right behind it may come with the last of it, which is one read of 64 KiB."""
+"""Bytes received before a TLS handshake completes: a few kB, or some dozens with a long certificate chain. The client's
+first requests may follow in the same 64 KiB read."""
 
 TLS_SUBJECT_CHARACTERS_MAX = 1024
-"""The subject of a client's certificate, which rules are matched against: a microsecond for each character and each
-part of a rule. X.520 has 64 characters for each of its names."""
+"""Characters of the subject of a client certificate. Matching it against a principal rule takes a microsecond per
+character and part of the rule. X.520 limits each attribute to 64 characters."""
 
 CONNECTION_IDLE_SECONDS_MAX = 600.0
-"""Kafka's `connections.max.idle.ms`."""
+"""Seconds after which an idle connection is closed. Kafka's `connections.max.idle.ms`."""
 
 REQUESTS_QUEUED_MAX = 64
-"""Requests of one connection that wait for the one being handled. Clients keep 5 to 100 in flight; beyond this the
-socket is simply not read."""
+"""Queued requests of one connection. Clients keep 5 to 100 requests in flight; beyond the limit, the node stops reading
+from the socket."""
 
 RESPONSES_UNSENT_BYTES_MAX = 64 * KIB
-"""Beyond this, and what the system holds of a connection's responses (some megabytes), they count as not read, and its
-next request is not handled: a client has one large answer at a time."""
+"""Unsent response bytes of a connection, beyond the socket's send buffer, from which its next request is not handled:
+a client has at most one large response at a time."""
 
 RESPONSES_BYTES_MAX = 64 * MIB
-"""Responses of all connections that clients have not read. The nearer to it, the less a fetch is answered with; beyond
-it other large answers wait, and those which are not read end their connection."""
+"""Response bytes of all connections that clients have not read. Fetch responses shrink as it is approached; beyond it,
+other large responses wait, and connections of clients that do not read are closed."""
 
 RESPONSE_BYTES_LEAST = 64 * KIB
-"""What anybody may always be answered with: a consumer gets on, however many others do not read."""
+"""Bytes that a fetch response may always have: a consumer makes progress even if other clients do not read."""
 
 RESPONSE_STUCK_SECONDS_MAX = 3.0
-"""How long a client may read nothing of its responses, or too little, while there is no memory for those of others."""
+"""Seconds for which a client may read too little of its responses while no memory is left for other responses."""
 
 RESPONSE_RATE_BYTES_MIN = 64 * KIB
-"""What a client must read in a second while there is no memory for others: below that it counts as reading nothing."""
+"""Bytes per second that a client must read while no memory is left for other responses."""
 
 ANSWERS_HELD_BYTES_MAX = 16 * MIB
-"""Large answers that wait until others are read: those of some hundred clients that ask for thousands of partitions.
-Beyond it they end their connection."""
+"""Bytes of large responses that wait until other responses are read, such as the metadata of thousands of partitions
+for some hundred clients. Beyond the limit, a connection that needs more is closed."""
 
 ANSWER_HELD_SECONDS_MAX = 10.0
-"""How long each waits: by then those who do not read are closed three times over, and no client has given up."""
+"""Seconds for which such a response waits: longer than clients that do not read keep their connections, shorter than
+client timeouts."""
 
 FETCH_RESPONSE_BYTES_MAX = 16 * MIB
-"""One answer to a fetch, whatever it asks for (but always a whole batch): others wait a millisecond for each MB that is
-read. The next fetch of a session begins with the partitions that were not reached."""
+"""Bytes of one fetch response, whatever the client requests (at least one batch is returned). Reading 1 MB delays other
+clients by a millisecond. The next fetch of the session starts with the partitions that were left out."""
 
 ANSWER_BYTES_MAX = 40 * MIB
-"""What a node tells of topics, configs or groups in one answer: a million and a half partitions, or the configs of ten
-thousand topics. It is in memory twice for a moment. What would not fit is answered with an error, one by one."""
+"""Bytes of one response that describes topics, configs or groups: 1.5 million partitions, or the configs of 10,000
+topics. It is in memory twice for a moment. Elements that do not fit are returned with an error each."""
 
 FETCH_WAIT_SECONDS_MAX = 300.0
-"""A fetch that asks to wait longer is answered by then: no client waits that long for one."""
+"""Seconds for which a fetch may wait, whatever the client requests: no client waits longer for a response."""
 
 FETCH_PARTITIONS_MAX = 50_000
-"""Partitions that one fetch may name: far more than a consumer has on one node. Each takes a few microseconds."""
+"""Partitions in one fetch: far more than a consumer has on one node. Each takes a few microseconds."""
 
 REPLICA_FETCH_PARTITION_BYTES_MAX = 3 * MIB
-"""The most of one partition in one answer to a follower, unless a single batch is larger: three of the largest batches
-that clients send by default. A follower that is behind syncs them together. Kafka's `replica.fetch.max.bytes` is
-1 MiB."""
+"""Bytes of one partition in one response to a follower, unless a single batch is larger: three batches of the largest
+default maximum size. A lagging follower syncs them together. Kafka's `replica.fetch.max.bytes` is 1 MiB."""
 
 PARTITION_UNCOMMITTED_BYTES_MAX = 2 * REPLICA_FETCH_PARTITION_BYTES_MAX
 """Uncommitted bytes of a replicated partition up to which a connection may send produce requests ahead of their
@@ -119,166 +122,165 @@ UNCOMMITTED_BYTES_MAX = 64 * MIB
 memory for its followers (`RECENT_BYTES_MAX`); beyond it, they read from files and fall further behind."""
 
 FETCH_SESSIONS_MAX = 1000
-"""Kafka's `max.incremental.fetch.session.cache.slots`."""
+"""Cached fetch sessions. Kafka's `max.incremental.fetch.session.cache.slots`."""
 
 FETCH_SESSION_PARTITIONS_MAX = 100_000
-"""Partitions that all sessions together may remember; beyond it fetches are sessionless (id 0), which is legal."""
+"""Partitions in all cached fetch sessions. Beyond it, fetches are sessionless (session id 0), which is legal."""
 
 FETCH_SESSION_IDLE_SECONDS = 120.0
-"""A session unused this long may make room for a new one. Kafka's `min.incremental.fetch.session.eviction.ms`."""
+"""Idle seconds after which a new fetch session may evict one. Kafka's `min.incremental.fetch.session.eviction.ms`."""
 
 DECOMPRESSED_BYTES_MAX = 100 * MIB
-"""What may come out of one batch. An honest producer hardly ever makes one that it could not have
-sent as it is; a bomb stops here."""
+"""Decompressed bytes of one batch, as protection from decompression bombs. Producers hardly ever build a batch that
+they could not send uncompressed."""
 
 OPENED_BYTES_MAX = 40 * MIB
-"""What a node takes out of the batches of one request (and more, in proportion, for a large one), where it has to look
-at records: compacted topics, another codec, old formats, searches by time. It bounds the memory that 11 kB can ask for,
-which is twice as much where zstd is told to remember all of it. Java's producer, which counts its batches compressed,
-meets it at a ratio of 1:40, and then sends smaller ones."""
+"""Decompressed bytes per request (more, in proportion, for a large request) where the node must inspect records:
+compacted topics, recompression, old message formats, lookups by timestamp. It bounds the memory that an 11 kB request
+can claim. Java's producer, which counts compressed bytes, reaches it at a ratio of 1:40 and then splits its batches."""
 
 OPENED_RECORDS_MAX = 1_000_000
-"""Records that a node looks at for one request (and more, in proportion, for a large one): about a second's work.
-librdkafka's largest `batch.num.messages`."""
+"""Inspected records per request (more, in proportion, for a large request): about a second of CPU time. Equal to the
+maximum of librdkafka's `batch.num.messages`."""
 
 OPENED_ON_LOOP_BYTES_MAX = 1 * MIB
 OPENED_ON_LOOP_RECORDS_MAX = 5000
-"""What is opened for one request while all others wait: some milliseconds' work. More than that is done in a thread,
-and only the connection that asked for it waits."""
+"""Decompressed bytes and records that are inspected on the event loop for one request: a few milliseconds. Larger
+requests are inspected in a thread, so other connections do not wait."""
 
 CONVERTED_BYTES_MAX = 16 * MIB
-"""What may be in one compressed message of the old formats (Produce 0 to 2), and in a record that is to become one
-(Fetch 0 to 3): while it is converted there are several copies of it. Clients of that time send 1 MB."""
+"""Decompressed bytes of one message in the old formats (Produce 0 to 2), and of a record that is converted to them
+(Fetch 0 to 3). Conversion needs several copies. Clients of that generation send 1 MB."""
 
 CONVERTED_AT_ONCE_BYTES_MAX = 4 * MIB
-"""What is converted for one partition of one Fetch 0 to 3: the next one goes on where this ends, if need be in the
-midst of a batch."""
+"""Bytes that are down-converted for one partition in one Fetch 0 to 3. The next fetch continues, if necessary within
+a batch."""
 
 RECORD_ERRORS_MAX = 1000
-"""Records of one batch that are named when it is refused for them: the answer must not grow with what was in it."""
+"""Rejected records of one batch that the response names: a response must not grow with the size of its request."""
 
 TOPIC_NAME_CHARACTERS_MAX = 249
-"""Kafka's own: a topic name and a partition number must fit a file name."""
+"""Characters of a topic name, as in Kafka: the name and a partition number must fit into a file name."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions that one CreateTopics or CreatePartitions may make. Kafka's controller has the same limit."""
+"""Partitions that one CreateTopics or CreatePartitions request may create, as in Kafka's controller."""
 
 TOPIC_PARTITIONS_MAX = 10_000
 """Partitions of one topic."""
 
 OPEN_FILES_MAX = 512
-"""Segment files held open at once; the common soft limit of a process is 1024."""
+"""Segment files that are open at the same time; the usual soft limit of a process is 1024."""
 
 PARTITIONS_PER_PAGE_MAX = 2000
-"""Partitions in one DescribeTopicPartitions answer. Kafka's `max.request.partition.size.limit`."""
+"""Partitions in one DescribeTopicPartitions response. Kafka's `max.request.partition.size.limit`."""
 
 UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB
-"""One request of a client that has not said yet who it is: the longest tokens have some kilobytes."""
+"""Bytes of one request from a client that has not authenticated: the largest tokens have some kB."""
 
 LOGIN_BYTES_MAX = 4 * KIB
-"""One message of PLAIN or SCRAM: a name, a password and some random characters. Expressions run over it on the loop."""
+"""Bytes of one PLAIN or SCRAM message: a user name, a password and a nonce. It is parsed on the event loop."""
 
 AUTHENTICATION_SECONDS_MAX = 10.0
-"""How long a client may take to say who it is. A few round trips do; a slow line and a busy machine have their time."""
+"""Seconds for authentication: a few round trips, with time to spare for slow networks and busy machines."""
 
 AUTHENTICATIONS_AT_WORK_MAX = 2
-"""Passwords and tokens that are looked at in threads at once: each keeps a processor busy for some milliseconds."""
+"""Passwords and tokens that are verified in threads at the same time: each keeps a CPU busy for some milliseconds."""
 
 AUTHENTICATIONS_WAITING_MAX = 1000
-"""Those that wait for it: seconds' work. Beyond it connections end, and clients come again."""
+"""Queued authentications: seconds of CPU time. Beyond it, connections are closed and clients retry."""
 
 JWKS_BYTES_MAX = 1 * MIB
-"""The keys of tokens, as an address tells them: some hundred of the largest."""
+"""Bytes of a JSON Web Key Set (JWKS): some hundred of the largest keys."""
 
 TRANSACTIONAL_ID_CHARACTERS_MAX = 512
-"""A new transactional id. Every node keeps each id for `transactional.id.expiration.ms`, in memory and in the metadata
-log. Kafka Streams, Connect and Flink build theirs from a prefix, a UUID and some numbers."""
+"""Characters of a new transactional id. Every node keeps each id for `transactional.id.expiration.ms`, in memory and in
+the metadata log. Kafka Streams, Connect and Flink build theirs from a prefix, a UUID and some numbers."""
 
 TRANSACTIONAL_IDS_PER_CLIENT_MAX = 50_000
 """New transactional ids that one principal from one address may create through one node within
 `transactional.id.expiration.ms`: half of all, so that one client cannot lock out the others."""
 
 PRODUCER_IDS_PER_CLIENT_MAX = 10_000
-"""Producer ids that one principal from one address is given at once by one node; all clients of a large application may
-share an address and start together."""
+"""Producer ids that one principal from one address may allocate in a burst from one node; all clients of a large
+application may share an address and start together."""
 
 PRODUCER_IDS_PER_SECOND = 100
-"""Producer ids that such a client is given per second beyond that: short-lived processes take one each."""
+"""Producer ids per second that such a client may allocate beyond the burst: short-lived processes take one each."""
 
 PRODUCERS_PER_NODE_MAX = 200_000
-"""Producers that all partitions of a node remember together, 0.5 to 1.2 kB each. Beyond it the partition that remembers
-most forgets those that have been idle longest, and no longer recognises their retries."""
+"""Producers whose state the partitions of a node keep, 0.5 to 1.2 kB each. Beyond it, the partition with most producers
+evicts those that have been idle longest and no longer recognizes their retries."""
 
 GROUP_ID_CHARACTERS_MAX = 512
-"""The id of a new group, which every node keeps in memory and in the metadata log until the group expires."""
+"""Characters of a new group id, which every node keeps in memory and in the metadata log until the group expires."""
 
 GROUP_INSTANCE_ID_CHARACTERS_MAX = 249
-"""The `group.instance.id` of a static member. Kafka's clients have the same limit."""
+"""Characters of the `group.instance.id` of a static member, as in Kafka's clients."""
 
 GROUP_PROTOCOL_CHARACTERS_MAX = 255
-"""A protocol type ("consumer", "connect") or the name of an assignor, for each member of a group."""
+"""Characters of a protocol type ("consumer", "connect") or an assignor name, stored per group member."""
 
 GROUP_PROTOCOLS_MAX = 100
-"""Protocols that one member supports. Clients send one to three."""
+"""Protocols (assignors) that one group member supports. Clients send one to three."""
 
 CLIENT_ID_CHARACTERS_MAX = 255
-"""The part of a client id that a group keeps for each member. It is shown to administrators and decides nothing."""
+"""Characters of a client id that a group keeps per member. Administrators see them; they have no effect."""
 
 CLIENT_SOFTWARE_CHARACTERS_MAX = 255
-"""A client's name or version in ApiVersions, kept for each connection, authenticated or not."""
+"""Characters of a client's software name or version in ApiVersions, kept per connection, authenticated or not."""
 
 CONFIG_NAME_CHARACTERS_MAX = 255
-"""The name of a config. Broker configs may have any name, since it may be a plugin's, and are in every snapshot."""
+"""Characters of a config name. Broker configs may have any name (a plugin's, for example) and are in every snapshot."""
 
 HOST_CHARACTERS_MAX = 255
-"""The host of a node's address. DNS names have at most 253 characters."""
+"""Characters of the host in a node's address. DNS names have at most 253 characters."""
 
 IMPORT_SOURCE_CHARACTERS_MAX = 1000
-"""The description of an import's source, usually a path. The command that begins an import takes no longer one."""
+"""Characters of the description of an import's source, usually a path."""
 
 PIPELINE_NAME_CHARACTERS_MAX = 249
-"""The name of a pipeline, kept while its driver waits for questions: as long as a topic's name."""
+"""Characters of a pipeline name, as for topic names. It is kept while the pipeline's driver waits for requests."""
 
 ACLS_MAX = 100_000
-"""ACLs in all. Each takes half a kilobyte on every node, and a place in every snapshot; nobody looks after as many."""
+"""ACLs of a cluster. Each takes half a kB of memory on every node and in every snapshot."""
 
 ACL_NAME_CHARACTERS_MAX = 1024
-"""A resource, a principal or a host in an ACL: the names of certificates have some hundred characters."""
+"""Characters of a resource name, principal or host in an ACL. Certificate subjects have some hundred characters."""
 
 ACLS_PER_REQUEST_MAX = 10_000
-"""ACLs that one CreateAcls or DeleteAcls may change. Kafka's controller has the same limit."""
+"""ACLs that one CreateAcls or DeleteAcls request may change, as in Kafka's controller."""
 
 DECISIONS_KEPT_MAX = 20_000
-"""Decisions about who may do what, which are kept until ACLs change. Beyond it all of them go, and are made again."""
+"""Cached authorization decisions. Beyond it, and when ACLs change, the cache is cleared."""
 
 DECISION_NAME_CHARACTERS_MAX = 255
-"""A decision about a resource with a longer name is made each time: what strangers make up is not kept for long."""
+"""Characters of a resource name up to which decisions are cached, so that invented names do not fill the cache."""
 
 ACL_FILTERS_MAX = 100
-"""Filters of one DeleteAcls that leave something open: for each, all ACLs are looked at."""
+"""Wildcard filters in one DeleteAcls request: each examines all ACLs."""
 QUOTA_ENTITIES_MAX = 10_000
-"""Users, clients, pairs of them and addresses that have quotas of their own: all are in every snapshot, and in one
-answer of DescribeClientQuotas. Whoever has more gives quotas to defaults."""
+"""Users, clients, user-client pairs and addresses with their own quotas. All are in every snapshot and in one
+DescribeClientQuotas response. For more entities, use default quotas."""
 
 QUOTA_NAME_CHARACTERS_MAX = 1000
-"""The name of a user or a client in a quota: the longest names of certificates have some hundreds."""
+"""Characters of a user or client name in a quota. Certificate subjects have some hundred characters."""
 
 QUOTA_ALTERATIONS_MAX = 1000
-"""Entities whose quotas one request may change, in one command: each takes some 10 µs of the loop of every node."""
+"""Entities whose quotas one request (one command) may alter: each takes 10 µs of event-loop time on every node."""
 
 QUOTA_BUCKETS_MAX = 10_000
-"""Whose use of a quota a node remembers, for each key: as many as may be connected. Beyond it, whoever used it longest
-ago begins anew."""
+"""Entities whose quota usage a node tracks per quota key: as many as may be connected. Beyond it, the least recently
+used entity is evicted and starts with an unused quota."""
 
 THROTTLE_SECONDS_MAX = 3600.0
-"""How long a client is made to wait for one request: Kafka tells it in 31 bits of milliseconds, and no client waits
-longer than minutes. What is not paid for by then is waited for after the next request."""
+"""Seconds for which one request may be throttled. Kafka's throttle time has 31 bits of milliseconds, and clients wait
+minutes at most. The remaining delay applies to the next request."""
 
 SAMPLE_BYTES_MAX = 64 * KIB
-"""What a driver answers who was asked for rows of a table: twenty rows of fifty columns, each as long as a line."""
+"""Bytes of one table sample that a pipeline driver returns: twenty rows of fifty columns, one line of text each."""
 
 SAMPLES_ASKED_MAX = 64
-"""Questions for rows that wait for drivers at one node, each of which may keep an answer of the above for a moment."""
+"""Pending table samples of one node. Each may keep a response of SAMPLE_BYTES_MAX for a moment."""
 
 SAMPLES_ASKED_PER_ACCOUNT_MAX = 16
-"""Questions for rows of one principal, or of one client network without a name: each may wait for 30 seconds."""
+"""Pending table samples of one principal or, without authentication, one client network: each may take 30 seconds."""

@@ -1,8 +1,8 @@
-"""A node's listeners: each a port with a name, and the address at which clients are told to find it.
+"""Listener configuration: the ports on which a node accepts Kafka clients, their names and advertised addresses.
 
-Kafka's own configs name them: `listeners`, `advertised.listeners`, `listener.security.protocol.map` and
-`inter.broker.listener.name`. `kafka` and `advertised` are the short form for one that is called PLAINTEXT. What is
-accepted and refused is what Kafka accepts and refuses, but for what docs/differences-from-kafka.md says.
+Kafka's configs define them: `listeners`, `advertised.listeners`, `listener.security.protocol.map` and
+`inter.broker.listener.name`. The keys `kafka` and `advertised` are a short form for one listener named PLAINTEXT.
+Validation follows Kafka; docs/differences-from-kafka.md lists the exceptions.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from chronik.errors import ConfigError
 from chronik.shown import shortened
 
 VALUE_CHARACTERS_MAX: Final = 200
-"""How much of a wrong value an error repeats."""
+"""Characters of an invalid value that an error message quotes."""
 
 _LABEL: Final = "[0-9A-Za-z%_:-]{1,63}"
-_PLACE: Final = re.compile(rf"(\[)?((?:{_LABEL}\.)*{_LABEL}\.?)(?(1)\]):([0-9]{{1,5}})")
-"""A host has the characters that Kafka takes, and labels that can be looked up; an IPv6 address may be in brackets."""
+_HOST_PORT: Final = re.compile(rf"(\[)?((?:{_LABEL}\.)*{_LABEL}\.?)(?(1)\]):([0-9]{{1,5}})")
+"""HOST:PORT with the characters that Kafka allows in a host and valid DNS labels; IPv6 addresses may be in brackets."""
 
 
 class Address(NamedTuple):
+    """A host and a port."""
+
     host: str
     port: int
 
@@ -36,15 +38,19 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises ValueError with what is expected."""
-        found = _PLACE.fullmatch(text)
+        """Parse `HOST:PORT` or `[IPV6]:PORT`.
+
+        Raises:
+            ValueError: The text has another form; the message says what is expected.
+        """
+        found = _HOST_PORT.fullmatch(text)
         if found is None or int(found[3]) > 65535 or (":" in found[2] and not _ip(found[2])):
             raise ValueError("HOST:PORT, such as 127.0.0.1:9092")
         return cls(found[2], int(found[3]))
 
 
 def _ip(host: str) -> bytes:
-    """Returns the 4 or 16 bytes of an IP address; none for a name."""
+    """Return the 4 or 16 bytes of an IP address; empty for a host name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_pton(family, host.partition("%")[0])
@@ -53,33 +59,33 @@ def _ip(host: str) -> bytes:
     return b""
 
 
-def _is_everywhere(host: str) -> bool:
-    """A node can listen there, but no client of another machine can connect to it: Kafka refuses it too."""
+def _is_wildcard(host: str) -> bool:
+    """Return whether the host is the wildcard address (0.0.0.0 or ::), which must not be advertised to clients."""
     address = _ip(host)
     return bool(address) and not any(address)
 
 
 ADDRESS_IN_USE: Final = (
-    "address already in use; end who has it, or choose another port: --kafka and --http, or kafka, http and raft in "
-    "the config file"
+    "address already in use; stop the process that uses it, or choose another port with --kafka and --http, or with "
+    "kafka, http and raft in the config file"
 )
 
 
 @contextmanager
 def naming(port: str) -> Iterator[None]:
-    """Makes an OSError say which port could not be taken, and what to do if another program has it."""
+    """Prefix an OSError raised while binding with the name of the port, and explain how to resolve EADDRINUSE."""
     try:
         yield
     except OSError as error:
-        why = ADDRESS_IN_USE if error.errno == errno.EADDRINUSE else error.strerror or error
-        raise OSError(f"{port}: {why}") from error
+        reason = ADDRESS_IN_USE if error.errno == errno.EADDRINUSE else error.strerror or error
+        raise OSError(f"{port}: {reason}") from error
 
 
 EVERYWHERE: Final = "0.0.0.0"
-"""Where a listener that names no host listens."""
+"""Bind address of a listener without a host: all interfaces."""
 
 PLAINTEXT: Final = "PLAINTEXT"
-"""The listener of a node that names none is called the same."""
+"""Kafka's protocol without TLS and authentication; also the name of the default listener."""
 
 SSL, SASL_PLAINTEXT, SASL_SSL = "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
@@ -91,116 +97,126 @@ BETWEEN_BROKERS, OF_CONTROLLERS = "security.inter.broker.protocol", "controller.
 
 
 class ListenerConfig(NamedTuple):
+    """The configuration of one listener."""
+
     name: str
     address: Address
-    """A port of 0 is one that the system chooses."""
+    """Bind address; port 0 lets the operating system choose a port."""
     advertised: Address | None
-    """None: no client is told of it. A port of 0 is the one that was bound."""
+    """Address that is advertised to clients; None to advertise none. Port 0 stands for the bound port."""
     protocol: str = PLAINTEXT
-    """One of PROTOCOLS."""
+    """Security protocol: one of PROTOCOLS."""
 
     def told(self, bound: Address) -> Address | None:
-        """Returns the address that clients are told when it listens at `bound`."""
+        """Return the address to advertise to clients when the listener is bound to `bound`."""
         if self.advertised is None or self.advertised.port:
             return self.advertised
         return Address(self.advertised.host, bound.port)
 
 
 def short_form(kafka: Address, advertised: Address | None) -> dict[str, str]:
-    """Returns what Kafka's configs would say. Raises ConfigError."""
-    if _is_everywhere((advertised or kafka).host):
+    """Return the Kafka configs that the keys `kafka` and `advertised` stand for.
+
+    Raises:
+        ConfigError: The address is a wildcard, which clients cannot connect to.
+    """
+    if _is_wildcard((advertised or kafka).host):
         key, value = ("kafka", kafka) if advertised is None else ("advertised", advertised)
         raise ConfigError(
-            f"{key} = {str(value)!r} is no address that clients can connect to: give them one with "
-            '--advertised HOST:PORT, or with advertised = "HOST:PORT" in the config file (CHRONIK_ADVERTISED)'
+            f"{key} = {str(value)!r}: clients cannot connect to this address; advertise another one with "
+            '--advertised HOST:PORT or advertised = "HOST:PORT" in the config file (CHRONIK_ADVERTISED)'
         )
     return {LISTENERS: f"{PLAINTEXT}://{kafka}", ADVERTISED: f"{PLAINTEXT}://{advertised or kafka}"}
 
 
 def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
-    """Reads Kafka's configs. The main listener comes first. Raises ConfigError."""
-    addresses = _parsed(LISTENERS, configs[LISTENERS], is_bound=True)
-    _refuse_shared_ports(configs[LISTENERS], addresses)
-    _refuse_controllers(configs, addresses)
+    """Parse Kafka's listener configs and return the listeners, the main one first.
+
+    Raises:
+        ConfigError: The configs are invalid or contradict each other.
+    """
+    addresses = _parse_addresses(LISTENERS, configs[LISTENERS], is_bound=True)
+    _reject_shared_ports(configs[LISTENERS], addresses)
+    _reject_controller_listeners(configs, addresses)
     protocols = _protocols_of(configs, addresses)
     given = ADVERTISED if ADVERTISED in configs else LISTENERS
-    advertised = _parsed(ADVERTISED, configs[ADVERTISED]) if ADVERTISED in configs else addresses
+    advertised = _parse_addresses(ADVERTISED, configs[ADVERTISED]) if ADVERTISED in configs else addresses
     for name, address in advertised.items():
         if name not in addresses:
-            raise _wrong(ADVERTISED, configs[ADVERTISED], f"only {_names(addresses)}, which are in {LISTENERS}")
-        if _is_everywhere(address.host):
-            raise _wrong(given, configs[given], f"an address for clients to connect to in {ADVERTISED}")
-    main = _main(configs, advertised)
+            raise _config_error(ADVERTISED, configs[ADVERTISED], f"only {_names(addresses)}, which are in {LISTENERS}")
+        if _is_wildcard(address.host):
+            raise _config_error(given, configs[given], f"an address that clients can connect to in {ADVERTISED}")
+    main = _main_listener_name(configs, advertised)
     found = [
         ListenerConfig(name, address, advertised.get(name), protocols[name]) for name, address in addresses.items()
     ]
     return tuple(sorted(found, key=lambda listener: listener.name != main))
 
 
-def _main(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
-    """Returns the listener that stands for the node; one that is named by its protocol is called like it, in Kafka."""
+def _main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
+    """Return the name of the main (inter-broker) listener, whose address stands for the node."""
     between = configs.get(BETWEEN_BROKERS, PLAINTEXT).strip()
     if between != PLAINTEXT and between not in advertised:
-        raise _wrong(BETWEEN_BROKERS, between, f"one of {_names(advertised)}")
+        raise _config_error(BETWEEN_BROKERS, between, f"one of {_names(advertised)}")
     main = configs.get(MAIN_LISTENER, between if between != PLAINTEXT else next(iter(advertised))).strip().upper()
     if main not in advertised:
-        raise _wrong(MAIN_LISTENER, configs[MAIN_LISTENER], f"one of {_names(advertised)}")
+        raise _config_error(MAIN_LISTENER, configs[MAIN_LISTENER], f"one of {_names(advertised)}")
     return main
 
 
-def _parsed(key: str, value: str, *, is_bound: bool = False) -> dict[str, Address]:
-    """Returns addresses by name, in capitals as in Kafka. A port without a host is bound on every interface."""
+def _parse_addresses(key: str, value: str, *, is_bound: bool = False) -> dict[str, Address]:
+    """Parse addresses by upper-cased listener name. A bound address without a host listens on all interfaces."""
     found: dict[str, Address] = {}
     for each in value.split(","):
-        name, colon, place = (part.strip() for part in each.partition("://"))
+        name, colon, host_port = (part.strip() for part in each.partition("://"))
         name = name.upper()
-        if is_bound and place.startswith(":") and place.count(":") == 1:
-            place = EVERYWHERE + place
+        if is_bound and host_port.startswith(":") and host_port.count(":") == 1:
+            host_port = EVERYWHERE + host_port
         if name in found:
-            raise _wrong(key, value, f"every name once, and {name} stands there twice")
+            raise _config_error(key, value, f"unique names, but {name} occurs twice")
         try:
             if not name or not name.isprintable() or not colon:
                 raise ValueError
-            found[name] = Address.parse(place)
+            found[name] = Address.parse(host_port)
         except ValueError:
-            raise _wrong(key, value, "NAME://HOST:PORT, and a comma between two") from None
+            raise _config_error(key, value, "NAME://HOST:PORT, separated by commas") from None
     return found
 
 
-def _refuse_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
-    """Two may have one port only if both have IP addresses, one of IPv4 and one of IPv6."""
+def _reject_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
+    """Raise ConfigError if two listeners share a port, unless one has an IPv4 and the other an IPv6 address."""
     for (one, here), (other, there) in combinations(addresses.items(), 2):
         if 0 != here.port == there.port and {len(_ip(here.host)), len(_ip(there.host))} != {4, 16}:
-            raise _wrong(LISTENERS, value, f"a port for each, and {one} and {other} have the same")
+            raise _config_error(LISTENERS, value, f"one port per listener, but {one} and {other} share one")
 
 
-def _refuse_controllers(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
-    """Clients must not be served where Kafka's brokers speak to its controllers."""
+def _reject_controller_listeners(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
+    """Raise ConfigError if a client listener is also a controller listener: nodes use their `raft` ports for that."""
     for name in (each.strip().upper() for each in configs.get(OF_CONTROLLERS, "").split(",")):
         if name in names:
-            instead = "leave it out; nodes speak to each other on their raft ports"
-            raise _wrong(LISTENERS, configs[LISTENERS], f"no {name}, which {OF_CONTROLLERS} names: {instead}")
+            instead = "remove it; nodes connect to each other on their raft ports"
+            raise _config_error(LISTENERS, configs[LISTENERS], f"no {name}, which is in {OF_CONTROLLERS}: {instead}")
 
 
 def _protocols_of(configs: Mapping[str, str], names: Mapping[str, Address]) -> dict[str, str]:
-    """Returns the protocol of each listener."""
+    """Return the security protocols by listener name."""
     value = configs.get(PROTOCOL_MAP)
-    protocols = dict(zip(PROTOCOLS, PROTOCOLS, strict=True)) if value is None else _protocols(value)
+    protocols = dict(zip(PROTOCOLS, PROTOCOLS, strict=True)) if value is None else _parse_protocol_map(value)
     given = (LISTENERS, configs[LISTENERS]) if value is None else (PROTOCOL_MAP, value)
     for name in names:
         if name not in protocols:
             named = f"{name}:{PLAINTEXT}"
-            missing = f'{PROTOCOL_MAP} = "{named}" beside it' if value is None else f"{named} in it"
-            raise _wrong(*given, f"{missing}: no protocol is named for {name}")
+            missing = f'{PROTOCOL_MAP} = "{named}"' if value is None else f"{named} in it"
+            raise _config_error(*given, f"{missing}: listener {name} has no security protocol")
     return protocols
 
 
-def _protocols(value: str) -> dict[str, str]:
+def _parse_protocol_map(value: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in value.split(","):
         name, colon, protocol = (part.strip().upper() for part in each.partition(":"))
         if not name or not colon or protocol not in PROTOCOLS or name in found:
-            raise _wrong(PROTOCOL_MAP, value, f"NAME:PROTOCOL, every name once, with {' or '.join(PROTOCOLS)}")
+            raise _config_error(PROTOCOL_MAP, value, f"NAME:PROTOCOL with unique names and {' or '.join(PROTOCOLS)}")
         found[name] = protocol
     return found
 
@@ -209,5 +225,5 @@ def _names(listeners: Mapping[str, Address]) -> str:
     return ", ".join(listeners)
 
 
-def _wrong(key: str, value: str, expected: str) -> ConfigError:
+def _config_error(key: str, value: str, expected: str) -> ConfigError:
     return ConfigError(f"broker: {key} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

@@ -1,4 +1,4 @@
-"""The loggers of this process and their levels, by Kafka's names. A change lasts until the process ends."""
+"""Levels of the process's loggers under Kafka's names, for DescribeConfigs and AlterConfigs. Not persistent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 ROOT: Final = "root"
-"""Kafka's name for the logger that all others inherit their level from."""
+"""Kafka's name of the root logger."""
 
 OURS: Final = "chronik"
 
@@ -18,23 +18,26 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Python has no TRACE: it lets through what DEBUG does, and is shown as it was set."""
+"""Python levels by Kafka's level names. Python has no TRACE: it enables debug lines and is reported as TRACE."""
 
 
 def log_levels() -> dict[str, str]:
-    """Returns the level of each logger, whether its own or its parent's."""
+    """Return the effective level of each logger."""
     return {name: _name(logger.getEffectiveLevel()) for name, logger in _loggers().items()}
 
 
 def knows(name: str) -> bool:
+    """Return whether the name is that of an existing logger."""
     return name in _loggers()
 
 
 def set_level(name: str, level: str) -> None:
+    """Set the level of a logger."""
     _loggers()[name].setLevel(LEVELS[level])
 
 
 def inherit_level(name: str) -> None:
+    """Remove a logger's own level, so that it inherits its parent's."""
     _loggers()[name].setLevel(logging.NOTSET)
 
 

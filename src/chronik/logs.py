@@ -1,6 +1,6 @@
-"""A node's log: a line is a line whatever it contains, long names are cut, and nobody can fill a disk with lines.
+"""Logging of a node: escaped, truncated and rate-limited log lines, as text or JSON.
 
-All of it happens where lines are written, so that no caller has to think of it.
+The formatters and the handler do all of this, so callers may log untrusted values directly.
 """
 
 from __future__ import annotations
@@ -16,37 +16,39 @@ from chronik.shown import escaped, escaped_lines, json_text, shortened
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 ARGUMENT_CHARACTERS_MAX: Final = 400
-"""How much of a name, a reason or an error a line shows. Names of topics have 249 at most, others up to 32,767."""
+"""Characters of one log argument (a name, a reason, an error). Topic names have up to 249, other names up to 32,767."""
 
 LINE_CHARACTERS_MAX: Final = 4_000
 
 TRACEBACK_CHARACTERS_MAX: Final = 16_000
 
 TRACEBACK_END_CHARACTERS: Final = 2_000
-"""A traceback is cut in its middle, and this much of its end stays: the end says what happened."""
+"""Characters kept at the end of a truncated traceback, where the error is. The middle is cut."""
 
 TRACEBACK_LINE_CHARACTERS_MAX: Final = 1_000
-"""Less than the end that stays, so that the beginning of an error that quotes much is in it, too."""
+"""Characters of one traceback line. Less than TRACEBACK_END_CHARACTERS, so the start of a long error is kept."""
 
 BURST_LINES_MAX: Final = 50
-"""Lines of one kind in BURST_SECONDS; further ones are counted. A start, a failover or a slip of an operator has fewer
-of them that matter; strangers that knock at a port make thousands."""
+"""Lines with the same message template per BURST_SECONDS; further lines are only counted. A start-up, a failover or an
+operator's mistake logs fewer; clients that keep failing to connect would log thousands."""
 
 BURST_SECONDS: Final = 10.0
 
 KINDS_MAX: Final = 1_000
-"""A kind is a message before its arguments are put in, so there are about a hundred; one that is built at run time is a
-new one each time."""
+"""Message templates whose lines are counted. The code has about a hundred; one that is built at run time is new each
+time."""
 
 TRACEBACK_INDENT: Final = "  | "
-"""With it no line of a traceback, which may quote anything, can be taken for a line of the log."""
+"""Prefix of traceback lines, so a quoted text in a traceback cannot be mistaken for a log line."""
 
 IS_JSON: Final = {"is_json": True}
-"""What a caller gives as `extra` whose message is an object of JSON by itself: in a log of JSON its fields stand beside
-the others, and not in a text once more. None of them is named as one of the log's own is."""
+"""Value for `extra` if the message is itself a JSON object: the JSON log merges its fields into the line instead of
+quoting them. Their names must differ from the log's own fields."""
 
 
 class LogFormatter(logging.Formatter):
+    """A formatter that writes one escaped and truncated text line per record, and an indented traceback."""
+
     def __init__(self) -> None:
         super().__init__(FORMAT)
 
@@ -55,14 +57,14 @@ class LogFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        return _cut_traceback(escaped_lines(super().formatException(ei)), TRACEBACK_INDENT)
+        return _truncate_traceback(escaped_lines(super().formatException(ei)), TRACEBACK_INDENT)
 
     def formatStack(self, stack_info: str) -> str:
-        return _cut_traceback(escaped_lines(super().formatStack(stack_info)), TRACEBACK_INDENT)
+        return _truncate_traceback(escaped_lines(super().formatStack(stack_info)), TRACEBACK_INDENT)
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line. JSON escapes what could break a line, so texts are as they were, but cut as others are."""
+    """A formatter that writes one JSON object per line, truncated like the text format; JSON escapes line breaks."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -76,28 +78,28 @@ class JsonFormatter(logging.Formatter):
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **_told(record),
+            **_message_fields(record),
         }
         if record.exc_info:
-            fields["exception"] = _cut_traceback(self.formatException(record.exc_info))
+            fields["exception"] = _truncate_traceback(self.formatException(record.exc_info))
         if record.stack_info:
-            fields["stack"] = _cut_traceback(self.formatStack(record.stack_info))
+            fields["stack"] = _truncate_traceback(self.formatStack(record.stack_info))
         return json_text(fields)
 
 
-def _told(record: logging.LogRecord) -> dict[str, Any]:
+def _message_fields(record: logging.LogRecord) -> dict[str, Any]:
     message = _message(record)
-    told = {"message": shortened(message, LINE_CHARACTERS_MAX)}
-    return _merged(told, message) if getattr(record, "is_json", False) else told
+    fields = {"message": shortened(message, LINE_CHARACTERS_MAX)}
+    return _merge_json(fields, message) if getattr(record, "is_json", False) else fields
 
 
-def _merged(told: dict[str, Any], message: str) -> dict[str, Any]:
-    import json  # nodes that log text start sooner
+def _merge_json(plain: dict[str, Any], message: str) -> dict[str, Any]:
+    import json  # imported on use: nodes that log text start faster
 
     try:
         fields: dict[str, Any] = json.loads(message)
-    except ValueError:  # better told as a text than not at all
-        return told
+    except ValueError:  # a truncated object: log it as text
+        return plain
     return {"message": fields["event"], **fields}
 
 
@@ -105,17 +107,17 @@ def _message(record: logging.LogRecord) -> str:
     if not record.args:
         return str(record.msg)
     if isinstance(record.args, Mapping):
-        return str(record.msg) % {name: _cut(value) for name, value in record.args.items()}
-    return str(record.msg) % tuple(_cut(value) for value in record.args)
+        return str(record.msg) % {name: _truncate_argument(value) for name, value in record.args.items()}
+    return str(record.msg) % tuple(_truncate_argument(value) for value in record.args)
 
 
-def _cut(value: object) -> object:
-    """Leaves numbers as they are: the format of a message may need them."""
-    return value if isinstance(value, int | float) else _Cut(value)
+def _truncate_argument(value: object) -> object:
+    """Wrap a log argument so that it is truncated; numbers stay as they are because `%d` needs them."""
+    return value if isinstance(value, int | float) else _TruncatedValue(value)
 
 
-class _Cut:
-    """Shows itself as the value does, in fewer characters."""
+class _TruncatedValue:
+    """A wrapper that truncates the `str` and `repr` of a value."""
 
     __slots__ = ("_value",)
 
@@ -129,7 +131,7 @@ class _Cut:
         return shortened(repr(self._value), ARGUMENT_CHARACTERS_MAX)
 
 
-def _cut_traceback(text: str, indent: str = "") -> str:
+def _truncate_traceback(text: str, indent: str = "") -> str:
     lines = [shortened(line, TRACEBACK_LINE_CHARACTERS_MAX) for line in text.split("\n")]
     indented = indent + f"\n{indent}".join(lines)
     if len(indented) <= TRACEBACK_CHARACTERS_MAX:
@@ -138,69 +140,71 @@ def _cut_traceback(text: str, indent: str = "") -> str:
     return f"{beginning}\n{indent}…{indented[-TRACEBACK_END_CHARACTERS:]}"
 
 
-class _Kind:
-    """Lines of one kind since `began`."""
+class _LineCounts:
+    """Counts of the lines with one message template since the start of its current interval."""
 
-    __slots__ = ("began", "left_out", "written")
+    __slots__ = ("started_at", "suppressed", "written")
 
-    def __init__(self, began: float) -> None:
-        self.began = began
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
         self.written = 0
-        self.left_out = 0
+        self.suppressed = 0
 
 
 class ModeratingHandler(logging.StreamHandler[TextIO]):
-    """Writes at most BURST_LINES_MAX lines of a kind in BURST_SECONDS, and then how many more there were. All debug
-    lines are written: an operator has asked for them."""
+    """A stream handler that writes at most BURST_LINES_MAX lines per message template in BURST_SECONDS.
+
+    It then logs how many lines it suppressed. Debug lines are not limited: an operator has enabled them.
+    """
 
     def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
         self._monotonic = monotonic
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._leaving_out: set[tuple[str, str]] = set()
+        self._counts: dict[tuple[str, str], _LineCounts] = {}
+        self._suppressed_keys: set[tuple[str, str]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         now = self._monotonic()
-        self._tell_what_was_left_out(now)
-        if record.levelno <= logging.DEBUG or self._is_written(record, now):
+        self._log_suppressed(now)
+        if record.levelno <= logging.DEBUG or self._may_write(record, now):
             super().emit(record)
 
     def close(self) -> None:
-        self._tell_what_was_left_out(float("inf"))
+        self._log_suppressed(float("inf"))
         super().close()
 
-    def _is_written(self, record: logging.LogRecord, now: float) -> bool:
+    def _may_write(self, record: logging.LogRecord, now: float) -> bool:
         key = (record.name, str(record.msg))
-        kind = self._kinds.get(key)
-        if kind is None or now - kind.began >= BURST_SECONDS:
-            self._kinds.pop(key, None)
-            kind = self._kinds[key] = _Kind(now)
-            if len(self._kinds) > KINDS_MAX:
+        counts = self._counts.get(key)
+        if counts is None or now - counts.started_at >= BURST_SECONDS:
+            self._counts.pop(key, None)
+            counts = self._counts[key] = _LineCounts(now)
+            if len(self._counts) > KINDS_MAX:
                 self._forget_oldest()
-        if kind.written < BURST_LINES_MAX:
-            kind.written += 1
+        if counts.written < BURST_LINES_MAX:
+            counts.written += 1
             return True
-        kind.left_out += 1
-        self._leaving_out.add(key)
+        counts.suppressed += 1
+        self._suppressed_keys.add(key)
         return False
 
     def _forget_oldest(self) -> None:
-        key = next(iter(self._kinds))
-        self._leaving_out.discard(key)
-        del self._kinds[key]
+        key = next(iter(self._counts))
+        self._suppressed_keys.discard(key)
+        del self._counts[key]
 
-    def _tell_what_was_left_out(self, now: float) -> None:
-        for key in [each for each in self._leaving_out if now - self._kinds[each].began >= BURST_SECONDS]:
-            self._leaving_out.discard(key)
-            kind = self._kinds.pop(key)
+    def _log_suppressed(self, now: float) -> None:
+        for key in [each for each in self._suppressed_keys if now - self._counts[each].started_at >= BURST_SECONDS]:
+            self._suppressed_keys.discard(key)
+            counts = self._counts.pop(key)
             name, message = key
-            text = "%d lines more like this one within %.0f s: %s"
-            arguments = (kind.left_out, BURST_SECONDS, shortened(message, ARGUMENT_CHARACTERS_MAX))
+            text = "%d similar lines suppressed within %.0f s: %s"
+            arguments = (counts.suppressed, BURST_SECONDS, shortened(message, ARGUMENT_CHARACTERS_MAX))
             super().emit(logging.LogRecord(name, logging.WARNING, "", 0, text, arguments, None))
 
 
 def configure_logging(level: str, stream: TextIO, log_format: str = "text") -> None:
-    """Does nothing if logging is configured already."""
+    """Configure the root logger, unless it has handlers already."""
     root = logging.getLogger()
     if not root.handlers:
         handler = ModeratingHandler(stream)
@@ -211,9 +215,9 @@ def configure_logging(level: str, stream: TextIO, log_format: str = "text") -> N
 
 
 def say(text: str, log_format: str, level: int = logging.CRITICAL) -> None:
-    """Tells whoever has started this process what becomes of it: whatever is logged, and as the log is written."""
+    """Print a message about the process itself to stderr in the log's format, regardless of the log level."""
     if log_format == "json":
-        told = JsonFormatter().format(logging.LogRecord("chronik", level, "", 0, text, None, None))
+        line = JsonFormatter().format(logging.LogRecord("chronik", level, "", 0, text, None, None))
     else:
-        told = f"chronik: {escaped(text)}"
-    print(told, file=sys.stderr, flush=True)
+        line = f"chronik: {escaped(text)}"
+    print(line, file=sys.stderr, flush=True)

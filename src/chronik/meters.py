@@ -1,6 +1,6 @@
-"""Counting what happens often: how long things take, in fixed buckets, with no allocation.
+"""Latency histograms with fixed buckets that allocate nothing when a value is recorded.
 
-A count is one search and one addition. Whoever shows counts reads them as they are: a meter is written by one thread.
+Only one thread may write to a histogram. Readers in other threads may see a value that is being added.
 """
 
 from __future__ import annotations
@@ -16,32 +16,38 @@ LATENCY_SECONDS: Final = (
     *(0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of buckets, for all that takes time here: from a small request to what no client waits for."""
+"""Upper bounds of the histogram buckets in seconds, from a small request to timeouts that no client waits for."""
 
 
 class Histogram:
+    """A latency histogram with the buckets LATENCY_SECONDS."""
+
     __slots__ = ("counts", "seconds")
 
     bounds: Final = LATENCY_SECONDS
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_SECONDS) + 1)
-        """By bucket, and last of all what is above every bound."""
+        """Number of recorded values per bucket; the last element counts values above every bound."""
         self.seconds = 0.0
-        """All together."""
+        """Sum of all recorded values in seconds."""
 
     def add(self, seconds: float) -> None:
+        """Record one duration."""
         self.counts[bisect_left(LATENCY_SECONDS, seconds)] += 1
         self.seconds += seconds
 
     @property
     def count(self) -> int:
+        """Return the number of recorded values."""
         return sum(self.counts)
 
 
 def quantile(counts: Sequence[int], share: float) -> float | None:
-    """Returns the seconds below which this share of the counted lies, within its bucket as if evenly spread; None when
-    nothing was counted. What is above every bound counts as the highest of them."""
+    """Return the quantile of a histogram in seconds by linear interpolation within a bucket, or None if it is empty.
+
+    Values above every bound count as the highest bound.
+    """
     rank = share * sum(counts)
     if not rank:
         return None

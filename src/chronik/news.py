@@ -1,4 +1,4 @@
-"""Tells those who wait that something may have changed, and that they should look again."""
+"""Notification of asyncio tasks that wait for a condition to change, without lost wake-ups."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import asyncio
 
 
 class News:
-    """Nothing is missed between looking and waiting, however many turns of the loop lie between them: note `count`
-    before you look, and wait for news `since` then. What was told between the two ends the wait at once."""
+    """A condition variable for one event loop: waiters are woken when the state that they watch may have changed.
+
+    No notification is lost between checking the state and waiting for it: read `generation` before you check, and pass
+    it to `wait`, which returns immediately if `notify` was called in between.
+    """
 
     __slots__ = ("_waiting", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._waiting: dict[asyncio.Future[None], None] | None = None  # most have no waiters
+        self._waiting: dict[asyncio.Future[None], None] | None = None  # created on demand: most have no waiters
 
     def tell(self) -> None:
+        """Increment the generation and wake all waiters."""
         self.count += 1
         if self._waiting:
             waiting, self._waiting = self._waiting, None
             for waiter in waiting:
-                _end(waiter)
+                _wake(waiter)
 
     async def since(self, count: int, seconds: float | None = None) -> bool:
-        """Returns True when something was told after `count` was noted; False when nothing was within `seconds`."""
+        """Wait until the generation differs from the given one; return False if the timeout expires first."""
         if self.count != count:
             return True
         loop = asyncio.get_running_loop()
@@ -31,7 +35,7 @@ class News:
         if self._waiting is None:
             self._waiting = {}
         self._waiting[waiter] = None
-        timer = None if seconds is None else loop.call_later(max(seconds, 0.0), _end, waiter)
+        timer = None if seconds is None else loop.call_later(max(seconds, 0.0), _wake, waiter)
         try:
             await waiter
         finally:
@@ -42,6 +46,6 @@ class News:
         return self.count != count
 
 
-def _end(waiter: asyncio.Future[None]) -> None:
+def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)

@@ -1,9 +1,8 @@
-"""Regular expressions that strangers send, matched in a time that grows with the text and not beyond.
+"""Regular expressions from clients, matched in time linear in the length of the text.
 
-Python's own go back over a text again and again: `(a+)+b` on thirty letters takes minutes, in which nobody else has a
-turn. Here, as in RE2, whose syntax this is, all ways to match a text are followed at once, character by character
-(Thompson, 1968), and where they lead is remembered. There are no references back and no looks around, as in RE2; left
-out are also `\\b`, `\\p{…}`, `[[:alpha:]]` and flags other than `i` and `s`.
+Python's `re` backtracks: `(a+)+b` on thirty letters takes minutes, in which the event loop serves no other client.
+This engine simulates the NFA (Thompson, 1968) and caches its transitions. The syntax is RE2's, so there are no
+back-references and no lookaround. It also lacks `\\b`, `\\p{…}`, `[[:alpha:]]` and flags other than `i` and `s`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from chronik.errors import ChronikError
 
 CHARACTERS_MAX: Final = 1_000
 PARTS_MAX: Final = 2_000
-"""Parts of an expression with its repetitions written out. Each looks at each character of a text, at worst."""
+"""Nodes of an expression after expanding its repetitions. In the worst case, each examines every character."""
 DEPTH_MAX: Final = 50
 REPEATED_MAX: Final = 1_000
-"""As in RE2."""
+"""Maximum count in a repetition such as `a{1000}`, as in RE2."""
 REMEMBERED_MAX: Final = 2_000
+"""Cached transitions of one pattern."""
 LOOKS_PER_TURN: Final = 10_000
-"""After so many looks of parts at characters, whoever waits has a turn: some ms."""
+"""Examined characters after which `match_in_steps` yields: a few milliseconds."""
 
 _DIGITS: Final = (("0", "9"),)
 _WORD: Final = (("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z"))
@@ -35,30 +35,37 @@ States = frozenset[int]
 
 
 class PatternError(ChronikError):
-    """The expression cannot be understood, or is too large."""
+    """The regular expression is invalid or too large."""
 
 
 class Characters(NamedTuple):
-    """One character of these, or with `negated` one of all others."""
+    """A character class: one character within the ranges or, if negated, outside of them."""
 
     ranges: Ranges
     negated: bool = False
     any_case: bool = False
 
     def take(self, character: str) -> bool:
+        """Return whether the class contains the character."""
         cases = (character, character.lower(), character.upper()) if self.any_case else (character,)
         return any(low <= case <= high for low, high in self.ranges for case in cases) != self.negated
 
 
 class Sequence(NamedTuple):
+    """A concatenation of nodes."""
+
     parts: tuple[Node, ...]
 
 
 class Either(NamedTuple):
+    """An alternation of nodes (`a|b`)."""
+
     options: tuple[Node, ...]
 
 
 class Repeat(NamedTuple):
+    """A repetition of a node (`a*`, `a{2,5}`)."""
+
     part: Node
     least: int
     most: int | None
@@ -66,14 +73,14 @@ class Repeat(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What it matches can be asked for, by those who want to know."""
+    """A capturing group."""
 
     part: Node
     number: int
 
 
 class Edge(NamedTuple):
-    """The beginning of the text, or its end."""
+    """An anchor at the start or the end of the text (`^` or `$`)."""
 
     is_end: bool
 
@@ -82,7 +89,7 @@ Node = Characters | Sequence | Either | Repeat | Group | Edge
 
 
 class Fork(NamedTuple):
-    """A step that takes no character: it goes on at each of these."""
+    """An instruction that consumes no character and continues at each of its targets."""
 
     targets: tuple[int, ...]
 
@@ -91,20 +98,25 @@ Step = Characters | Edge | Fork
 
 
 class Pattern:
-    """An expression that has to match all of a text."""
+    """A compiled regular expression that must match the whole text."""
 
     def __init__(self, expression: str) -> None:
-        """Raises PatternError."""
+        """Compile the expression.
+
+        Raises:
+            PatternError: The expression is invalid or too large.
+        """
         if len(expression) > CHARACTERS_MAX:
-            raise PatternError(f"an expression of more than {CHARACTERS_MAX} characters")
+            raise PatternError(f"the expression has more than {CHARACTERS_MAX} characters")
         self._steps: list[Step] = []
         self._parts = 0
         self._emit(_Parser(expression).parse())
         self._end = len(self._steps)
-        self._first = self._reached([0], at_start=True)
-        self._remembered: dict[tuple[States, str], States] = {}
+        self._first = self._epsilon_closure([0], at_start=True)
+        self._transition_cache: dict[tuple[States, str], States] = {}
 
     def matches(self, text: str) -> bool:
+        """Return whether the pattern matches the whole text."""
         steps = self.match_in_steps(text)
         while True:
             try:
@@ -113,32 +125,32 @@ class Pattern:
                 return bool(end.value)
 
     def match_in_steps(self, text: str) -> Generator[None, None, bool]:
-        """Returns whether it matches, and yields now and then, where it may be interrupted."""
+        """Return whether the pattern matches the whole text, and yield regularly so that other work can run."""
         states = self._first
-        turn = max(LOOKS_PER_TURN // (self._end + 1), 1)
+        yield_interval = max(LOOKS_PER_TURN // (self._end + 1), 1)
         for count, character in enumerate(text, 1):
-            states = self._moved(states, character)
+            states = self._next_states(states, character)
             if not states:
                 return False
-            if count % turn == 0:
+            if count % yield_interval == 0:
                 yield
-        return self._end in self._reached(states, at_start=not text, at_end=True)
+        return self._end in self._epsilon_closure(states, at_start=not text, at_end=True)
 
-    def _moved(self, states: States, character: str) -> States:
-        moved = self._remembered.get((states, character))
+    def _next_states(self, states: States, character: str) -> States:
+        moved = self._transition_cache.get((states, character))
         if moved is None:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            moved = self._reached(state + 1 for state in states if self._takes(state, character))
-            self._remembered[states, character] = moved
+            if len(self._transition_cache) >= REMEMBERED_MAX:
+                self._transition_cache.clear()
+            moved = self._epsilon_closure(state + 1 for state in states if self._accepts(state, character))
+            self._transition_cache[states, character] = moved
         return moved
 
-    def _takes(self, state: int, character: str) -> bool:
+    def _accepts(self, state: int, character: str) -> bool:
         step = self._steps[state] if state < self._end else None
         return isinstance(step, Characters) and step.take(character)
 
-    def _reached(self, states: Iterable[int], *, at_start: bool = False, at_end: bool = False) -> States:
-        """Returns where one gets from there without taking a character. An end that is not reached yet stays."""
+    def _epsilon_closure(self, states: Iterable[int], *, at_start: bool = False, at_end: bool = False) -> States:
+        """Return the states that are reachable without consuming a character. An unmet end anchor stays in the set."""
         found, waiting = set[int](), list(states)
         while waiting:
             state = waiting.pop()
@@ -152,36 +164,36 @@ class Pattern:
                 waiting.append(state + 1)
         return frozenset(found)
 
-    # From an expression's parts to steps, of which each goes on at the next one
+    # Compilation of the syntax tree to instructions, each of which continues at the next one
 
     def _emit(self, node: Node) -> None:
         while isinstance(node, Group):
             node = node.part
-        self._parts += 1  # also those that are empty: there may be a million million of them
+        self._parts += 1  # empty nodes count, too: nested repetitions can produce trillions of them
         if self._parts > PARTS_MAX:
-            raise PatternError(f"an expression of more than {PARTS_MAX} parts")
+            raise PatternError(f"the expression has more than {PARTS_MAX} parts")
         if isinstance(node, Sequence):
             for part in node.parts:
                 self._emit(part)
         elif isinstance(node, Either):
-            self._emit_either(node)
+            self._emit_alternation(node)
         elif isinstance(node, Repeat):
-            self._emit_repeat(node)
+            self._emit_repetition(node)
         else:
             self._steps.append(node)
 
-    def _emit_either(self, node: Either) -> None:
+    def _emit_alternation(self, node: Either) -> None:
         fork = self._placeholder()
-        begins, ends = [], []
+        starts, ends = [], []
         for option in node.options:
-            begins.append(len(self._steps))
+            starts.append(len(self._steps))
             self._emit(option)
             ends.append(self._placeholder())
-        self._steps[fork] = Fork(tuple(begins))
+        self._steps[fork] = Fork(tuple(starts))
         for end in ends:
             self._steps[end] = Fork((len(self._steps),))
 
-    def _emit_repeat(self, node: Repeat) -> None:
+    def _emit_repetition(self, node: Repeat) -> None:
         for _ in range(node.least):
             self._emit(node.part)
         if node.most is None:
@@ -203,70 +215,72 @@ class Pattern:
 
 
 class _Parser:
+    """A recursive-descent parser of regular expressions."""
+
     def __init__(self, expression: str) -> None:
         self._text = expression
         self._position = 0
         self._depth = 0
         self._groups = 0
-        self._any_case = self._dot_takes_lines = False
+        self._ignore_case = self._dot_matches_newline = False
 
     def parse(self) -> Node:
-        node = self._either()
+        node = self._parse_alternation()
         if self._position < len(self._text):
-            raise PatternError("a closing bracket that none has opened")
+            raise PatternError("unbalanced ')'")
         return node
 
-    def _either(self) -> Node:
+    def _parse_alternation(self) -> Node:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise PatternError(f"more than {DEPTH_MAX} brackets within each other")
-        flags = self._any_case, self._dot_takes_lines
-        options = [self._sequence()]
+            raise PatternError(f"more than {DEPTH_MAX} nested groups")
+        flags = self._ignore_case, self._dot_matches_newline
+        options = [self._parse_sequence()]
         while self._next_is("|"):
-            options.append(self._sequence())
-        self._any_case, self._dot_takes_lines = flags
+            options.append(self._parse_sequence())
+        self._ignore_case, self._dot_matches_newline = flags
         self._depth -= 1
         return options[0] if len(options) == 1 else Either(tuple(options))
 
-    def _sequence(self) -> Node:
+    def _parse_sequence(self) -> Node:
         parts: list[Node] = []
         while self._peek() not in ("", "|", ")"):
-            parts.append(self._repeated(self._one()))
+            parts.append(self._parse_repetition(self._parse_atom()))
         return Sequence(tuple(parts))
 
-    def _one(self) -> Node:
+    def _parse_atom(self) -> Node:
         character = self._take()
         if character == "(":
-            return self._group()
+            return self._parse_group()
         if character == "[":
-            return self._class()
+            return self._parse_class()
         if character == "\\":
-            return self._escape()
+            return self._parse_escape()
         if character == ".":
-            return Characters((), negated=True) if self._dot_takes_lines else self._not_lines()
+            return Characters((), negated=True) if self._dot_matches_newline else self._any_except_newline()
         if character in "^$":
             return Edge(character == "$")
         if character in "*+?":
             raise PatternError(f"nothing to repeat before {character!r}")
         return self._literal(character)
 
-    def _repeated(self, node: Node) -> Node:
-        counts = self._counts()
+    def _parse_repetition(self, node: Node) -> Node:
+        counts = self._parse_counts()
         if counts is None:
             return node
         is_lazy = self._next_is("?")
-        if self._counts() is not None:
-            raise PatternError("a repetition of a repetition")
+        if self._parse_counts() is not None:
+            raise PatternError("a repetition is repeated")
         return Repeat(node, *counts, is_lazy)
 
-    def _counts(self) -> tuple[int, int | None] | None:
+    def _parse_counts(self) -> tuple[int, int | None] | None:
         for sign, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._next_is(sign):
                 return counts
-        return self._braces() if self._peek() == "{" else None
+        return self._parse_braces() if self._peek() == "{" else None
 
-    def _braces(self) -> tuple[int, int | None] | None:
-        """Returns None for a brace that stands for itself, which it does where no counts are in it."""
+    def _parse_braces(self) -> tuple[int, int | None] | None:
+        """Parse `{n}`, `{n,}` or `{n,m}`; return None for a brace that is a literal character."""
         inside, brace, _ = self._text[self._position + 1 :].partition("}")
         low, comma, high = inside.partition(",")
         if not brace or not _is_number(low) or (high and not _is_number(high)):
@@ -275,56 +289,56 @@ class _Parser:
         least = int(low)
         most = int(high) if high else None if comma else least
         if max(least, most or 0) > REPEATED_MAX or (most is not None and most < least):
-            raise PatternError(f"a repetition of {{{inside}}}")
+            raise PatternError(f"invalid repetition {{{inside}}}")
         return least, most
 
-    def _group(self) -> Node:
+    def _parse_group(self) -> Node:
         number = self._groups + 1
         if self._next_is("?"):
             if self._next_is("P<") or self._next_is("<"):
                 name, closed, _ = self._text[self._position :].partition(">")
                 if not closed or not name.isidentifier():
-                    raise PatternError("a group whose name is wrong")
+                    raise PatternError("invalid group name")
                 self._position += len(name) + 1
-            elif self._flags():
+            elif self._parse_flags():
                 return Sequence(())
             else:
                 number = 0
         self._groups = max(self._groups, number)
-        node = self._either()
+        node = self._parse_alternation()
         if not self._next_is(")"):
-            raise PatternError("a bracket that is not closed")
+            raise PatternError("missing ')'")
         return Group(node, number) if number else node
 
-    def _flags(self) -> bool:
-        """Reads `i)` or `i:` or `:`, and says whether the group ends with it: then they hold for what follows."""
+    def _parse_flags(self) -> bool:
+        """Parse `i)`, `i:` or `:`, and return whether it ends with `)`: the flags then apply to what follows."""
         while (character := self._take()) not in ("", ":", ")"):
             if character == "i":
-                self._any_case = True
+                self._ignore_case = True
             elif character == "s":
-                self._dot_takes_lines = True
+                self._dot_matches_newline = True
             else:
-                raise PatternError(f"an unknown flag: {character!r}")
+                raise PatternError(f"unknown flag {character!r}")
         if not character:
-            raise PatternError("a bracket that is not closed")
+            raise PatternError("missing ')'")
         return character == ")"
 
-    def _class(self) -> Node:
+    def _parse_class(self) -> Node:
         negated = self._next_is("^")
         ranges: list[tuple[str, str]] = []
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
-            ranges += self._class_part()
+            ranges += self._parse_class_part()
         self._take()
-        return Characters(tuple(ranges), negated, self._any_case)
+        return Characters(tuple(ranges), negated, self._ignore_case)
 
-    def _class_part(self) -> Ranges:
+    def _parse_class_part(self) -> Ranges:
         low = self._take()
         if not low or (low == "[" and self._peek() == ":"):
-            raise PatternError("a class of characters that is not closed, or not known")
+            raise PatternError("unterminated or unknown character class")
         if low == "\\":
-            escaped = self._escape()
+            escaped = self._parse_escape()
             if escaped.negated or len(escaped.ranges) != 1 or escaped.ranges[0][0] != escaped.ranges[0][1]:
                 return tuple(_complement(escaped.ranges)) if escaped.negated else escaped.ranges
             low = escaped.ranges[0][0]
@@ -333,25 +347,25 @@ class _Parser:
         self._take()
         high = self._take()
         if high == "\\":
-            high = self._escape().ranges[0][0]
+            high = self._parse_escape().ranges[0][0]
         if high < low:
-            raise PatternError(f"a range from {low!r} to {high!r}")
+            raise PatternError(f"invalid character range from {low!r} to {high!r}")
         return ((low, high),)
 
-    def _escape(self) -> Characters:
+    def _parse_escape(self) -> Characters:
         character = self._take()
         if character.lower() in _CLASSES and character:
             return Characters(_CLASSES[character.lower()], negated=character.isupper())
         if character in _CONTROLS:
             return self._literal(_CONTROLS[character])
         if not character or character.isalnum():
-            raise PatternError(f"an unknown escape: \\{character}")
+            raise PatternError(f"unknown escape sequence \\{character}")
         return self._literal(character)
 
     def _literal(self, character: str) -> Characters:
-        return Characters(((character, character),), any_case=self._any_case)
+        return Characters(((character, character),), any_case=self._ignore_case)
 
-    def _not_lines(self) -> Characters:
+    def _any_except_newline(self) -> Characters:
         return Characters((("\n", "\n"),), negated=True)
 
     def _peek(self) -> str:
@@ -370,7 +384,11 @@ class _Parser:
 
 
 def parse(expression: str) -> Node:
-    """Raises PatternError."""
+    """Return the syntax tree of a regular expression.
+
+    Raises:
+        PatternError: The expression is invalid.
+    """
     return _Parser(expression).parse()
 
 
@@ -379,7 +397,7 @@ def _is_number(text: str) -> bool:
 
 
 def _complement(ranges: Ranges) -> Iterator[tuple[str, str]]:
-    """Yields what is between these ranges, which are in order."""
+    """Yield the ranges of characters between the given sorted ranges."""
     low = "\0"
     for first, last in ranges:
         if low < first:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as ACLs and quotas name them: `User:alice`."""
+"""Principals: authenticated identities in the notation of Kafka's ACLs and quotas, such as `User:alice`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ USER: Final = "User"
 
 
 class Principal(NamedTuple):
+    """An identity to which ACLs and quotas apply."""
+
     type: str
     name: str
 
@@ -16,7 +18,11 @@ class Principal(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """Raises ValueError with what is expected."""
+        """Parse `TYPE:NAME`.
+
+        Raises:
+            ValueError: The text has another form; the message says what is expected.
+        """
         kind, colon, name = text.partition(":")
         if not kind or not colon or not name:
             raise ValueError("TYPE:NAME, such as User:alice")
@@ -24,4 +30,4 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
-"""Whoever has not said who they are, on a listener that does not ask: Kafka's name for them."""
+"""The principal of clients on listeners without authentication, as in Kafka."""

@@ -1,9 +1,9 @@
-"""Fair sharing of the event loop between clients. Pure: the clock and `call_soon` are injected.
+"""Fair scheduling of client work on the event loop. No I/O: the clock and `call_soon` are injected.
 
-Each client has an account: its principal, or its address if it has not authenticated. In every event-loop iteration,
+Each client has an account: its principal or, without authentication, its address. In every event-loop iteration,
 client work runs inline until a budget of a few milliseconds is used up. Work beyond the budget is queued and runs in
 the following iterations, the account with the least attained service first, and within an account the connection with
-the least. Raft, replication and heartbeats between nodes never pass through here: they run in every iteration, so the
+the least. Raft, replication and heartbeats between nodes are not scheduled here: they run in every iteration, so the
 budget bounds how long they wait.
 
 Unauthenticated clients of listeners that demand authentication have queues and a smaller budget of their own.
@@ -30,102 +30,103 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 logger = logging.getLogger("chronik.scheduler")
 
 ITERATION_SECONDS_MAX: Final = 0.005
-"""Client work in one event-loop iteration. Everything else on the loop is delayed by at most this, plus one request."""
+"""Budget of client work per event-loop iteration. Other work on the loop waits at most this plus one request."""
 
 UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
-"""Work for unauthenticated clients in one iteration: twenty times what it takes to poll the sockets."""
+"""Budget per iteration of work for unauthenticated clients: twenty times what polling the sockets takes."""
 
 LISTING_SECONDS: Final = 0.002
-"""The part of an iteration's budget that belongs to listings while there are any. The rest belongs to requests that are
-done in one go, such as produce and fetch: clients that list everything leave it to them, however many they are."""
+"""Part of the iteration's budget that is reserved for listings while any are queued. The rest is for requests that run
+in one go, such as produce and fetch, however many listings there are."""
 
 SLICE_SECONDS: Final = 0.002
-"""Work for one queued connection or request before the next one runs: long enough that switching costs little."""
+"""Run time of one queued connection or request before the next one runs: long enough that switching costs little."""
 
 LONGEST_WAITING_EVERY: Final = 8
-"""Of so many choices, one is made by waiting time instead of attained service."""
+"""Every n-th choice takes the account that has waited longest instead of the one with the least attained service."""
 
 ATTAINED_HALF_LIFE_SECONDS: Final = 10.0
-"""How fast attained service is forgotten where long work is admitted."""
+"""Half-life of attained service in the decision which long work is admitted."""
 
 SUSPENDED_MAX: Final = 8
-"""Requests that build long responses at the same time. Each may hold a response of ANSWER_BYTES_MAX."""
+"""Requests that build long responses at the same time. Each may hold a response of LISTING_RESPONSE_BYTES_MAX."""
 
 SUSPENDED_PER_ACCOUNT_MAX: Final = 2
-"""Those of one account: one client cannot take all the slots."""
+"""Such requests of one account: one client cannot take all the slots."""
 
 STARTED_PER_ACCOUNT_MAX: Final = 4
-"""Requests of one account that have run for a slice and are not done. Further ones wait before they start."""
+"""Requests of one account that have run for a slice and are not done. Further requests wait before they start."""
 
 _TICK_AFTER_SECONDS: Final = 0.001
-"""Inline work after which the scheduler asks for a callback in the next iteration, to renew the budget. Light traffic
-stays below it for many iterations and pays nothing."""
+"""Seconds of inline work after which the scheduler requests a callback in the next iteration to renew the budget. Light
+traffic stays below it and needs no callback."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Flow")
 S = TypeVar("S")
 
 Steps = Generator[Callable[[], Any] | None, Any, T]
-"""Work that can be interrupted. It yields None wherever it can be, and a function to have it run in a thread; the
-function's result is sent back."""
+"""A generator of interruptible work. It yields None where it may be interrupted, or a function to run in a thread,
+whose result is sent back."""
 
 EXAMINED_MAX: Final = 1_000_000
-"""Steps of one request. Each examines an element, returned or not; a listing of everything in a large cluster takes a
-tenth of that."""
+"""Steps of one request. Each examines one element, returned or not. Listing everything in a large cluster takes a tenth
+of this."""
 
 Done = Callable[[Any, BaseException | None], None]
-"""Is called with a result, or with an error."""
+"""Completion callback that receives a result or an error."""
 
 _client: ContextVar[_Client | None] = ContextVar("client", default=None)
-"""The client for which the running task works; None for the node's own tasks."""
+"""The client for which the running task works; None for tasks of the node itself."""
 
 
 class _Client(NamedTuple):
     scheduler: Scheduler
     account: Account
     has_slot: bool = False
-    """Whether the task holds one of the slots for long responses, which its steps then share."""
+    """Whether the task holds a slot for long responses. The steps that it runs share the slot."""
 
 
 class TooMuchToExamine(Exception):
-    """A request examines more than EXAMINED_MAX elements."""
+    """A request has examined more than EXAMINED_MAX elements."""
 
     def __init__(self) -> None:
-        super().__init__(f"the request examines more than {EXAMINED_MAX:,} elements: ask for less at a time")
+        super().__init__(f"the request examines more than {EXAMINED_MAX:,} elements; request fewer at a time")
 
 
 class Flow:
-    """A unit of fairness: its virtual time is the service that it has attained, relative to its queue's."""
+    """A unit of fairness. Its virtual time is the service that it has attained, relative to its queue's."""
 
     __slots__ = ("_entry", "virtual_time")
 
     def __init__(self) -> None:
         self.virtual_time = -math.inf
-        self._entry = 0  # the number of its entry in the heap; 0 while it is not queued
+        self._entry = 0  # number of the flow's heap entry; 0 while it is not queued
 
     @property
     def is_queued(self) -> bool:
+        """Return whether the flow is in a queue."""
         return self._entry != 0
 
 
 class Work(Flow):
-    """Something that runs for about a slice each time it is resumed."""
+    """Client work that runs for about one slice each time it is resumed."""
 
     __slots__ = ("share",)
 
     share: _Share
-    """Where it is queued, if it is: its client may be charged to another account meanwhile."""
+    """The queue of the work while it is queued. The client's account may change in the meantime."""
 
     reserved_seconds = 0.0
-    """What it takes of an iteration's budget at least, because part of it runs after `resume` has returned."""
+    """Minimum charge against the iteration's budget, for work that continues after `resume` has returned."""
     is_listing = False
 
     def resume(self) -> None:
-        """Run while the scheduler `has_time`, and submit this work again if there is more to do."""
+        """Run while the scheduler `has_time`, then submit the work again if there is more to do."""
 
 
 class Callback(Work):
-    """Work that is a function."""
+    """Client work that consists of one function call."""
 
     __slots__ = ("resume",)
 
@@ -135,16 +136,16 @@ class Callback(Work):
 
 
 class FairQueue(Generic[F]):
-    """A queue of flows, least attained service first.
+    """A priority queue of flows, ordered by attained service, least first.
 
     The queue's virtual time is the least service of the flows that it serves. A flow that was idle resumes one slice
-    below it: it goes ahead of flows that keep the loop busy, but cannot save up service for a burst. Every few pops,
-    the flow that has waited longest is served, so that an endless supply of new flows starves no one.
+    below it: it goes ahead of busy flows, but cannot save up service for a burst. Every few pops, the flow that has
+    waited longest is served, so that an endless supply of new flows starves no one.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, F]] = []
-        self._waiting: dict[F, None] = {}  # the one that has waited longest first
+        self._waiting: dict[F, None] = {}  # in order of arrival
         self._entries = 0
         self._pops = 0
         self.virtual_time = 0.0
@@ -153,6 +154,7 @@ class FairQueue(Generic[F]):
         return len(self._waiting)
 
     def push(self, flow: F) -> None:
+        """Queue a flow, unless it is queued already."""
         if flow._entry:
             return
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS)
@@ -162,7 +164,7 @@ class FairQueue(Generic[F]):
         self._waiting[flow] = None
 
     def pop(self) -> F:
-        """Remove and return the flow to be served next. Raise IndexError if there is none."""
+        """Remove and return the flow to serve next. Raise IndexError if the queue is empty."""
         self._pops += 1
         if self._pops % LONGEST_WAITING_EVERY == 0 and self._waiting:
             flow = next(iter(self._waiting))
@@ -177,6 +179,7 @@ class FairQueue(Generic[F]):
                 return flow
 
     def discard(self, flow: F) -> None:
+        """Remove a flow from the queue, if it is queued."""
         if flow._entry:
             flow._entry = 0
             del self._waiting[flow]
@@ -184,12 +187,12 @@ class FairQueue(Generic[F]):
                 self._heap.clear()
 
     def charge(self, flow: F, seconds: float) -> None:
-        """Add service to a flow that is not queued at the moment."""
+        """Add service to a flow that is not queued."""
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS) + seconds
 
 
 class _Share(Flow):
-    """An account's queued work of one kind."""
+    """An account's queued work of one kind: requests or listings."""
 
     __slots__ = ("account", "work")
 
@@ -200,7 +203,7 @@ class _Share(Flow):
 
 
 class Account:
-    """A principal or an address, with its queued work."""
+    """A client's share of the event loop, identified by its principal or address, with its queued work."""
 
     __slots__ = (
         "_attained_at",
@@ -220,41 +223,47 @@ class Account:
     def __init__(self, key: str = "", *, is_authenticated: bool = True) -> None:
         self.key = key
         self.is_authenticated = is_authenticated
-        """False for clients that still have to authenticate. Listeners without authentication have none of those."""
+        """False for clients that have yet to authenticate. On listeners without authentication it is always True."""
         self.connection_count = 0
         self._attained_seconds = 0.0
         self._attained_at = 0.0
         self.requests = _Share(self)
         self.listings = _Share(self)
         self.started = 0
+        """Requests that have run for a slice and are not done."""
         self.suspended_count = 0
-        """Slots that its suspended requests hold."""
+        """Slots that the account's suspended requests hold."""
         self.suspended: dict[_NeedsSlot, None] = {}
-        """Requests that wait for a slot, in order: after their first slice, or before they start."""
+        """Requests that wait for a slot, in order of arrival: after their first slice, or before they start."""
         self.unstarted: dict[_Suspendable, None] = {}
+        """Requests that wait until the account has fewer started requests."""
         self.offloaded: deque[_Offload] = deque()
+        """Functions that wait for the worker thread."""
 
     def attain(self, seconds: float, now: float) -> None:
+        """Add attained service."""
         self._attained_seconds = self.attained_seconds(now) + seconds
         self._attained_at = now
 
     def attained_seconds(self, now: float) -> float:
-        """Return the service that the account has attained of late."""
+        """Return the recently attained service, which decays with a half-life."""
         return float(self._attained_seconds * 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS))
 
 
 class _Offload(NamedTuple):
-    """A function that waits for the worker thread."""
+    """A function that waits for the worker thread, with its completion callback."""
 
     function: Callable[[], Any]
     done: Done
 
 
 class _NeedsSlot(Protocol):
+    """A request or task that waits for a slot or holds one."""
+
     has_slot: bool
 
     def granted(self) -> None:
-        """Is called when it has got a slot."""
+        """Handle that the scheduler has granted a slot."""
 
 
 class _SlotHolder:
@@ -272,7 +281,7 @@ class _SlotHolder:
 
 
 class _Suspendable(Work):
-    """A request made of steps."""
+    """A request that runs in steps and can be suspended between them."""
 
     __slots__ = (
         "_account",
@@ -300,7 +309,7 @@ class _Suspendable(Work):
         self._withdraw: Callable[[], None] = lambda: None
         self.has_slot = False
         self.is_admitted = False
-        """Whether it needs no slot."""
+        """Whether the request is exempt from the slot limit."""
         self.is_over = False
 
     def resume(self) -> None:
@@ -340,7 +349,7 @@ class _Suspendable(Work):
         self._on_done(value, error)
 
     def cancel(self) -> None:
-        """Stop the request where it is, because its client has left."""
+        """Stop the request because its client has disconnected."""
         if not self.is_over:
             self.is_over = True
             self._withdraw()
@@ -349,7 +358,7 @@ class _Suspendable(Work):
 
 
 class _Wakeup(Work):
-    """Wakes a task for its next slice."""
+    """Work that wakes a waiting task for its next slice."""
 
     __slots__ = ("_future",)
 
@@ -366,7 +375,7 @@ class _Wakeup(Work):
 
 
 class Scheduler:
-    """Runs the clients' work of one node."""
+    """The scheduler of client work on the event loop of a node."""
 
     def __init__(
         self,
@@ -375,9 +384,15 @@ class Scheduler:
         run_in_thread: Callable[[Callable[[], Any], Done], None] | None = None,
         accepted_max: int | None = None,
     ) -> None:
-        """`run_in_thread(function, done)` runs one function at a time and calls `done` on the loop. While
-        `accepted_max` connections or more are accepted in an iteration, more may be waiting in the backlog, and
-        unauthenticated clients are served one request per iteration, so that the backlog is drained soon."""
+        """Create a scheduler.
+
+        Args:
+            call_soon: Schedules a callback for the next event-loop iteration.
+            clock: Returns monotonic seconds.
+            run_in_thread: Runs one function at a time in a thread and calls its callback on the loop.
+            accepted_max: Connections that one iteration accepts at most. If it has accepted that many, more may be in
+                the backlog, so unauthenticated clients get one request per iteration until the backlog is drained.
+        """
         self.clock = clock or perf_counter
         self._call_soon = call_soon or _call_soon
         self._run_in_thread = run_in_thread or _run_in_default_executor
@@ -391,10 +406,10 @@ class Scheduler:
         self._used_seconds = 0.0
         self._unauthenticated_used_seconds = 0.0
         self._is_ticking = False
-        self._deadline = 0.0  # of the work that runs now
+        self._deadline = 0.0  # of the work that is running
         self._running: _Share | None = None
         self._running_work: Work | None = None
-        self._more_for: Account | None = None  # to which the work that runs now was submitted again
+        self._more_for: Account | None = None  # the account to which the running work was submitted again
         self._slots_free = SUSPENDED_MAX
         self._awaiting_slot: dict[Account, None] = {}
         self._awaiting_thread: dict[Account, None] = {}
@@ -404,7 +419,7 @@ class Scheduler:
     # Accounts
 
     def open_account(self, key: str, *, is_authenticated: bool = True) -> Account:
-        """Return the account of a new connection. Call `close_account` when the connection ends."""
+        """Return the account of a new connection. Call `close_account` when the connection is closed."""
         account = self._accounts.get((key, is_authenticated))
         if account is None:
             account = self._accounts[key, is_authenticated] = Account(key, is_authenticated=is_authenticated)
@@ -412,6 +427,7 @@ class Scheduler:
         return account
 
     def close_account(self, account: Account) -> None:
+        """Release a connection's account; the last connection deletes it."""
         account.connection_count -= 1
         if account.connection_count <= 0:
             self._accounts.pop((account.key, account.is_authenticated), None)
@@ -450,17 +466,17 @@ class Scheduler:
             self._queue_of(share, work).push(share)
 
     def has_time(self) -> bool:
-        """Return whether the work that runs now may go on."""
+        """Return whether the running work has time left in its slice."""
         return self.clock() < self._deadline
 
     def may_continue(self, account: Account) -> bool:
-        """Return whether more may be done for the account now, by the work that runs or outside of it."""
+        """Return whether more work may be done for the account now, within the running work or outside of it."""
         is_running = self._running is not None and self._running.account is account
         return self.has_time() if is_running else self.may_run(account)
 
     def charge(self, account: Account, seconds: float) -> None:
-        """Charge an account for work that was done for it in this iteration, outside of `run` and `submit`."""
-        if self._running is not None and self._running.account is account:  # it is charged as a whole
+        """Charge an account for work in this iteration that did not go through `run` or `submit`."""
+        if self._running is not None and self._running.account is account:  # charged when the running work returns
             return
         self._attain(account, seconds)
         if account.is_authenticated:
@@ -474,12 +490,12 @@ class Scheduler:
         account.attain(seconds, self.clock())
         share = account.requests
         if share.is_queued:
-            share.virtual_time += seconds  # it keeps its place in the queue, and pays when it is queued again
+            share.virtual_time += seconds  # its position in the queue changes when it is queued the next time
         else:
             (self._requests if account.is_authenticated else self._unauthenticated).charge(share, seconds)
 
     def charge_thread(self, key: str, seconds: float) -> None:
-        """Charge an account, if it has connections, for work that another thread has done for it."""
+        """Charge an account for work that another thread has done for it, if it has connections."""
         account = self._accounts.get((key, True))
         if account is not None:
             self._attain(account, seconds)
@@ -492,7 +508,7 @@ class Scheduler:
     # Queued work
 
     def submit(self, account: Account, work: Work) -> None:
-        """Queue the work: it is resumed in a later iteration."""
+        """Queue the work to be resumed in a later iteration."""
         if work is self._running_work:
             self._more_for = account
             return
@@ -509,7 +525,7 @@ class Scheduler:
             self.submit(account, work)
 
     def withdraw(self, account: Account, work: Work) -> None:
-        """Remove queued work, because its client has left."""
+        """Remove queued work because its client has disconnected."""
         if work is self._running_work:
             self._more_for = None
         if work.is_queued:
@@ -520,6 +536,7 @@ class Scheduler:
 
     @property
     def queued_accounts(self) -> int:
+        """Return the number of accounts that have queued work."""
         return len(self._requests) + len(self._listings) + len(self._unauthenticated)
 
     def _queue_of(self, share: _Share, work: Work) -> FairQueue[_Share]:
@@ -531,8 +548,8 @@ class Scheduler:
         self._running, self._running_work = share, work
         try:
             work.resume()
-        except Exception:  # a bug; the work of other clients must go on
-            logger.exception("client work failed: account=%s; other clients are served", share.account.key)
+        except Exception:  # a bug: other clients' work must continue
+            logger.exception("client work failed: account=%s; continuing with other clients", share.account.key)
             self._more_for = None
         finally:
             self._running = self._running_work = None
@@ -561,7 +578,7 @@ class Scheduler:
             self._tick_soon()
 
     def _serve(self, queue: FairQueue[_Share], budget_seconds: float) -> float:
-        """Resume queued work and return the seconds used, which exceed the budget by the last work's overrun."""
+        """Resume queued work until the budget is used, and return the seconds used; the last work may overrun it."""
         clock, used_seconds = self.clock, 0.0
         began = clock()
         while queue:
@@ -583,17 +600,17 @@ class Scheduler:
                 break
         return used_seconds
 
-    # Requests made of steps
+    # Requests that run in steps
 
     def run_steps(
         self, account: Account, steps: Steps[Any], on_done: Done, *, shares_slot: bool = False
     ) -> Callable[[], None]:
-        """Run a request, inline as far as the budget allows, and call `on_done` with its result or its error.
+        """Run a request's steps, inline while the budget lasts, and call `on_done` with the result or error.
 
-        With `shares_slot`, the request is part of one that holds a slot, and is subject to no further limit.
+        With `shares_slot`, the steps are part of a request that holds a slot, and no further limit applies.
 
         Returns:
-            A function that cancels the request, for when its client leaves.
+            A function that cancels the request when its client disconnects.
         """
         request = _Suspendable(self, account, steps, on_done)
         if shares_slot:
@@ -605,14 +622,14 @@ class Scheduler:
             return request.cancel
         account.started += 1
         is_within = self._running is not None and self._running.account is account
-        if is_within and not self._listings and self.has_time():  # within the work that has brought the request
+        if is_within and not self._listings and self.has_time():  # submitted by the work that is running
             request.resume()
         else:
             self.run(account, request)
         return request.cancel
 
     def suspend(self, account: Account, request: _Suspendable) -> None:
-        """Queue a request that has run for a slice, or hold it back until there is a slot for it."""
+        """Queue a request that has used up its slice, or make it wait until a slot is free."""
         if request.has_slot or request.is_admitted:
             self.submit(account, request)
         else:
@@ -634,7 +651,7 @@ class Scheduler:
                 self._awaiting_slot[account] = None
 
     def finished(self, account: Account, request: _Suspendable) -> None:
-        """Release what a request holds, and let the next one have it."""
+        """Release the slot of a finished request and start the next one."""
         self.withdraw(account, request)
         if request.is_admitted:
             return
@@ -664,9 +681,9 @@ class Scheduler:
 
     @asynccontextmanager
     async def slot(self, account: Account) -> AsyncGenerator[None, None]:
-        """Hold a slot for a request that takes much memory from its start to its response.
+        """Hold a slot while handling a request that needs much memory from its start to its response.
 
-        Steps that the task runs meanwhile share the slot.
+        Steps that the task runs in this context share the slot.
         """
         holder = _SlotHolder()
         try:
@@ -689,15 +706,15 @@ class Scheduler:
         now = self.clock()
         return min(accounts, key=lambda each: each.attained_seconds(now))
 
-    # Work in a thread
+    # Work in the worker thread
 
     def offload(self, account: Account, function: Callable[[], Any], done: Done) -> Callable[[], None]:
-        """Run the function in the worker thread, accounts with the least attained service first, and charge for it.
+        """Run the function in the worker thread and charge the account; accounts with least attained service go first.
 
-        One function runs at a time: each holds the GIL most of the time, and the event loop competes for it.
+        One function runs at a time: each holds the GIL most of the time and competes with the event loop for it.
 
         Returns:
-            A function that withdraws it if it has not started: it may hold a large request in memory.
+            A function that withdraws a function that has not started, to release the memory that it refers to.
         """
         offload = _Offload(function, done)
         account.offloaded.append(offload)
@@ -751,7 +768,7 @@ def _pop_first(requests: dict[S, None]) -> S:
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
-    # In a context of its own: tasks that a connection starts would work for the client that has asked for the callback.
+    # With an empty context: tasks that a connection starts must not inherit the client of the callback's caller.
     asyncio.get_running_loop().call_soon(callback, context=Context())
 
 
@@ -765,13 +782,13 @@ def _run_in_default_executor(function: Callable[[], Any], done: Done) -> None:
 
 
 class LoopShare(Protocol):
-    """What one connection may use of the event loop."""
+    """The interface through which a connection uses its share of the event loop."""
 
     def run(self, work: Work) -> None:
         """Resume the work inline while the budget lasts; queue it otherwise."""
 
     def may_continue(self) -> bool:
-        """Return whether the work that runs now may go on; if not, submit the rest."""
+        """Return whether the running work may continue; if not, submit the rest."""
 
     def submit(self, work: Work) -> None: ...
 
@@ -781,7 +798,7 @@ class LoopShare(Protocol):
 
 
 class AccountShare:
-    """The share of a connection whose account is known, or can be asked for."""
+    """A connection's share of the event loop; the account is looked up on each use because it may change."""
 
     __slots__ = ("_account", "_scheduler")
 
@@ -816,7 +833,7 @@ def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
 
 
 async def yield_loop() -> None:
-    """Let other work run. A task that works for a client continues when it is its account's turn."""
+    """Let other work run. A task that works for a client resumes when its account is scheduled."""
     client = _client.get()
     if client is None:
         await asyncio.sleep(0)
@@ -832,16 +849,16 @@ async def yield_loop() -> None:
 
 
 async def wait_for_turn() -> None:
-    """Wait if the iteration's budget is used up: tasks that start in one iteration would all run in the next one."""
+    """Yield if the iteration's budget is used up: tasks created in one iteration would all run in the next."""
     client = _client.get()
     if client is not None and not client.scheduler.may_run(client.account):
         await yield_loop()
 
 
 async def run_in_slices(steps: Steps[T]) -> T:
-    """Run the steps and return their result, letting other work run in between.
+    """Run the steps and return their result, letting other work run between slices.
 
-    A task that works for a client runs them on its account; others have the loop again after every slice.
+    A task that works for a client runs the steps on its account; other tasks yield to the loop after every slice.
     """
     client = _client.get()
     if client is None:
@@ -857,14 +874,14 @@ async def run_in_slices(steps: Steps[T]) -> T:
 
 async def _run_unaccounted(steps: Steps[T]) -> T:
     value: Any = None
-    began = perf_counter()  # uvloop's own time counts whole milliseconds, which is a slice
+    began = perf_counter()  # uvloop's time has a resolution of 1 ms, which is too coarse for a slice
     while True:
         try:
             function = steps.send(value)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        value = await asyncio.to_thread(function) if function is not None else None  # its error ends the steps
+        value = await asyncio.to_thread(function) if function is not None else None  # an exception ends the steps
         if perf_counter() - began > SLICE_SECONDS:
             await asyncio.sleep(0)
             began = perf_counter()
@@ -880,7 +897,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
 
 
 async def offloaded(function: Callable[[], T]) -> T:
-    """Run the function in a thread and return its result, on the account of the client for which the task works."""
+    """Run the function in a thread, charged to the client for which the task works, and return its result."""
     client = _client.get()
     if client is None:
         return await asyncio.to_thread(function)
@@ -894,12 +911,12 @@ async def offloaded(function: Callable[[], T]) -> T:
 
 
 async def timed(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
-    """Await the coroutine, and report the time for which the event loop has run it."""
+    """Await the coroutine and report how long the event loop has run it."""
     return cast(T, await _Timed(coroutine, took))
 
 
 class _Timed:
-    """Awaits a coroutine, and counts the time for which the loop runs it."""
+    """An awaitable that measures for how long the loop runs a coroutine."""
 
     def __init__(self, coroutine: Any, took: Callable[[float], None]) -> None:
         self._coroutine = coroutine

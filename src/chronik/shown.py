@@ -1,9 +1,8 @@
-"""What comes from outside, as it may be shown: on a terminal, in a log, in JSON.
+"""Escaping of untrusted text before it is printed, logged or written as JSON.
 
-Names of topics, groups, members and clients, and messages with them, may hold anything that UTF-8 can say: a line break
-forges a line of a log, an escape code takes over a terminal, a direction mark reverses a line. Such characters
-are shown as Python writes them. What is printed or logged goes through here in one place each (`EscapingStream`,
-`chronik.logs`), so that nobody has to think of it where a name is used.
+Names of topics, groups, members and clients may contain any Unicode character: a line break forges a log line, an
+escape sequence controls a terminal, a direction mark reverses a line. Such characters are replaced by Python's escape
+sequences. All output passes through `EscapingStream` or `chronik.logs`, so callers need not escape anything.
 """
 
 from __future__ import annotations
@@ -14,46 +13,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
-_OF_UNICODE: Final = r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
-_UNSHOWN: Final = rf"[\x00-\x1f\x7f-\x9f{_OF_UNICODE}]"
-_UNSHOWN_IN_LINES: Final = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_OF_UNICODE}]"
-# Not compiled until there is something to show, which takes a millisecond of a node's start; `re` keeps them then.
+_UNICODE_CONTROLS: Final = r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+_UNSAFE: Final = rf"[\x00-\x1f\x7f-\x9f{_UNICODE_CONTROLS}]"
+_UNSAFE_EXCEPT_LINE_BREAKS: Final = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNICODE_CONTROLS}]"
+# `re` compiles and caches the patterns on first use; compiling them at import would delay a node's start.
 
 
 def escaped(text: str) -> str:
-    """Returns the text on one line, whatever was in it."""
-    return re.sub(_UNSHOWN, _as_python_writes_it, text)
+    """Escape control and format characters, including line breaks: the result is a single line."""
+    return re.sub(_UNSAFE, _python_escape, text)
 
 
 def escaped_lines(text: str) -> str:
-    """Keeps line breaks and tabs: for text that is laid out already."""
-    return re.sub(_UNSHOWN_IN_LINES, _as_python_writes_it, text)
+    """Escape control and format characters, except line breaks and tabs."""
+    return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _python_escape, text)
 
 
 def shortened(text: str, characters_max: int) -> str:
-    """Returns the beginning, and how much more there is."""
+    """Truncate the text to a number of characters and append how many were cut."""
     if len(text) <= characters_max:
         return text
     return f"{text[:characters_max]}… ({len(text) - characters_max:,} characters more)"
 
 
 def json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
-    """Returns JSON for people, too: letters of all languages stay as they are, what takes over a terminal does not."""
-    import json  # nodes that show none start sooner
+    """Return the value as JSON in which control and format characters are escaped and other Unicode text is kept."""
+    import json  # imported on use: nodes that write no JSON start faster
 
-    return re.sub(_UNSHOWN_IN_LINES, _as_json_writes_it, json.dumps(value, indent=indent, ensure_ascii=False, **how))
+    return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _json_escape, json.dumps(value, indent=indent, ensure_ascii=False, **how))
 
 
-def _as_python_writes_it(found: re.Match[str]) -> str:
+def _python_escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
-def _as_json_writes_it(found: re.Match[str]) -> str:
+def _json_escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
 class EscapingStream:
-    """A text stream that lets only text through. Everything but `write` is the stream's own, also its `buffer`."""
+    """A text stream that escapes what is written to it; other attributes, such as `buffer`, are the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unescaped: Final = stream
@@ -67,13 +66,13 @@ class EscapingStream:
 
 
 def unescaped(stream: TextIO) -> TextIO:
-    """Returns the stream itself, for escape codes of our own, and for data that is meant for a program."""
+    """Return the underlying stream, for terminal control sequences and for data that a program reads."""
     return stream.unescaped if isinstance(stream, EscapingStream) else stream
 
 
 @contextmanager
 def escaping_output() -> Iterator[None]:
-    """Escapes everything that is printed within, whoever prints it."""
+    """Escape everything that is written to stdout and stderr within the context."""
     out, err = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, EscapingStream(out)), cast(TextIO, EscapingStream(err))
     try:

@@ -1,4 +1,4 @@
-"""Counted nouns and spelling suggestions for messages."""
+"""Pluralized nouns and spelling suggestions for messages."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Iterable
 from typing import Final
 
 SIMILARITY_MIN: Final = 0.6
-"""How alike two names must be to suggest one for the other, as difflib measures it."""
+"""Minimum difflib similarity of two names for suggesting one in place of the other."""
 
 
 NAME_CHARACTERS_MAX: Final = 100
-"""Longer names get no suggestion: difflib takes time quadratic in their length."""
+"""Longer names get no suggestion: difflib's time is quadratic in their length."""
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return the count with its noun in the singular or plural: `1 broker`, `2 brokers`, `1,000 entries`."""
+    """Return a count with its noun in singular or plural: `1 broker`, `2 brokers`, `1,000 entries`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install Chronik with an extra. Chronik is not on a package index."""
+    """Return the command that installs Chronik with an optional dependency group (Chronik is not on PyPI)."""
     return f"pip install '.[{extra}]' in a clone of Chronik"
 
 
 def closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILARITY_MIN) -> str | None:
-    """Return the known name that is spelled most like this one, or None if none is similar enough."""
+    """Return the known name with the most similar spelling, or None if none is similar enough."""
     if len(name) > NAME_CHARACTERS_MAX:
         return None
-    import difflib  # loaded for mistakes only: nodes start without it
+    import difflib  # imported on use: nodes start without it
 
     spelled = {each.lower(): each for each in known}
     found = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=similarity_min)
@@ -35,6 +35,6 @@ def closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILA
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?`, to be appended to an error message, or nothing if no known name is similar."""
+    """Return `; did you mean 'x'?` for an error message, or an empty string if no known name is similar."""
     found = closest_name(name, known)
     return "" if found is None else f"; did you mean {found!r}?"

@@ -21,7 +21,7 @@ from tests.quorum.cluster import running_cluster
 
 
 class LateAnswerStore(RaftStore):
-    """A store that answers a command after leadership has moved to another node, in a later term."""
+    """A store that returns the result of a command after leadership has moved to another node, in a later term."""
 
     def __init__(self, driver: RaftDriver, successor: int) -> None:
         super().__init__(driver.node_id)

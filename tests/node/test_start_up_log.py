@@ -1,4 +1,4 @@
-"""The log of a start names the mode and the metadata store, and reports what was created after it is committed."""
+"""Start-up log: mode, metadata store, and created objects with their committed index."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ COMMITTED = r"term=\d+ index=\d+$"
 
 
 def start_and_stop(data_dir: Path) -> None:
-    async def live() -> None:
+    async def run_node() -> None:
         node = Node(NodeConfig(data_dir=data_dir, kafka=NodeConfig().kafka._replace(port=0)))
         await node.start()
         await node.stop()
 
-    asyncio.run(live())
+    asyncio.run(run_node())
 
 
-def test_standalone_start_names_mode_and_store_and_created_cluster(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_standalone_start_logs_mode_store_and_created_cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     start_and_stop(tmp_path)
     assert f"node 1 starting: mode=standalone metadata_store=write-ahead-log(__meta) data_dir={tmp_path}" in caplog.text
@@ -39,7 +37,7 @@ def test_standalone_start_names_mode_and_store_and_created_cluster(
     assert re.search(r"registered broker 1: epoch=\d+ index=\d+$", caplog.text, re.MULTILINE)
 
 
-def test_standalone_restart_reports_no_created_cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_standalone_restart_logs_no_created_cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start_and_stop(tmp_path)
     caplog.set_level(logging.INFO)
     start_and_stop(tmp_path)
@@ -47,7 +45,7 @@ def test_standalone_restart_reports_no_created_cluster(tmp_path: Path, caplog: p
     assert "cluster created" not in caplog.text
 
 
-def test_cluster_start_names_mode_and_store_and_what_it_created(chronik_cluster_factory: ClusterFactory) -> None:
+def test_cluster_start_logs_mode_store_and_created_objects(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory()
     for node in cluster.live:
         assert f"node {node.node_id} starting: mode=cluster metadata_store=raft(__raft)" in node.log

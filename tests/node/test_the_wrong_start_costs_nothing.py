@@ -1,5 +1,4 @@
-"""A folder is started as what it is, or refused in one line with nothing touched; what an older start has set aside
-comes back."""
+"""Checks of the data directory at start: a wrong one is rejected unchanged; quarantined directories are restored."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ DEADLINE_SECONDS = 60
 VALUES = [b"value %d" % number for number in range(5)]
 
 
-def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+def start_node(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CHRONIK_")}
     return subprocess.run(
         [sys.executable, "-m", "chronik", "start", "--kafka", "127.0.0.1:0", *arguments],
@@ -41,8 +40,8 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refusal(*arguments: str) -> str:
-    """The one line that a node says when it is refused."""
-    finished = started(*arguments)
+    """Return the line with which a node rejects its data directory."""
+    finished = start_node(*arguments)
     assert finished.returncode == 2, finished.stderr
     (line,) = [line for line in finished.stderr.splitlines() if line.startswith("chronik:")]
     assert "Traceback" not in finished.stderr
@@ -55,7 +54,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def stopped(chronik_broker_factory: BrokerFactory) -> Broker:
-    """Holds VALUES in `topic`, and was stopped as it should be."""
+    """A stopped broker with VALUES in `topic`."""
     broker = chronik_broker_factory()
     broker.create_topic("topic")
     with RawClient(broker.bootstrap) as client:
@@ -76,25 +75,25 @@ def values_of(broker: Broker) -> list[bytes | None]:
 
 
 def older(data_dir: Path) -> None:
-    """As versions left it that did not write down the mode."""
+    """Write `node.json` as versions did that did not store the mode."""
     identity = json.loads((data_dir / "node.json").read_bytes())
     kept = {"node_id": identity["node_id"], "directory_id": identity["directory_id"]}
     (data_dir / "node.json").write_text(json.dumps(kept))
 
 
 @pytest.mark.parametrize("is_older", [False, True])
-def test_a_standalone_folder_is_not_started_in_a_cluster(stopped: Broker, tmp_path: Path, is_older: bool) -> None:
+def test_standalone_directory_is_rejected_in_cluster_mode(stopped: Broker, tmp_path: Path, is_older: bool) -> None:
     if is_older:
         older(stopped.data_dir)
     before = snapshot(stopped.data_dir)
     line = refusal("--config", str(cluster_config(tmp_path)), "--data", str(stopped.data_dir))
-    assert "is the data folder of a standalone node" in line
+    assert "is the data directory of a standalone node" in line
     assert snapshot(stopped.data_dir) == before
     stopped.start()
     assert values_of(stopped) == VALUES
 
 
-def test_a_folder_says_whose_it_is_from_its_first_start_on(stopped: Broker) -> None:
+def test_first_start_stores_mode_and_cluster_id(stopped: Broker) -> None:
     stopped.start()
     with stopped.cluster() as client:
         cluster_id = client.metadata([]).cluster_id
@@ -102,7 +101,7 @@ def test_a_folder_says_whose_it_is_from_its_first_start_on(stopped: Broker) -> N
     assert (identity.mode, identity.cluster_id, identity.format) == (Mode.STANDALONE, cluster_id, FORMAT)
 
 
-def test_an_older_folder_is_brought_over(stopped: Broker) -> None:
+def test_directory_of_older_format_is_upgraded(stopped: Broker) -> None:
     before = (stopped.data_dir / "node.json").read_bytes()
     older(stopped.data_dir)
     stopped.start()
@@ -110,19 +109,19 @@ def test_an_older_folder_is_brought_over(stopped: Broker) -> None:
     assert values_of(stopped) == VALUES
 
 
-def test_a_folder_of_a_newer_version_is_refused(stopped: Broker) -> None:
+def test_directory_of_newer_format_is_rejected(stopped: Broker) -> None:
     path = stopped.data_dir / "node.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"format": FORMAT + 1, "what": "nobody knows yet"}))
     assert f"format {FORMAT + 1}" in refusal("--data", str(stopped.data_dir))
 
 
-def test_a_node_json_that_is_none_is_damage(tmp_path: Path) -> None:
+def test_invalid_node_json_is_reported_as_damage(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text("{}")
     with pytest.raises(DataDamaged, match=r"node\.json"):
         DataFolder(tmp_path, 1, Mode.STANDALONE).open()
 
 
-def test_a_lost_node_json_is_refused_and_can_be_restored(stopped: Broker) -> None:
+def test_lost_node_json_is_rejected_and_can_be_restored(stopped: Broker) -> None:
     path = stopped.data_dir / "node.json"
     identity = json.loads(path.read_bytes())
     path.unlink()
@@ -137,10 +136,10 @@ def test_a_lost_node_json_is_refused_and_can_be_restored(stopped: Broker) -> Non
     assert values_of(stopped) == VALUES
 
 
-def test_the_option_restores_a_lost_node_json(stopped: Broker) -> None:
+def test_restore_identity_option_restores_lost_node_json(stopped: Broker) -> None:
     (stopped.data_dir / "node.json").unlink()
     line = refusal("--data", str(stopped.data_dir), "--restore-identity", "--node-id", "7")
-    assert "does not know node 7" in line
+    assert "does not contain node 7" in line
     data = str(stopped.data_dir)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CHRONIK_")}
     process = subprocess.Popen(
@@ -160,7 +159,7 @@ def test_the_option_restores_a_lost_node_json(stopped: Broker) -> None:
     assert values_of(stopped) == VALUES
 
 
-def test_lost_metadata_beside_topics_is_refused(stopped: Broker, tmp_path: Path) -> None:
+def test_directory_with_topics_but_lost_metadata_is_rejected(stopped: Broker, tmp_path: Path) -> None:
     shutil.move(stopped.data_dir / "__meta", tmp_path / "elsewhere")
     assert "has lost its metadata (__meta)" in refusal("--data", str(stopped.data_dir))
     shutil.move(tmp_path / "elsewhere", stopped.data_dir / "__meta")
@@ -168,7 +167,7 @@ def test_lost_metadata_beside_topics_is_refused(stopped: Broker, tmp_path: Path)
     assert values_of(stopped) == VALUES
 
 
-def test_the_node_json_of_another_node_is_refused(
+def test_node_json_of_another_node_is_rejected(
     stopped: Broker, chronik_broker_factory: BrokerFactory, tmp_path: Path
 ) -> None:
     other = chronik_broker_factory(data_dir=tmp_path / "other")
@@ -177,13 +176,13 @@ def test_the_node_json_of_another_node_is_refused(
     (stopped.data_dir / "node.json").write_bytes((tmp_path / "other" / "node.json").read_bytes())
     assert "belongs to cluster" in refusal("--data", str(stopped.data_dir))
     older(stopped.data_dir)  # one that does not name its cluster
-    assert "the metadata knows this one as" in refusal("--data", str(stopped.data_dir))
+    assert "but the metadata has" in refusal("--data", str(stopped.data_dir))
     (stopped.data_dir / "node.json").write_bytes(own)
     stopped.start()
     assert values_of(stopped) == VALUES
 
 
-def test_metadata_of_another_cluster_is_refused(
+def test_metadata_of_another_cluster_is_rejected(
     stopped: Broker, chronik_broker_factory: BrokerFactory, tmp_path: Path
 ) -> None:
     other = chronik_broker_factory(data_dir=tmp_path / "other")
@@ -197,8 +196,8 @@ def test_metadata_of_another_cluster_is_refused(
     assert values_of(stopped) == VALUES
 
 
-def test_what_an_older_version_set_aside_by_mistake_comes_back(stopped: Broker) -> None:
-    """It was started in a cluster once, which left its mark: metadata of both kinds."""
+def test_topics_quarantined_by_mistake_are_restored(stopped: Broker) -> None:
+    """The node was once started in cluster mode, which left metadata of both modes."""
     older(stopped.data_dir)
     shutil.copytree(stopped.data_dir / "__meta", stopped.data_dir / "__raft")
     (stopped.data_dir / "topics").rename(stopped.data_dir / "unknown")
@@ -208,7 +207,7 @@ def test_what_an_older_version_set_aside_by_mistake_comes_back(stopped: Broker) 
     assert "is back from unknown/" in stopped.log
 
 
-def test_what_was_written_since_is_not_replaced_by_what_comes_back(stopped: Broker) -> None:
+def test_newer_records_are_not_replaced_by_quarantined_ones(stopped: Broker) -> None:
     shutil.copytree(stopped.data_dir / "topics", stopped.data_dir / "unknown")
     stopped.start()
     assert values_of(stopped) == VALUES
@@ -216,7 +215,7 @@ def test_what_was_written_since_is_not_replaced_by_what_comes_back(stopped: Brok
     assert "has got records of its own since" in stopped.log
 
 
-def test_a_folder_in_both_modes_is_what_its_first_start_with_this_version_says(tmp_path: Path) -> None:
+def test_first_start_decides_mode_of_directory_with_both_metadata(tmp_path: Path) -> None:
     for name in ("__meta", "__raft"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "00000000000000000001.wal").write_bytes(b"something")
@@ -224,70 +223,70 @@ def test_a_folder_in_both_modes_is_what_its_first_start_with_this_version_says(t
     folder = DataFolder(tmp_path, 1, Mode.CLUSTER)
     folder.open()
     folder.close()
-    with pytest.raises(ConfigError, match='write "standalone" there'):
+    with pytest.raises(ConfigError, match='change it to "standalone"'):
         DataFolder(tmp_path, 1, Mode.STANDALONE).open()
 
 
-# What is deleted, and when
+# Deletion of quarantined directories
 
 
 TOPIC, CLUSTER = format_id(bytes(range(16))), "a-cluster"
 
 
-def set_aside(folder: Path, mark: Mark | None) -> tuple[RealFiles, SetAside]:
+def quarantine(folder: Path, mark: Mark | None) -> tuple[RealFiles, SetAside]:
     files = RealFiles(folder)
     files.make_folder(f"topics/{TOPIC}/0")
     log = files.create(f"topics/{TOPIC}/0/00000000000000000000.log")
     log.append(b"records")
     log.close()
-    aside = SetAside(files)
-    aside.put(TOPIC, "unknown", mark)
-    return files, aside
+    quarantined = SetAside(files)
+    quarantined.put(TOPIC, "unknown", mark)
+    return files, quarantined
 
 
-def test_a_topic_that_its_cluster_deleted_is_kept_for_a_week(tmp_path: Path) -> None:
-    files, aside = set_aside(tmp_path, Mark(CLUSTER, 1000))
-    aside.give_up_expired(CLUSTER, 1000 + DELETED_KEPT_MS - 1)
+def test_deleted_topic_is_quarantined_for_a_week(tmp_path: Path) -> None:
+    files, quarantined = quarantine(tmp_path, Mark(CLUSTER, 1000))
+    quarantined.give_up_expired(CLUSTER, 1000 + DELETED_KEPT_MS - 1)
     assert files.list_folder("unknown") == [TOPIC]
-    aside.give_up_expired(CLUSTER, 1000 + DELETED_KEPT_MS)
+    quarantined.give_up_expired(CLUSTER, 1000 + DELETED_KEPT_MS)
     assert (files.list_folder("unknown"), files.list_folder("deleted")) == ([], [TOPIC])
 
 
 @pytest.mark.parametrize("mark", [None, Mark("another-cluster", 0)])
-def test_what_nobody_is_sure_of_is_kept_for_ever(tmp_path: Path, mark: Mark | None) -> None:
-    files, aside = set_aside(tmp_path, mark)
-    aside.give_up_expired(CLUSTER, 100 * DELETED_KEPT_MS)
+def test_quarantined_topic_without_known_deletion_is_never_deleted(tmp_path: Path, mark: Mark | None) -> None:
+    files, quarantined = quarantine(tmp_path, mark)
+    quarantined.give_up_expired(CLUSTER, 100 * DELETED_KEPT_MS)
     assert files.list_folder("unknown") == [TOPIC]
 
 
-def test_a_topic_that_comes_back_loses_its_mark(tmp_path: Path) -> None:
-    files, aside = set_aside(tmp_path, Mark(CLUSTER, 1000))
-    aside.bring_back(TOPIC, [0])
+def test_restored_topic_loses_its_deletion_mark(tmp_path: Path) -> None:
+    files, quarantined = quarantine(tmp_path, Mark(CLUSTER, 1000))
+    quarantined.bring_back(TOPIC, [0])
     assert files.list_folder("unknown") == []
     assert files.list_folder(f"topics/{TOPIC}") == ["0"]
     assert not files.exists(f"topics/{TOPIC}/{MARK_FILE}")
 
 
-def test_only_the_partitions_of_this_node_come_back(tmp_path: Path) -> None:
-    files, aside = set_aside(tmp_path, None)
-    aside.bring_back(TOPIC, [1])
+def test_only_partitions_assigned_to_this_node_are_restored(tmp_path: Path) -> None:
+    files, quarantined = quarantine(tmp_path, None)
+    quarantined.bring_back(TOPIC, [1])
     assert files.list_folder(f"unknown/{TOPIC}") == ["0"]
 
 
-def test_a_folder_that_has_no_partitions_number_stays(tmp_path: Path) -> None:
-    files, aside = set_aside(tmp_path, None)
+def test_directory_without_partition_number_stays_quarantined(tmp_path: Path) -> None:
+    files, quarantined = quarantine(tmp_path, None)
     for name in ("²", "٣"):
         files.make_folder(f"unknown/{TOPIC}/{name}")
-    aside.bring_back(TOPIC, [0, 2, 3])
+    quarantined.bring_back(TOPIC, [0, 2, 3])
     assert files.list_folder(f"unknown/{TOPIC}") == ["²", "٣"]
 
 
 @pytest.mark.parametrize("name", ["", "lost+found", TOPIC[:-1], f"{TOPIC}-x", f"{TOPIC}-²", f"{TOPIC}0", f"{TOPIC}-"])
-def test_names_of_others_are_left_alone(name: str) -> None:
+def test_foreign_directory_names_are_ignored(name: str) -> None:
     assert parse_name(name) is None
 
 
-def test_names_given_here_are_known_again() -> None:
+def test_quarantine_directory_names_are_parsed() -> None:
     whole, again, part = parse_name(TOPIC), parse_name(f"{TOPIC}~2"), parse_name(f"{TOPIC}-12~3")
     assert whole == again
     assert whole is not None

@@ -1,6 +1,6 @@
-"""Everything about security that strangers can say, by a seed: python -m tests.fuzz --security 20000 …
+"""Seeded fuzzing of the security code: python -m tests.fuzz --security 20000 …
 
-`said` takes what needs no broker, `asked` what is asked of one.
+`said` fuzzes functions that need no broker, `asked` a real broker.
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ CONFIGS: Final = {
 
 
 def said(seed: int, count: int) -> Iterator[str]:
-    """Says what came of each target. Raises AssertionError."""
+    """Fuzz all targets, and yield a summary of each. Raises AssertionError."""
     for target in TARGETS:
         yield told(target, seed, fuzz(target, seed, count))
 
 
 def asked(seed: int, count: int) -> Iterator[str]:
-    """Says what came of conversations and changes. Raises AssertionError, also when the broker is not well
-    afterwards."""
+    """Fuzz logins and administrative requests of a broker, and yield summaries.
+
+    Raises:
+        AssertionError: A response is wrong, or the broker has failed.
+    """
     with AskingBroker(**CONFIGS) as broker:
         assert isinstance(broker, AskingBroker)
         pid = broker.pid
         broker.add_user(fuzz_frames.USER, fuzz_frames.PASSWORD)
         tally = fuzz_frames.converse(broker.bootstrap, seed, count)
         yield (
-            f"logins: seed {seed}: {count:,} conversations, {tally.let_in:,} once let in: {tally.answered:,} frames "
-            f"answered, {tally.closed:,} closed, slowest {tally.slowest_seconds * 1000:.0f} ms"
+            f"logins: seed {seed}: {count:,} conversations, {tally.let_in:,} after authentication: {tally.answered:,} "
+            f"frames answered, {tally.closed:,} closed, slowest {tally.slowest_seconds * 1000:.0f} ms"
         )
         codes = Changes(broker.open_bootstrap, seed).run(count)
-        yield f"changes: seed {seed}: {count:,} requests of users, quotas and ACLs: {dict(codes.most_common())}"
+        yield f"changes: seed {seed}: {count:,} requests about users, quotas and ACLs: {dict(codes.most_common())}"
         check(broker, pid)
 
 
 def check(broker: AskingBroker, pid: int) -> None:
-    assert broker.pid == pid, "the broker died"
+    assert broker.pid == pid, "the broker has crashed"
     with RawClient(broker.bootstrap) as client:
-        came = authenticate(client, "SCRAM-SHA-256", fuzz_frames.USER, fuzz_frames.PASSWORD)
-        assert came.error_code == ErrorCode.NONE, came
-    for trouble in ("Traceback", "ERROR"):
-        assert trouble not in broker.log, broker.log[max(0, broker.log.index(trouble) - 500) :][:3000]
+        response = authenticate(client, "SCRAM-SHA-256", fuzz_frames.USER, fuzz_frames.PASSWORD)
+        assert response.error_code == ErrorCode.NONE, response
+    for word in ("Traceback", "ERROR"):
+        assert word not in broker.log, broker.log[max(0, broker.log.index(word) - 500) :][:3000]

@@ -1,4 +1,4 @@
-"""ACLs and filters of any kind: those that can be are decided and found as the plain rules say."""
+"""Fuzzing of ACLs and filters: the authorizer must agree with a naive implementation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATTERNS: Final = (3, 3, 4, 4, 0, 1, 2, 5, -1)
 
 
 def any_acl(rng: random.Random) -> Acl:
-    """One that can be, half the time."""
+    """Return a random ACL, valid half of the time."""
     if rng.random() < 0.5:
         return Acl(
             rng.choice((ResourceType.TOPIC, ResourceType.GROUP)),
@@ -64,30 +64,30 @@ def any_acl(rng: random.Random) -> Acl:
 
 
 def any_filter(rng: random.Random) -> Filter:
-    def or_else(value: Any, choice: Callable[[], Any]) -> Any:
+    def or_wildcard(value: Any, choice: Callable[[], Any]) -> Any:
         return choice() if rng.random() < 0.3 else value
 
     acl = any_acl(rng)
     return Filter(
-        or_else(acl.resource_type, lambda: 1),
-        or_else(acl.name, lambda: None),
-        or_else(acl.pattern_type, lambda: rng.choice((1, 2))),
-        or_else(acl.principal, lambda: None),
-        or_else(acl.host, lambda: None),
-        or_else(acl.operation, lambda: 1),
-        or_else(acl.permission, lambda: 1),
+        or_wildcard(acl.resource_type, lambda: 1),
+        or_wildcard(acl.name, lambda: None),
+        or_wildcard(acl.pattern_type, lambda: rng.choice((1, 2))),
+        or_wildcard(acl.principal, lambda: None),
+        or_wildcard(acl.host, lambda: None),
+        or_wildcard(acl.operation, lambda: 1),
+        or_wildcard(acl.permission, lambda: 1),
     )
 
 
 class Case(NamedTuple):
     acls: list[Acl]
-    questions: list[tuple[Principal, str, Operation, ResourceType, str]]
+    checks: list[tuple[Principal, str, Operation, ResourceType, str]]
     filters: list[Filter]
 
 
 def cases(rng: random.Random) -> Case:
     every = [any_acl(rng) for _ in range(rng.randrange(12))]
-    questions = [
+    checks = [
         (
             rng.choice((Principal("User", "alice"), Principal("User", "a:b"), Principal("Group", "alice"))),
             rng.choice(("10.0.0.1", "10.0.0.2", "::1", "host")),
@@ -97,31 +97,31 @@ def cases(rng: random.Random) -> Case:
         )
         for _ in range(6)
     ]
-    return Case(every, questions, [any_filter(rng) for _ in range(4)])
+    return Case(every, checks, [any_filter(rng) for _ in range(4)])
 
 
-def decided(case: Case) -> str:
-    legal = list(dict.fromkeys(acl for acl in case.acls if fault_of(acl) is None))
+def check_decisions(case: Case) -> str:
+    valid = list(dict.fromkeys(acl for acl in case.acls if fault_of(acl) is None))
     authorizer = Authorizer()
-    authorizer.follow(Delta(1, acls=tuple(Change(None, acl) for acl in legal)))
-    plain = [_written_short(acl) for acl in legal]
-    for question in case.questions:
-        assert authorizer.allows(*question) is is_allowed(plain, *question, everyone_if_no_acl=False), question
-        assert authorizer.allows_one(*question[:4]) is is_one_allowed(plain, *question[:4]), question
+    authorizer.follow(Delta(1, acls=tuple(Change(None, acl) for acl in valid)))
+    canonical = [_with_canonical_host(acl) for acl in valid]
+    for check in case.checks:
+        assert authorizer.allows(*check) is is_allowed(canonical, *check, everyone_if_no_acl=False), check
+        assert authorizer.allows_one(*check[:4]) is is_one_allowed(canonical, *check[:4]), check
     for wanted in case.filters:
         if wanted.is_known:
-            assert [acl for acl in legal if wanted.finds(acl)] == [acl for acl in legal if finds(wanted, acl)]
+            assert [acl for acl in valid if wanted.finds(acl)] == [acl for acl in valid if finds(wanted, acl)]
         only = wanted.only
-        assert only is None or [acl for acl in legal if wanted.finds(acl)] == [acl for acl in legal if acl == only]
-    return "all can be" if len(legal) == len(case.acls) else "some cannot"
+        assert only is None or [acl for acl in valid if wanted.finds(acl)] == [acl for acl in valid if acl == only]
+    return "all valid" if len(valid) == len(case.acls) else "some invalid"
 
 
-def _written_short(acl: Acl) -> Acl:
-    """With an address of IPv6 as connections have it: the plain rules know of no other."""
+def _with_canonical_host(acl: Acl) -> Acl:
+    """Return the ACL with a canonical IPv6 address, as connections have it: the naive rules compare text."""
     try:
         return structs.replace(acl, host=str(ip_address(acl.host)))
     except ValueError:
         return acl
 
 
-TARGETS: Final = (Target("ACLs and filters", cases, decided),)
+TARGETS: Final = (Target("ACLs and filters", cases, check_decisions),)

@@ -1,6 +1,6 @@
-"""Users, quotas and ACLs as nobody should ask for them, of a real broker: what it takes is there, and nothing else is.
+"""Fuzzing of a broker with requests that alter users, quotas and ACLs, compared with a model of the accepted changes.
 
-Requests are well-formed; what they say is not. A model of a few lines keeps what was taken.
+The requests are well-formed, but their contents are often invalid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DECLARED: Final = frozenset(
         ErrorCode.RESOURCE_NOT_FOUND,
     }
 )
-"""What such requests may be refused with. None of them says that something is wrong with the broker."""
+"""Errors that invalid requests may get; none of them reports a failure of the broker."""
 
 USERS: Final = ("bob", "b,o=b", "", " ", "é\0\n", "u" * 1024, "u" * 1025, "u" * 30_000)
 MECHANISMS: Final = (1, 1, 2, 2, 0, 3, -1, 127)
@@ -59,7 +59,7 @@ VALUES: Final = (1.0, 1e6, 0.5, 1e-9, 0.0, -1.0, 1e308, 2.0**63, 2.0**31, float(
 
 
 class Changes:
-    """Asks, and keeps what was taken."""
+    """Sends requests, and keeps a model of the accepted changes."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         self._rng = random.Random(f"changes {seed}")
@@ -70,10 +70,10 @@ class Changes:
         self.codes: Counter[str] = Counter()
 
     def run(self, count: int) -> Counter[str]:
-        """Raises AssertionError when an answer is not as it must be."""
+        """Send `count` requests. Raises AssertionError for an unexpected response."""
         kinds: tuple[Callable[[], None], ...] = (self._alter_users, self._alter_quotas, self._create, self._delete)
         with self._client:
-            self._learn()
+            self._load_users()
             for number in range(count):
                 self._rng.choice(kinds)()
                 self._describe()
@@ -82,11 +82,11 @@ class Changes:
             self._compare()
         return self.codes
 
-    def _learn(self) -> None:
-        """Those who are there before are left alone."""
+    def _load_users(self) -> None:
+        """Add existing users to the model."""
         self._users = self._known_users()
 
-    def _note(self, code: int) -> ErrorCode:
+    def _count_error(self, code: int) -> ErrorCode:
         found = ErrorCode(code)
         assert found in DECLARED, found
         self.codes[found.name] += 1
@@ -107,27 +107,27 @@ class Changes:
         named = {each.name for each in request.deletions} | {each.name for each in request.upsertions}
         assert Counter(each.user for each in answer.results) == Counter(named)
         for result in answer.results:
-            if self._note(result.error_code) is ErrorCode.NONE:
-                self._take_user(result.user, request)
+            if self._count_error(result.error_code) is ErrorCode.NONE:
+                self._apply_user(result.user, request)
 
     def _credential(self) -> ScramCredentialUpsertion:
         rng = self._rng
-        is_fine = rng.random() < 0.4
+        is_valid = rng.random() < 0.4
         return ScramCredentialUpsertion(
-            name=rng.choice(USERS[:3] if is_fine else USERS),
-            mechanism=rng.choice((1, 2) if is_fine else MECHANISMS),
-            iterations=rng.choice((4096, 16384) if is_fine else ITERATIONS),
-            salt=rng.randbytes(rng.choice((1, 26) if is_fine else SIZES)),
-            salted_password=rng.randbytes(rng.choice((32, 64) if is_fine else SIZES)),
+            name=rng.choice(USERS[:3] if is_valid else USERS),
+            mechanism=rng.choice((1, 2) if is_valid else MECHANISMS),
+            iterations=rng.choice((4096, 16384) if is_valid else ITERATIONS),
+            salt=rng.randbytes(rng.choice((1, 26) if is_valid else SIZES)),
+            salted_password=rng.randbytes(rng.choice((32, 64) if is_valid else SIZES)),
         )
 
-    def _take_user(self, name: str, request: AlterUserScramCredentialsRequest) -> None:
-        has = self._users.setdefault(name, {})
-        for gone in request.deletions:
-            if gone.name == name:
-                del has[gone.mechanism]
-        has |= {put.mechanism: put.iterations for put in request.upsertions if put.name == name}
-        if not has:
+    def _apply_user(self, name: str, request: AlterUserScramCredentialsRequest) -> None:
+        current = self._users.setdefault(name, {})
+        for removed in request.deletions:
+            if removed.name == name:
+                del current[removed.mechanism]
+        current |= {put.mechanism: put.iterations for put in request.upsertions if put.name == name}
+        if not current:
             del self._users[name]
 
     def _known_users(self) -> dict[str, dict[int, int]]:
@@ -142,38 +142,38 @@ class Changes:
     def _alter_quotas(self) -> None:
         rng = self._rng
         entries = [self._quota() for _ in range(rng.choice((1, 1, 2, 4)))]
-        # A default would be ours, too, and we would wait.
-        is_ours = any(part.entity_name is None for each in entries for part in each.entity)
-        validate_only = is_ours or rng.random() < 0.2
+        # A default quota would apply to this client, too, and throttle it.
+        affects_us = any(part.entity_name is None for each in entries for part in each.entity)
+        validate_only = affects_us or rng.random() < 0.2
         answered = alter(self._client, *entries, validate_only=validate_only, version=rng.randrange(2))
-        outcomes = {entity: self._note(code) for entity, code in answered}
+        outcomes = {entity: self._count_error(code) for entity, code in answered}
         for each in entries:
             entity = tuple((part.entity_type, part.entity_name) for part in each.entity)
             if outcomes.get(entity) is ErrorCode.NONE and not validate_only:
-                self._take_quota(frozenset(entity), each)
+                self._apply_quota(frozenset(entity), each)
 
     def _quota(self) -> QuotaAlterationEntry:
         rng = self._rng
-        is_fine = rng.random() < 0.4
-        kinds = rng.sample(KINDS[:2], rng.choice((1, 2))) if is_fine else rng.choices(KINDS, k=rng.randrange(4))
-        keys = rng.sample(KEYS[:4], 2) if is_fine else rng.choices(KEYS, k=rng.randrange(4))
-        names = ("bob", "é") if is_fine else (*NAMES, None)
+        is_valid = rng.random() < 0.4
+        kinds = rng.sample(KINDS[:2], rng.choice((1, 2))) if is_valid else rng.choices(KINDS, k=rng.randrange(4))
+        keys = rng.sample(KEYS[:4], 2) if is_valid else rng.choices(KEYS, k=rng.randrange(4))
+        names = ("bob", "é") if is_valid else (*NAMES, None)
         return QuotaAlterationEntry(
             entity=[AlteredEntity(entity_type=kind, entity_name=rng.choice(names)) for kind in kinds],
             ops=[
-                QuotaOperation(key=key, value=rng.choice(VALUES[:2] if is_fine else VALUES), remove=rng.random() < 0.3)
+                QuotaOperation(key=key, value=rng.choice(VALUES[:2] if is_valid else VALUES), remove=rng.random() < 0.3)
                 for key in keys
             ],
         )
 
-    def _take_quota(self, entity: frozenset[tuple[str, str | None]], entry: QuotaAlterationEntry) -> None:
-        has = self._quotas.setdefault(entity, {})
+    def _apply_quota(self, entity: frozenset[tuple[str, str | None]], entry: QuotaAlterationEntry) -> None:
+        current = self._quotas.setdefault(entity, {})
         for operation in entry.ops:
             if operation.remove:
-                has.pop(operation.key, None)
+                current.pop(operation.key, None)
             else:
-                has[operation.key] = operation.value
-        if not has:
+                current[operation.key] = operation.value
+        if not current:
             del self._quotas[entity]
 
     # ACLs
@@ -183,32 +183,32 @@ class Changes:
         request = CreateAclsRequest(creations=[_creation(acl) for acl in acls])
         answer = self._client.ask(request, self._rng.randint(1, 3), CreateAclsResponse)
         for acl, result in zip(acls, answer.results, strict=True):
-            code = self._note(result.error_code)
+            code = self._count_error(result.error_code)
             assert (code is ErrorCode.NONE) == (fault_of(acl) is None), (acl, code)
             if code is ErrorCode.NONE:
                 self._acls[acl] = None
 
     def _delete(self) -> None:
         filters = [any_filter(self._rng) for _ in range(self._rng.choice((1, 1, 3)))]
-        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_asked(each)) for each in filters])
+        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(each)) for each in filters])
         answer = self._client.ask(request, self._rng.randint(1, 3), DeleteAclsResponse)
-        gone: set[Acl] = set()
+        removed: set[Acl] = set()
         for wanted, result in zip(filters, answer.filter_results, strict=True):
-            code = self._note(result.error_code)
+            code = self._count_error(result.error_code)
             expected = {acl for acl in self._acls if finds(wanted, acl)} if code is ErrorCode.NONE else set()
             found = {
                 _acl(each, each.resource_type, each.resource_name, each.pattern_type) for each in result.matching_acls
             }
             assert found == expected, wanted
-            gone |= found
-        for acl in gone:
+            removed |= found
+        for acl in removed:
             del self._acls[acl]
 
     def _describe(self) -> None:
         wanted = any_filter(self._rng)
-        request = DescribeAclsRequest(**_asked(wanted))
+        request = DescribeAclsRequest(**_filter_fields(wanted))
         answer = self._client.ask(request, self._rng.randint(1, 3), DescribeAclsResponse)
-        if self._note(answer.error_code) is ErrorCode.NONE:
+        if self._count_error(answer.error_code) is ErrorCode.NONE:
             found = {
                 _acl(each, resource.resource_type, resource.resource_name, resource.pattern_type)
                 for resource in answer.resources
@@ -233,7 +233,7 @@ def _creation(acl: Acl) -> AclCreation:
     )
 
 
-def _asked(wanted: Filter) -> dict[str, Any]:
+def _filter_fields(wanted: Filter) -> dict[str, Any]:
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.name,

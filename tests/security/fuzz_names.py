@@ -1,4 +1,4 @@
-"""Rules that make names of subjects, and certificates whose subjects are none."""
+"""Fuzzing of principal mapping rules and certificate subjects."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ RULES: Final = (
     r"RULE:CN=(\w+)(?:,.*)?/\$1 $12 $0/",
     "RULE:(a|b|ab)*(c{2,5})?/$1$2$3/L",
 )
-OF_RULES: Final = ("RULE:", "DEFAULT", "/", "//", "\\", "\\/", "$1", "$99999", "$", ",", "L", "U", "é", "\n")
-OF_EXPRESSIONS: Final = (
+RULE_PARTS: Final = ("RULE:", "DEFAULT", "/", "//", "\\", "\\/", "$1", "$99999", "$", ",", "L", "U", "é", "\n")
+EXPRESSION_PARTS: Final = (
     *("(", ")", "(?:", "(?i)", "*", "+", "?", "{2,}", "{0,1000}", "{1001}", "[a-z]", "[^", "]", "|", "^", ".", "(.*)*"),
     *("\\d", "(a|b)"),
 )
-PIECES: Final = tuple(each.encode() for each in (*OF_RULES, *OF_EXPRESSIONS))
+FRAGMENTS: Final = tuple(each.encode() for each in (*RULE_PARTS, *EXPRESSION_PARTS))
 SUBJECTS: Final = ("CN=client,OU=x,O=y", "CN=a\\,b", "ababababab", "", "CN=É,OU=ß", "2.5.4.5=#1303616263")
 
 
 def rules_and_subjects(rng: random.Random) -> tuple[str, list[str]]:
-    rules = mutated(rng, rng.choice(RULES).encode(), PIECES).decode(errors="replace")
-    subjects = [mutated(rng, rng.choice(SUBJECTS).encode(), PIECES).decode(errors="replace") for _ in range(3)]
+    rules = mutated(rng, rng.choice(RULES).encode(), FRAGMENTS).decode(errors="replace")
+    subjects = [mutated(rng, rng.choice(SUBJECTS).encode(), FRAGMENTS).decode(errors="replace") for _ in range(3)]
     subjects.append(rng.choice("aC=,b") * TLS_SUBJECT_CHARACTERS_MAX)
     return rules, [subject[:TLS_SUBJECT_CHARACTERS_MAX] for subject in subjects]
 
 
-def named(case: tuple[str, list[str]]) -> str:
+def map_subjects(case: tuple[str, list[str]]) -> str:
     rules, subjects = case
     parsed = PrincipalRules(rules)
     outcomes = set()
     for subject in subjects:
         try:
             name = parsed.name_of(subject)
-            assert name, "a name of nothing"
+            assert name, "an empty name"
             assert isinstance(name, str)
             outcomes.add("named")
         except NoRuleApplies:
@@ -72,7 +72,7 @@ def subject(data: bytes) -> str:
 
 
 TARGETS: Final = (
-    # An operator's own rules may have 2,000 parts: a microsecond for each of them, and each character of a subject.
-    Target("principal rules", rules_and_subjects, named, (ConfigError,), seconds_max=5.0),
+    # An operator's rules may have 2,000 parts: each takes a microsecond per character of a subject.
+    Target("principal rules", rules_and_subjects, map_subjects, (ConfigError,), seconds_max=5.0),
     Target("subjects", certificates, subject, (BadSubject,)),
 )

@@ -1,4 +1,4 @@
-"""What targets of fuzzing have in common: a case by a seed, what may come of it, and the time that it may take."""
+"""Fuzzing framework: targets with seeded cases, allowed exceptions and a time limit per case."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Target(NamedTuple):
     name: str
     make: Callable[[random.Random], Any]
     run: Callable[[Any], str]
-    """Says in a word what came of it. Raises AssertionError for what must not be."""
+    """Run a case and return its outcome in a word. Raises AssertionError for a wrong result."""
     refusals: tuple[type[Exception], ...] = ()
-    """What it may raise, by its docstring."""
+    """Documented exceptions."""
     seconds_max: float = SECONDS_MAX
-    """For one case; more needs a reason beside it."""
+    """Time limit of one case; a larger one needs a reason."""
 
 
 class Tally(NamedTuple):
@@ -29,16 +29,16 @@ class Tally(NamedTuple):
 
 
 def fuzz(target: Target, seed: int, count: int) -> Tally:
-    """Raises AssertionError, with the case, when anything comes of one that must not."""
+    """Run seeded cases; raise AssertionError with the case if an outcome is not allowed."""
     rng = random.Random(f"{target.name} {seed}")
     outcomes: Counter[str] = Counter()
     slowest = 0.0
     for _ in range(count):
         case = target.make(rng)
-        began = time.thread_time()  # what others do on this machine is nobody's fault here
+        began = time.thread_time()  # CPU time: the machine may be busy
         outcomes[_outcome(target, case)] += 1
         slowest = max(slowest, time.thread_time() - began)
-        assert slowest <= target.seconds_max, f"{target.name}: {slowest:.1f} s for {_shown(case)}"
+        assert slowest <= target.seconds_max, f"{target.name}: {slowest:.1f} s for {_format_case(case)}"
     return Tally(outcomes, slowest)
 
 
@@ -48,22 +48,23 @@ def _outcome(target: Target, case: Any) -> str:
     except target.refusals as refusal:
         return type(refusal).__name__
     except BaseException as error:
-        raise AssertionError(f"{target.name}: {error!r} for {_shown(case)}") from error
+        raise AssertionError(f"{target.name}: {error!r} for {_format_case(case)}") from error
 
 
-def _shown(case: Any) -> str:
+def _format_case(case: Any) -> str:
     return repr(case)[:CASE_CHARACTERS_SHOWN_MAX]
 
 
 def told(target: Target, seed: int, tally: Tally) -> str:
+    """Return a one-line summary."""
     count = tally.outcomes.total()
     outcomes = ", ".join(f"{name} {number:,}" for name, number in tally.outcomes.most_common())
     return f"{target.name}: seed {seed}: {count:,} cases, slowest {tally.slowest_seconds * 1000:.1f} ms: {outcomes}"
 
 
 def mutated(rng: random.Random, data: bytes, pieces: Sequence[bytes] = ()) -> bytes:
-    """Bytes changed, cut, doubled; pieces that mean something put where they do not belong; one of them a thousand
-    times over, now and then. A third is left as it is."""
+    """Return mutated data: bytes changed, removed or duplicated, and significant byte sequences inserted, sometimes
+    repeated up to a thousand times. A third of the results is unchanged."""
     changed = bytearray(data)
     for _ in range(rng.choice((0, 0, 1, 1, 2, 4))):
         at = rng.randrange(len(changed) + 1)

@@ -1,4 +1,4 @@
-"""Who may do what, decided as slowly and as plainly as Kafka's documentation says it: to compare with."""
+"""A naive implementation of Kafka's authorization rules, for comparison with the real one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_about(acl: Acl, resource_type: int, name: str) -> bool:
     return acl.name in ("*", name)
 
 
-def says(acl: Acl, principal: Principal, host: str, operation: Operation) -> int | None:
+def permission_of(acl: Acl, principal: Principal, host: str, operation: Operation) -> int | None:
     if acl.principal not in (f"{principal.type}:{principal.name}", "User:*") or acl.host not in ("*", host):
         return None
     implied = {operation}
@@ -42,30 +42,30 @@ def is_allowed(
     *,
     everyone_if_no_acl: bool,
 ) -> bool:
-    about = [acl for acl in acls if is_about(acl, resource_type, name)]
-    if not about:
+    applicable = [acl for acl in acls if is_about(acl, resource_type, name)]
+    if not applicable:
         return everyone_if_no_acl
-    said = {says(acl, principal, host, operation) for acl in about}
+    said = {permission_of(acl, principal, host, operation) for acl in applicable}
     return DENY not in said and ALLOW in said
 
 
 def is_one_allowed(
     acls: Iterable[Acl], principal: Principal, host: str, operation: Operation, resource_type: ResourceType
 ) -> bool:
-    """Kafka's rule for "at least one resource of a type", which goes by patterns and not by what there is."""
+    """Kafka's rule for "at least one resource of a type", which considers patterns, not existing resources."""
     if is_allowed(acls, principal, host, operation, resource_type, "hardcode", everyone_if_no_acl=False):
         return True
-    heeded = [
+    relevant = [
         acl
         for acl in acls
         if acl.resource_type == resource_type
         and acl.operation in (Operation.ALL, operation)
-        and says(acl, principal, host, operation) is not None
+        and permission_of(acl, principal, host, operation) is not None
     ]
-    denied = [acl for acl in heeded if acl.permission == DENY]
+    denied = [acl for acl in relevant if acl.permission == DENY]
     if any(acl.pattern_type == LITERAL and acl.name == "*" for acl in denied):
         return False
-    return any(acl.permission == ALLOW and not any(_dominates(each, acl) for each in denied) for acl in heeded)
+    return any(acl.permission == ALLOW and not any(_dominates(each, acl) for each in denied) for acl in relevant)
 
 
 def _dominates(denied: Acl, allowed: Acl) -> bool:
@@ -77,17 +77,17 @@ def _dominates(denied: Acl, allowed: Acl) -> bool:
 
 
 def finds(wanted: Filter, acl: Acl) -> bool:
-    """Kafka's AccessControlEntryFilter and ResourcePatternFilter: 1 is any, and 2 of a pattern whichever matches."""
+    """Kafka's AccessControlEntryFilter and ResourcePatternFilter: 1 matches anything, pattern type 2 what applies."""
     any_number = 1
-    for asked, has in (
+    for wanted_value, value in (
         (wanted.resource_type, acl.resource_type),
         (wanted.operation, acl.operation),
         (wanted.permission, acl.permission),
     ):
-        if asked not in (any_number, has):
+        if wanted_value not in (any_number, value):
             return False
-    for asked_text, has_text in ((wanted.principal, acl.principal), (wanted.host, acl.host)):
-        if asked_text is not None and asked_text != has_text:
+    for wanted_text, text in ((wanted.principal, acl.principal), (wanted.host, acl.host)):
+        if wanted_text is not None and wanted_text != text:
             return False
     if wanted.pattern_type == MATCH and wanted.name is not None:
         return is_about(acl, acl.resource_type, wanted.name)

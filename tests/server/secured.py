@@ -1,4 +1,4 @@
-"""A listener with TLS for tests, and blocking clients that speak to it from threads: they know nothing of our loops."""
+"""A TLS listener for tests, and blocking clients that run in threads, independent of our event loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Secured:
-    """A listener that serves, with its parts."""
+    """A TLS listener that is serving, with its components."""
 
     def __init__(
         self,
@@ -63,17 +63,18 @@ async def secured(
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    """On the loop that nodes have."""
+    """Run the scenario on uvloop, which nodes use."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
 
 
 async def in_thread(call: Callable[[], T]) -> T:
+    """Run a blocking function in a thread."""
     return await asyncio.to_thread(call)
 
 
 def connected(address: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """Raises ssl.SSLError or OSError."""
+    """Return a connected TLS client. Raises ssl.SSLError or OSError."""
     raw = socket.create_connection(address, timeout=DEADLINE_SECONDS)
     try:
         return context.wrap_socket(raw, server_hostname="localhost")
@@ -83,29 +84,31 @@ def connected(address: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
 
 
 def asked(client: ssl.SSLSocket, request: bytes) -> bytes:
-    """Raises ssl.SSLError or OSError when there is no answer."""
+    """Send a request and return the response. Raises ssl.SSLError or OSError if there is none."""
     client.sendall(struct.pack(">i", len(request)) + request)
     (size,) = struct.unpack(">i", received(client, 4))
     return received(client, size)
 
 
 def received(client: socket.socket, size: int) -> bytes:
+    """Read exactly `size` bytes."""
     found = bytearray()
     while len(found) < size:
-        piece = client.recv(min(size - len(found), 1 << 16))
-        if not piece:
+        chunk = client.recv(min(size - len(found), 1 << 16))
+        if not chunk:
             raise ConnectionResetError("closed")
-        found += piece
+        found += chunk
     return bytes(found)
 
 
 def served(address: Address, context: ssl.SSLContext, request: bytes = b"hello") -> bytes:
+    """Connect, send a request, and return the response."""
     with connected(address, context) as client:
         return asked(client, request)
 
 
 def is_refused(address: Address, context: ssl.SSLContext) -> bool:
-    """With TLS 1.3 a client learns only with the first answer that its certificate was refused."""
+    """Return whether the connection fails. With TLS 1.3, a rejected certificate is noticed at the first read only."""
     try:
         served(address, context)
     except (ssl.SSLError, OSError):

@@ -1,4 +1,4 @@
-"""Connections: answers in order, limits at their maximum and one above, back-pressure, idle and slow clients."""
+"""Client connections: response order, limits at their maximum and one above, back-pressure, idle and slow clients."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from chronik.server.listener_limits import ListenerLimits
 
 DEADLINE_SECONDS = 20.0
 MUCH_BYTES = 16 << 20
-"""More than the system takes off a connection's hands: what is beyond that is counted."""
+"""More bytes than the kernel buffers: the rest counts as unsent."""
 
 
 class Echo:
-    """Answers each request with its own bytes; some are held back until they are let go."""
+    """A handler that responds with the request's own bytes; some responses are held until `release`."""
 
     def __init__(self) -> None:
         self.handled: list[bytes] = []
         self.held: dict[bytes, Reply[Any]] = {}
         self.answer_bytes = 0
-        self.hurried: list[bytes] = []
-        """Requests that were told that others wait behind them."""
+        self.completed_early: list[bytes] = []
+        """Requests that were asked to complete early because others wait behind them."""
 
     def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         request = bytes(frame)
@@ -44,7 +44,7 @@ class Echo:
             reply: Reply[Any] = Reply(is_pipelined=request.startswith(b"pipelined"))
             self.held[request] = reply
             reply.hurry = Hurry(lambda: True)
-            reply.hurry.wake = lambda: self.hurried.append(request)
+            reply.hurry.wake = lambda: self.completed_early.append(request)
             return reply
         return Reply.of_frame([framed(request + bytes(self.answer_bytes))])
 
@@ -77,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def reading(writer: asyncio.StreamWriter) -> asyncio.ReadTransport:
-    return cast(asyncio.ReadTransport, writer.transport)  # a loop's own class may be another
+    return cast(asyncio.ReadTransport, writer.transport)  # the class depends on the event loop
 
 
 async def not_reading(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -101,7 +101,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
 
 
-def test_a_request_waits_for_the_one_before_it() -> None:
+def test_request_waits_for_response_to_previous_one() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
@@ -117,7 +117,7 @@ def test_a_request_waits_for_the_one_before_it() -> None:
     run(scenario)
 
 
-def test_pipelined_requests_start_at_once_and_are_answered_in_order() -> None:
+def test_pipelined_requests_start_immediately_and_are_answered_in_order() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
@@ -133,7 +133,7 @@ def test_pipelined_requests_start_at_once_and_are_answered_in_order() -> None:
     run(scenario)
 
 
-def test_blocking_request_stops_blocking_when_it_may_be_pipelined() -> None:
+def test_blocking_request_unblocks_when_it_may_be_pipelined() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
@@ -156,8 +156,8 @@ def test_blocking_request_stops_blocking_when_it_may_be_pipelined() -> None:
     run(scenario)
 
 
-class Refusing(Echo):
-    """Whoever asks to wait for a refusal gets it as an answer, and then the connection ends."""
+class RejectingEcho(Echo):
+    """A handler whose responses to requests ending in `refusal` close the connection."""
 
     def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         self.peer = peer
@@ -165,14 +165,14 @@ class Refusing(Echo):
 
     def release(self, request: bytes) -> None:
         if request.endswith(b"refusal"):
-            self.peer.farewell = "it is refused"
+            self.peer.farewell = "rejected"
         super().release(request)
 
 
 @pytest.mark.parametrize("released", [[b"wait for refusal", b"pipelined"], [b"pipelined", b"wait for refusal"]])
-def test_a_refusal_goes_out_behind_the_answers_before_it_and_then_the_connection_ends(released: list[bytes]) -> None:
+def test_rejection_is_sent_after_earlier_responses_and_closes_connection(released: list[bytes]) -> None:
     async def scenario() -> None:
-        echo = Refusing()
+        echo = RejectingEcho()
         async with listening(echo) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"pipelined") + framed(b"wait for refusal") + framed(b"behind it"))
@@ -183,18 +183,18 @@ def test_a_refusal_goes_out_behind_the_answers_before_it_and_then_the_connection
             assert await read_frame(reader) == b"pipelined"
             assert await read_frame(reader) == b"wait for refusal"
             assert await closed(reader)
-            assert echo.handled == [b"pipelined", b"wait for refusal"], "nothing is done for it any more"
+            assert echo.handled == [b"pipelined", b"wait for refusal"], "no further request is handled"
             writer.close()
 
     run(scenario)
 
 
-def test_a_refusal_waits_for_the_answers_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long they take: the connection does not end before."""
+def test_rejection_waits_for_earlier_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection stays open however long the earlier responses take."""
     monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.01)
 
     async def scenario() -> None:
-        echo = Refusing()
+        echo = RejectingEcho()
         async with listening(echo) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"pipelined 1") + framed(b"pipelined 2") + framed(b"wait for refusal"))
@@ -204,7 +204,7 @@ def test_a_refusal_waits_for_the_answers_before_it(monkeypatch: pytest.MonkeyPat
             echo.release(b"pipelined 1")
             assert await read_frame(reader) == b"pipelined 1"
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):  # ten times what a client has to read why
+                async with asyncio.timeout(0.1):  # ten times the delay before closing
                     await reader.read(1)
             echo.release(b"pipelined 2")
             assert await read_frame(reader) == b"pipelined 2"
@@ -215,7 +215,7 @@ def test_a_refusal_waits_for_the_answers_before_it(monkeypatch: pytest.MonkeyPat
     run(scenario)
 
 
-def test_a_bad_request_closes_its_connection_and_no_other() -> None:
+def test_invalid_request_closes_only_its_own_connection() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
@@ -233,7 +233,7 @@ def test_a_bad_request_closes_its_connection_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(1000, True), (1001, False)])
-def test_a_frame_of_the_largest_size_is_answered_and_one_byte_more_is_not(size: int, accepted: bool) -> None:
+def test_frame_above_size_limit_closes_connection(size: int, accepted: bool) -> None:
     async def scenario() -> None:
         async with listening(Echo(), ListenerLimits(frame_bytes=1000)) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
@@ -247,7 +247,7 @@ def test_a_frame_of_the_largest_size_is_answered_and_one_byte_more_is_not(size: 
     run(scenario)
 
 
-def test_as_many_connections_as_allowed_are_served_and_one_more_is_closed() -> None:
+def test_connection_above_limit_is_closed() -> None:
     async def scenario() -> None:
         async with listening(Echo(), ListenerLimits(connections=3)) as (listener, address):
             streams = [await asyncio.open_connection(*address) for _ in range(3)]
@@ -260,15 +260,15 @@ def test_as_many_connections_as_allowed_are_served_and_one_more_is_closed() -> N
             streams[0][1].close()
             await until(lambda: listener.connection_count == 2)
             reader, writer = await asyncio.open_connection(*address)
-            writer.write(framed(b"room again"))
-            assert await read_frame(reader) == b"room again"
+            writer.write(framed(b"slot again"))
+            assert await read_frame(reader) == b"slot again"
             for _, each in [*streams, (reader, writer), (extra_reader, extra_writer)]:
                 each.close()
 
     run(scenario)
 
 
-def test_an_idle_connection_is_closed_and_one_that_waits_for_an_answer_is_not() -> None:
+def test_idle_connection_is_closed_unless_it_waits_for_response() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo, ListenerLimits(idle_seconds=0.2)) as (_, address):
@@ -285,7 +285,7 @@ def test_an_idle_connection_is_closed_and_one_that_waits_for_an_answer_is_not() 
     run(scenario)
 
 
-def test_a_request_that_trickles_in_too_slowly_is_cut_off() -> None:
+def test_connection_with_slowly_arriving_request_is_closed() -> None:
     async def scenario() -> None:
         async with listening(Echo(), ListenerLimits(frame_receive_seconds=0.2)) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
@@ -296,7 +296,7 @@ def test_a_request_that_trickles_in_too_slowly_is_cut_off() -> None:
     run(scenario)
 
 
-def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
+def test_requests_of_client_that_does_not_read_are_not_handled() -> None:
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = 1 << 20
@@ -321,20 +321,20 @@ def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
     run(scenario)
 
 
-def test_what_clients_do_not_read_is_counted_until_they_do_or_are_gone() -> None:
+def test_unread_response_bytes_are_counted_until_read_or_disconnected() -> None:
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = MUCH_BYTES
         async with listening(echo) as (listener, address):
-            reads_late, leaves = [await not_reading(address) for _ in range(2)]
-            for _, writer in (reads_late, leaves):
+            late_reader, leaver = [await not_reading(address) for _ in range(2)]
+            for _, writer in (late_reader, leaver):
                 writer.write(framed(b"much"))
             await until(lambda: listener.outbox.unsent_bytes > MUCH_BYTES)
             counted = listener.outbox.unsent_bytes
-            leaves[1].transport.abort()
+            leaver[1].transport.abort()
             await until(lambda: listener.outbox.unsent_bytes < counted)
             assert listener.outbox.unsent_bytes > MUCH_BYTES // 2
-            reader, writer = reads_late
+            reader, writer = late_reader
             reading(writer).resume_reading()
             assert len(await read_frame(reader)) == echo.answer_bytes + len(b"much")
             await until(lambda: listener.outbox.unsent_bytes == 0)
@@ -343,7 +343,7 @@ def test_what_clients_do_not_read_is_counted_until_they_do_or_are_gone() -> None
     run(scenario)
 
 
-def test_connections_that_do_not_read_are_closed_when_there_is_no_memory_for_others() -> None:
+def test_connections_that_do_not_read_are_closed_under_memory_pressure() -> None:
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = MUCH_BYTES
@@ -359,9 +359,9 @@ def test_connections_that_do_not_read_are_closed_when_there_is_no_memory_for_oth
             idle_reader, idle_writer = await asyncio.open_connection(*address)
             await until(lambda: len(echo.handled) == 2)
             await until(lambda: 0 < listener.outbox.unsent_bytes <= limits.responses_bytes)
-            await until(lambda: listener.connection_count == 2)  # no more of them are closed than has to be
+            await until(lambda: listener.connection_count == 2)  # no more of them are closed than necessary
             idle_writer.write(framed(b"disconnect"))
-            assert await closed(idle_reader), "it was left alone"
+            assert await closed(idle_reader), "it stayed connected until its own request"
             assert b"disconnect" in echo.handled
             for _, writer in (*connections, (idle_reader, idle_writer)):
                 writer.close()
@@ -369,8 +369,8 @@ def test_connections_that_do_not_read_are_closed_when_there_is_no_memory_for_oth
     run(scenario)
 
 
-async def read_while_others_wait(echo: Echo, piece_bytes: int, stop_bytes: int) -> int:
-    """How much a client gets that reads a piece fifty times in a second while there is no memory for others."""
+async def bytes_read_under_memory_pressure(echo: Echo, chunk_bytes: int, stop_bytes: int) -> int:
+    """Return how much a client receives that reads 50 chunks per second while other responses wait for memory."""
     limits = ListenerLimits(responses_bytes=1 << 20, response_stuck_seconds=0.5, linger_seconds=0)
     echo.answer_bytes = MUCH_BYTES
     loop = asyncio.get_running_loop()
@@ -381,32 +381,32 @@ async def read_while_others_wait(echo: Echo, piece_bytes: int, stop_bytes: int) 
             await loop.sock_connect(client, (address.host, address.port))
             await loop.sock_sendall(client, framed(b"much"))
             await until(lambda: listener.outbox.unsent_bytes > limits.responses_bytes)
-            got = 0
-            while got < stop_bytes and listener.connection_count:
-                got += len(await loop.sock_recv(client, piece_bytes))
+            received_bytes = 0
+            while received_bytes < stop_bytes and listener.connection_count:
+                received_bytes += len(await loop.sock_recv(client, chunk_bytes))
                 await asyncio.sleep(0.02)
-            return got
+            return received_bytes
 
 
-def test_a_client_that_reads_slowly_and_steadily_is_not_taken_for_one_that_is_stuck() -> None:
-    """It takes less in the time allowed than what the system waits for before it takes more from us."""
+def test_client_that_reads_slowly_but_steadily_is_not_closed() -> None:
+    """It reads less within the timeout than the kernel needs before it reports the socket as writable."""
 
     async def scenario() -> None:
         enough = 2 << 20
-        assert await read_while_others_wait(Echo(), piece_bytes=16 << 10, stop_bytes=enough) >= enough
+        assert await bytes_read_under_memory_pressure(Echo(), chunk_bytes=16 << 10, stop_bytes=enough) >= enough
 
     run(scenario)
 
 
-def test_a_client_that_reads_next_to_nothing_is_stuck() -> None:
+def test_client_that_reads_below_minimum_rate_is_closed() -> None:
     async def scenario() -> None:
         assert RESPONSE_RATE_BYTES_MIN == 64 << 10
-        assert await read_while_others_wait(Echo(), piece_bytes=500, stop_bytes=1 << 20) < 1 << 20
+        assert await bytes_read_under_memory_pressure(Echo(), chunk_bytes=500, stop_bytes=1 << 20) < 1 << 20
 
     run(scenario)
 
 
-def test_who_does_not_read_is_not_kept_by_the_bytes_of_a_request_that_trickle_in() -> None:
+def test_slowly_arriving_request_does_not_keep_stalled_client_connected() -> None:
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = MUCH_BYTES
@@ -425,7 +425,7 @@ def test_who_does_not_read_is_not_kept_by_the_bytes_of_a_request_that_trickle_in
     run(scenario)
 
 
-def test_no_more_requests_than_the_limit_are_in_flight_on_one_connection() -> None:
+def test_requests_in_flight_per_connection_are_limited() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
@@ -449,12 +449,12 @@ def test_no_more_requests_than_the_limit_are_in_flight_on_one_connection() -> No
     run(scenario)
 
 
-def half_sent(size: int) -> bytes:
+def half_frame(size: int) -> bytes:
     return struct.pack(">i", size) + bytes(size // 2 - 4)
 
 
-def test_large_requests_share_a_budget_and_wait_for_room() -> None:
-    """One may go on beyond it: were they all there in part, none could."""
+def test_large_requests_wait_for_shared_memory_budget() -> None:
+    """One request may exceed the budget; otherwise, partially received requests would deadlock."""
 
     async def scenario() -> None:
         echo = Echo()
@@ -462,11 +462,11 @@ def test_large_requests_share_a_budget_and_wait_for_room() -> None:
         async with listening(echo, ListenerLimits(frames_bytes=size)) as (listener, address):
             streams = [await asyncio.open_connection(*address) for _ in range(3)]
             for _, writer in streams[:2]:
-                writer.write(half_sent(size))
+                writer.write(half_frame(size))
             await until(lambda: listener.bytes_reserved > size)
             streams[2][1].write(framed(bytes(size)))
             await asyncio.sleep(0.1)
-            assert not echo.handled, "the third waits while one has the budget and the other has gone beyond it"
+            assert not echo.handled, "the third waits: one uses the budget, and another exceeds it already"
             for _, writer in streams[:2]:
                 writer.write(bytes(size // 2 + 4))
             for reader, writer in streams:
@@ -476,25 +476,25 @@ def test_large_requests_share_a_budget_and_wait_for_room() -> None:
     run(scenario)
 
 
-def test_claimed_lengths_take_nothing_from_others() -> None:
+def test_announced_request_size_reserves_no_memory() -> None:
     async def scenario() -> None:
         echo = Echo()
         size = 1 << 20
         async with listening(echo, ListenerLimits(frames_bytes=2 * size)) as (listener, address):
-            claims = [await asyncio.open_connection(*address) for _ in range(6)]
-            for _, writer in claims:
+            announcers = [await asyncio.open_connection(*address) for _ in range(6)]
+            for _, writer in announcers:
                 writer.write(struct.pack(">i", 100 * size) + bytes(68))
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(bytes(2 * size)))
             assert len(await read_frame(reader)) == 2 * size
             assert listener.connection_count == 7
-            for _, each in [*claims, (reader, writer)]:
+            for _, each in [*announcers, (reader, writer)]:
                 each.close()
 
     run(scenario)
 
 
-def test_who_sends_a_large_request_slowly_is_closed_while_others_wait_for_its_memory() -> None:
+def test_slow_sender_of_large_request_is_closed_under_memory_pressure() -> None:
     async def scenario() -> None:
         echo = Echo()
         size = 1 << 20
@@ -502,10 +502,10 @@ def test_who_sends_a_large_request_slowly_is_closed_while_others_wait_for_its_me
         async with listening(echo, limits) as (listener, address):
             slow = [await asyncio.open_connection(*address) for _ in range(2)]
             for _, writer in slow:
-                writer.write(half_sent(size))
+                writer.write(half_frame(size))
             await until(lambda: listener.bytes_reserved > size)
             await asyncio.sleep(3 * limits.frame_rate_seconds)
-            assert listener.connection_count == 2, "nobody waits"
+            assert listener.connection_count == 2, "no other connection waits for memory"
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(bytes(size)))
             assert len(await read_frame(reader)) == size
@@ -516,7 +516,7 @@ def test_who_sends_a_large_request_slowly_is_closed_while_others_wait_for_its_me
     run(scenario)
 
 
-def test_a_bug_in_a_handler_closes_its_connection_even_behind_another_request() -> None:
+def test_exception_in_handler_closes_connection_after_earlier_responses() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
@@ -531,7 +531,7 @@ def test_a_bug_in_a_handler_closes_its_connection_even_behind_another_request() 
     run(scenario)
 
 
-def test_large_requests_count_until_they_are_answered() -> None:
+def test_large_requests_hold_memory_until_answered() -> None:
     async def scenario() -> None:
         echo = Echo()
         size = 1 << 20
@@ -545,7 +545,7 @@ def test_large_requests_count_until_they_are_answered() -> None:
             await until(lambda: len(echo.held) == 3)
             second.write(framed(b"large" + bytes(size)))
             await asyncio.sleep(0.1)
-            assert len(echo.handled) == 3, "they are kept until they are answered: no room for one more"
+            assert len(echo.handled) == 3, "unanswered requests hold their memory"
             for request in held[:2]:
                 echo.release(request)
             assert (await read_frame(reader)).startswith(b"large")
@@ -557,7 +557,7 @@ def test_large_requests_count_until_they_are_answered() -> None:
     run(scenario)
 
 
-def test_one_connection_sends_ahead_no_more_than_the_budget_and_one_request() -> None:
+def test_one_connection_exceeds_memory_budget_by_one_request_at_most() -> None:
     async def scenario() -> None:
         echo = Echo()
         size, count = 1 << 20, 12
@@ -569,7 +569,7 @@ def test_one_connection_sends_ahead_no_more_than_the_budget_and_one_request() ->
                 writer.write(framed(b"%02d" % number + bytes(size - 2)))
             await until(lambda: listener.bytes_reserved == 3 * size)
             await asyncio.sleep(0.1)
-            assert listener.bytes_reserved == 3 * size, "the rest waits in its client"
+            assert listener.bytes_reserved == 3 * size, "the rest is not read from the socket"
             echo.release(b"wait")
             answers = [await read_frame(reader) for _ in range(count + 1)]
             assert [answer[:2] for answer in answers[1:]] == [b"%02d" % number for number in range(count)]
@@ -579,7 +579,7 @@ def test_one_connection_sends_ahead_no_more_than_the_budget_and_one_request() ->
     run(scenario)
 
 
-def test_a_small_request_never_waits_for_the_memory_of_large_ones() -> None:
+def test_small_request_never_waits_for_memory_budget() -> None:
     async def scenario() -> None:
         echo = Echo()
         size = 1 << 20
@@ -587,8 +587,8 @@ def test_a_small_request_never_waits_for_the_memory_of_large_ones() -> None:
             _, large = await asyncio.open_connection(*address)
             large.write(framed(bytes(size))[: size // 2])
             reader, small = await asyncio.open_connection(*address)
-            for piece in (framed(b"small")[:6], framed(b"small")[6:]):
-                small.write(piece)
+            for chunk in (framed(b"small")[:6], framed(b"small")[6:]):
+                small.write(chunk)
                 await asyncio.sleep(0.05)
             assert await read_frame(reader) == b"small"
             large.close()
@@ -597,7 +597,7 @@ def test_a_small_request_never_waits_for_the_memory_of_large_ones() -> None:
     run(scenario)
 
 
-def test_what_a_closed_connection_had_reserved_is_given_back() -> None:
+def test_closed_connection_releases_its_reserved_memory() -> None:
     async def scenario() -> None:
         echo = Echo()
         size = 1 << 20
@@ -618,7 +618,7 @@ def test_what_a_closed_connection_had_reserved_is_given_back() -> None:
     run(scenario)
 
 
-def test_a_client_is_not_cut_off_for_what_the_node_does_not_read() -> None:
+def test_receive_timeout_does_not_apply_while_reading_is_paused() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo, ListenerLimits(frame_receive_seconds=0.2)) as (listener, address):
@@ -637,7 +637,7 @@ def test_a_client_is_not_cut_off_for_what_the_node_does_not_read() -> None:
     run(scenario)
 
 
-def test_requests_that_come_while_the_node_stops_are_not_handled() -> None:
+def test_requests_received_during_shutdown_are_not_handled() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (listener, address):
@@ -659,7 +659,7 @@ def test_requests_that_come_while_the_node_stops_are_not_handled() -> None:
     run(scenario)
 
 
-def test_stopping_waits_until_every_answer_has_left() -> None:
+def test_shutdown_waits_until_all_responses_are_sent() -> None:
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = 16 << 20
@@ -681,7 +681,7 @@ def test_stopping_waits_until_every_answer_has_left() -> None:
     run(scenario)
 
 
-def test_stopping_answers_what_is_under_way() -> None:
+def test_shutdown_answers_pending_requests() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (listener, address):
@@ -700,7 +700,7 @@ def test_stopping_answers_what_is_under_way() -> None:
     run(scenario)
 
 
-async def _what_hurries(*requests: bytes) -> list[bytes]:
+async def _early_completions(*requests: bytes) -> list[bytes]:
     echo = Echo()
     async with listening(echo) as (_, address):
         reader, writer = await asyncio.open_connection(*address)
@@ -709,27 +709,27 @@ async def _what_hurries(*requests: bytes) -> list[bytes]:
         for request in requests:
             writer.write(framed(request))
         if requests:
-            await until(lambda: bool(echo.hurried))
+            await until(lambda: bool(echo.completed_early))
         echo.release(b"wait")
         assert [await read_frame(reader) for _ in range(1 + len(requests))] == [b"wait", *requests]
         writer.close()
-    return echo.hurried
+    return echo.completed_early
 
 
-def test_a_request_that_waits_is_told_when_others_wait_behind_it() -> None:
-    assert set(asyncio.run(_what_hurries(b"behind it"))) == {b"wait"}
-    assert asyncio.run(_what_hurries()) == []
+def test_waiting_request_completes_early_when_another_request_arrives() -> None:
+    assert set(asyncio.run(_early_completions(b"behind it"))) == {b"wait"}
+    assert asyncio.run(_early_completions()) == []
 
 
-def test_a_request_is_told_of_those_that_waited_behind_it_before_it_began() -> None:
+def test_request_completes_early_if_requests_were_queued_before_it_started() -> None:
     async def scenario() -> None:
         echo = Echo()
         async with listening(echo) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"wait 1") + framed(b"wait 2") + framed(b"behind both"))
-            await until(lambda: set(echo.hurried) == {b"wait 1"})  # twice, if they come in two reads
+            await until(lambda: set(echo.completed_early) == {b"wait 1"})  # repeated if they arrive in two reads
             echo.release(b"wait 1")
-            await until(lambda: set(echo.hurried) == {b"wait 1", b"wait 2"})
+            await until(lambda: set(echo.completed_early) == {b"wait 1", b"wait 2"})
             echo.release(b"wait 2")
             assert [await read_frame(reader) for _ in range(3)] == [b"wait 1", b"wait 2", b"behind both"]
             writer.close()

@@ -1,4 +1,4 @@
-"""Fair sharing of the event loop between connections, over real sockets (the scheduler: tests/test_scheduler.py)."""
+"""Fair sharing of the event loop between connections over real sockets (scheduler: tests/test_scheduler.py)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from chronik.server.listener_limits import ListenerLimits
 from tests.server.test_connections import DEADLINE_SECONDS, MUCH_BYTES, Echo, framed, listening, read_frame, run, until
 
 
-class Slow(Echo):
-    """Takes a millisecond of the event loop for each request."""
+class SlowEcho(Echo):
+    """A handler that takes a millisecond of the event loop for each request."""
 
     def __call__(self, frame: bytearray, peer: Peer) -> Reply[Any]:
         until = time.monotonic() + 0.001
@@ -35,9 +35,9 @@ class Slow(Echo):
         return super().__call__(frame, peer)
 
 
-def test_other_connection_is_answered_while_hundreds_of_pipelined_requests_wait() -> None:
+def test_other_connection_is_served_while_pipelined_requests_are_queued() -> None:
     async def scenario() -> None:
-        slow = Slow()
+        slow = SlowEcho()
         async with listening(slow) as (_, address):
             reader, writer = await asyncio.open_connection(*address)
             other_reader, other_writer = await asyncio.open_connection(*address)
@@ -47,7 +47,7 @@ def test_other_connection_is_answered_while_hundreds_of_pipelined_requests_wait(
                 await asyncio.sleep(0)
             other_writer.write(framed(b"other"))
             assert await read_frame(other_reader) == b"other"
-            assert slow.handled.index(b"other") < 200, "and not after all of them"
+            assert slow.handled.index(b"other") < 200, "it is handled before the queue is empty"
             assert [await read_frame(reader) for _ in requests] == requests
             writer.close()
             other_writer.close()
@@ -57,7 +57,7 @@ def test_other_connection_is_answered_while_hundreds_of_pipelined_requests_wait(
 
 def test_queued_connection_that_closes_is_withdrawn() -> None:
     async def scenario() -> None:
-        slow = Slow()
+        slow = SlowEcho()
         async with listening(slow) as (listener, address):
             _, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"x") * 2_000)
@@ -79,7 +79,7 @@ UNAUTHENTICATED = 150
 async def handled_before(name: str) -> int:
     """Return how many requests of unauthenticated clients at one address are handled before that of a client at another
     address, which arrives last, through the listener of that name."""
-    slow = Slow()
+    slow = SlowEcho()
     addresses = {"ASKS": Address("127.0.0.1", 0), "OPEN": Address("127.0.0.1", 0)}
     listener = Listener(addresses, slow, gated={"ASKS"})
     bound = await listener.bind()
@@ -88,7 +88,7 @@ async def handled_before(name: str) -> int:
     other = socket.create_connection(bound[name], 10)
     try:
         await until(lambda: listener.connection_count == UNAUTHENTICATED + 1)
-        for each in crowd:  # all at once, as far as the loop can tell
+        for each in crowd:  # within one event-loop iteration
             each.sendall(framed(b"unauthenticated"))
         other.sendall(framed(b"other"))
         await until(lambda: b"other" in slow.handled)
@@ -109,21 +109,23 @@ def test_unauthenticated_clients_of_one_address_do_not_delay_other_addresses(nam
     run(scenario)
 
 
-def test_connection_behind_a_flood_of_connections_does_not_wait_for_their_requests() -> None:
+def test_connection_after_connection_flood_does_not_wait_for_its_requests() -> None:
     async def scenario() -> None:
-        slow = Slow()
+        slow = SlowEcho()
         listener = Listener({"ASKS": Address("127.0.0.1", 0)}, slow, gated={"ASKS"})
         address = (await listener.bind())["ASKS"]
         await listener.serve()
-        turns = 20
-        crowd = [socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(turns * ACCEPTED_PER_ITERATION)]
+        iterations = 20
+        crowd = [
+            socket.create_connection(address, 10, ("127.0.0.2", 0)) for _ in range(iterations * ACCEPTED_PER_ITERATION)
+        ]
         other = socket.create_connection(address, 10)  # the loop has not accepted any yet
         try:
             for each in crowd:
                 each.sendall(framed(b"unauthenticated"))
             other.sendall(framed(b"other"))
             await until(lambda: b"other" in slow.handled)
-            assert slow.handled.index(b"other") < 2 * turns, "they were about two milliseconds' worth in each turn"
+            assert slow.handled.index(b"other") < 2 * iterations, "two milliseconds' worth of requests per iteration"
         finally:
             for each in (*crowd, other):
                 each.close()
@@ -133,12 +135,12 @@ def test_connection_behind_a_flood_of_connections_does_not_wait_for_their_reques
         runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
 
 
-REFUSED = 100
-PER_TURN_MAX = 10
+REJECTED = 100
+PER_ITERATION_MAX = 10
 
 
-class Refusing:
-    """Holds every request until all are rejected."""
+class RejectingHandler:
+    """A handler that holds every request until all are rejected."""
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []
@@ -149,25 +151,27 @@ class Refusing:
         self._held.append(Reply())
         return self._held[-1]
 
-    def refuse(self) -> None:
+    def reject_all(self) -> None:
         for peer, answer in zip(self.peers, self._held, strict=True):
-            peer.farewell = "as asked"
+            peer.farewell = "rejected"
             answer.ready([framed(b"no")])
 
 
 @asynccontextmanager
-async def unauthenticated_clients(refusing: Refusing) -> AsyncIterator[tuple[Listener, list[connection.Connection]]]:
-    """Connect clients that have sent a request each. Reading the clock takes a fifth of the unauthenticated budget."""
+async def unauthenticated_clients(
+    handler: RejectingHandler,
+) -> AsyncIterator[tuple[Listener, list[connection.Connection]]]:
+    """Connect clients that have each sent a request. Reading the clock takes a fifth of the unauthenticated budget."""
     ticks = itertools.count()
     scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 5)
-    listener = Listener({"ASKS": Address("127.0.0.1", 0)}, refusing, gated={"ASKS"}, scheduler=scheduler)
+    listener = Listener({"ASKS": Address("127.0.0.1", 0)}, handler, gated={"ASKS"}, scheduler=scheduler)
     address = (await listener.bind())["ASKS"]
     await listener.serve()
-    crowd = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(REFUSED)]
+    crowd = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(REJECTED)]
     try:
         for each in crowd:
             each.sendall(framed(b"let me in"))
-        await until(lambda: len(refusing.peers) == REFUSED)
+        await until(lambda: len(handler.peers) == REJECTED)
         yield listener, list(listener._connections)
     finally:
         for each in crowd:
@@ -175,7 +179,7 @@ async def unauthenticated_clients(refusing: Refusing) -> AsyncIterator[tuple[Lis
         await listener.stop()
 
 
-async def most_in_a_turn(left: Callable[[], int]) -> int:
+async def largest_decrease_per_iteration(left: Callable[[], int]) -> int:
     """Return the largest decrease of `left` in one event-loop iteration, until it is 0."""
     most, before = 0, left()
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -190,11 +194,11 @@ def test_rejections_of_unauthenticated_clients_are_sent_a_few_per_iteration(monk
     monkeypatch.setattr(connection, "FAREWELL_SECONDS", DEADLINE_SECONDS)
 
     async def scenario() -> None:
-        refusing = Refusing()
-        async with unauthenticated_clients(refusing) as (_, connections):
-            refusing.refuse()
-            most = await most_in_a_turn(lambda: sum(bool(each._replies) for each in connections))
-            assert most <= PER_TURN_MAX
+        handler = RejectingHandler()
+        async with unauthenticated_clients(handler) as (_, connections):
+            handler.reject_all()
+            most = await largest_decrease_per_iteration(lambda: sum(bool(each._replies) for each in connections))
+            assert most <= PER_ITERATION_MAX
 
     run(scenario)
 
@@ -203,18 +207,18 @@ def test_rejected_connections_are_closed_a_few_per_iteration(monkeypatch: pytest
     monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.0)
 
     async def scenario() -> None:
-        refusing = Refusing()
-        async with unauthenticated_clients(refusing) as (_, connections):
-            refusing.refuse()
-            open_still = [each._transport for each in connections]
-            most = await most_in_a_turn(lambda: sum(not each.is_closing() for each in open_still))
-            assert most <= PER_TURN_MAX
+        handler = RejectingHandler()
+        async with unauthenticated_clients(handler) as (_, connections):
+            handler.reject_all()
+            transports = [each._transport for each in connections]
+            most = await largest_decrease_per_iteration(lambda: sum(not each.is_closing() for each in transports))
+            assert most <= PER_ITERATION_MAX
 
     run(scenario)
 
 
-def test_closed_connection_is_freed_when_its_client_has_read_the_end() -> None:
-    """Until then, a client that does not read is given seconds: thousands of connections may close in that time."""
+def test_closed_connection_is_freed_when_client_has_read_eof() -> None:
+    """A client that does not read is given seconds, and thousands of connections may be closed in that time."""
 
     async def scenario() -> None:
         async with listening(Echo()) as (listener, address):
@@ -233,10 +237,10 @@ def test_closed_connection_is_freed_when_its_client_has_read_the_end() -> None:
 
 
 @asynccontextmanager
-async def asking(
+async def authenticating_listener(
     dispatch: Dispatch, scheduler: Scheduler | None = None, limits: ListenerLimits | None = None
 ) -> AsyncIterator[tuple[Listener, Address]]:
-    """A listener that demands authentication."""
+    """Start a listener that requires authentication."""
     listener = Listener({"ASKS": Address("127.0.0.1", 0)}, dispatch, limits, gated={"ASKS"}, scheduler=scheduler)
     address = (await listener.bind())["ASKS"]
     await listener.serve()
@@ -246,9 +250,9 @@ async def asking(
         await listener.stop()
 
 
-def test_queued_unauthenticated_connections_that_close_leave_nothing_behind() -> None:
-    """Others take their connection slots, so the queue would have no limit, and clients of the same address would wait
-    for all that have left."""
+def test_closed_unauthenticated_connections_are_removed_from_scheduler() -> None:
+    """Other connections reuse their slots, so the queue would be unbounded, and clients of the same address would wait
+    for connections that were closed."""
 
     async def scenario() -> None:
         handled: list[Peer] = []
@@ -260,7 +264,7 @@ def test_queued_unauthenticated_connections_that_close_leave_nothing_behind() ->
         soon: list[Callable[[], None]] = []
         scheduler = Scheduler(soon.append, accepted_max=0)
         scheduler._is_crowded = True  # every request is queued
-        async with asking(dispatch, scheduler) as (listener, address):
+        async with authenticating_listener(dispatch, scheduler) as (listener, address):
             crowd = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(20)]
             for each in crowd:
                 each.sendall(framed(b"let me in"))
@@ -279,7 +283,7 @@ def test_queued_unauthenticated_connections_that_close_leave_nothing_behind() ->
     run(scenario)
 
 
-def test_connection_that_authenticates_after_it_was_closed_is_aborted_in_time() -> None:
+def test_connection_that_authenticates_after_close_is_aborted() -> None:
     """A thread may check its credentials for longer than the authentication timeout."""
 
     async def scenario() -> None:
@@ -289,19 +293,19 @@ def test_connection_that_authenticates_after_it_was_closed_is_aborted_in_time() 
             peers.append(peer)
             return Reply.of_frame([bytes(MUCH_BYTES)])  # which the client does not read
 
-        async with asking(dispatch, limits=ListenerLimits(linger_seconds=0.1)) as (listener, address):
+        async with authenticating_listener(dispatch, limits=ListenerLimits(linger_seconds=0.1)) as (listener, address):
             with socket.create_connection(address, DEADLINE_SECONDS) as client:
                 client.sendall(framed(b"let me in"))
                 await until(lambda: bool(peers))
                 for connection in listener._connections:
-                    connection.close("as asked")
+                    connection.close("closed by the test")
                 peers[0].let_in(ANONYMOUS)
                 await until(lambda: not listener.connection_count)
 
     run(scenario)
 
 
-def test_pipelining_unauthenticated_client_gets_no_more_per_iteration() -> None:
+def test_pipelining_gives_unauthenticated_client_no_advantage() -> None:
     async def scenario() -> None:
         handled = 0
 
@@ -312,7 +316,7 @@ def test_pipelining_unauthenticated_client_gets_no_more_per_iteration() -> None:
 
         ticks = itertools.count()
         scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / 2)
-        async with asking(dispatch, scheduler) as (_, address):
+        async with authenticating_listener(dispatch, scheduler) as (_, address):
             with socket.create_connection(address, DEADLINE_SECONDS) as client:
                 client.sendall(framed(b"who are you?") * 100)
                 most = 0
@@ -326,9 +330,9 @@ def test_pipelining_unauthenticated_client_gets_no_more_per_iteration() -> None:
     run(scenario)
 
 
-def test_requests_that_have_arrived_are_answered_when_the_listener_stops() -> None:
+def test_received_requests_are_answered_on_shutdown() -> None:
     async def scenario() -> None:
-        slow = Slow()
+        slow = SlowEcho()
         async with listening(slow) as (listener, address):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(framed(b"request") * 40)
@@ -341,7 +345,7 @@ def test_requests_that_have_arrived_are_answered_when_the_listener_stops() -> No
     run(scenario)
 
 
-def test_client_that_authenticates_and_leaves_with_queued_requests_leaves_nothing_behind() -> None:
+def test_disconnected_authenticated_client_is_removed_from_scheduler() -> None:
     async def scenario() -> None:
         def dispatch(frame: bytearray, peer: Peer) -> Reply[Any]:
             peer.let_in(Principal("User", "alice"))
@@ -351,7 +355,7 @@ def test_client_that_authenticates_and_leaves_with_queued_requests_leaves_nothin
             return Reply.of_frame([framed(bytes(frame))])
 
         scheduler = Scheduler()
-        async with asking(dispatch, scheduler) as (listener, address):
+        async with authenticating_listener(dispatch, scheduler) as (listener, address):
             clients = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(20)]
             for client in clients:
                 client.sendall(framed(b"let me in") * 10)

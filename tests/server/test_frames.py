@@ -1,4 +1,4 @@
-"""Frames come out whole, whatever the pieces they arrive in, and a claimed length costs nothing."""
+"""Request frames are assembled from chunks of any size, and an announced length allocates no memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def framed(payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_frames_come_out_whole_whatever_the_pieces(seed: int) -> None:
+def test_frames_are_assembled_from_chunks_of_any_size(seed: int) -> None:
     rng = random.Random(seed)
     sizes = [rng.choice((1, 3, 100, 70_000, FRAME_GROWTH_BYTES + 7)) for _ in range(12)]
     payloads = [rng.randbytes(size) for size in sizes]
@@ -42,14 +42,14 @@ def test_frames_come_out_whole_whatever_the_pieces(seed: int) -> None:
     frames = reader(rng.choice((5, 1000, 64 * 1024)))
     found = []
     while stream:
-        piece = rng.choice((1, 2, 5, 4096, 100_000))
-        found += feed(frames, stream[:piece])
-        stream = stream[piece:]
+        chunk = rng.choice((1, 2, 5, 4096, 100_000))
+        found += feed(frames, stream[:chunk])
+        stream = stream[chunk:]
     assert found == payloads
     assert not frames.in_frame
 
 
-def test_a_frame_of_the_largest_size_is_accepted_and_one_byte_more_is_refused() -> None:
+def test_frame_above_size_limit_is_rejected() -> None:
     payload = bytes(FRAME_MAX)
     assert feed(reader(), framed(payload)) == [payload]
     with pytest.raises(FrameRefused, match=str(FRAME_MAX + 1)):
@@ -57,12 +57,12 @@ def test_a_frame_of_the_largest_size_is_accepted_and_one_byte_more_is_refused() 
 
 
 @pytest.mark.parametrize("size", [-1, 0, -(2**31), 2**31 - 1])
-def test_impossible_lengths_are_refused(size: int) -> None:
+def test_invalid_frame_sizes_are_rejected(size: int) -> None:
     with pytest.raises(FrameRefused):
         feed(reader(), struct.pack(">i", size))
 
 
-def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
+def test_announced_size_allocates_no_memory_before_bytes_arrive() -> None:
     frames = reader()
     assert frames.memory_wanted == 0
     feed(frames, struct.pack(">i", FRAME_MAX) + bytes(68))
@@ -70,20 +70,20 @@ def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
     assert len(frames.buffer()) == FRAME_BYTES_LEAST - 68
 
 
-def test_a_frame_takes_memory_as_its_bytes_arrive() -> None:
+def test_frame_buffer_grows_as_bytes_arrive() -> None:
     frames = reader()
     feed(frames, struct.pack(">i", FRAME_MAX) + bytes(60_000))
     taken = [frames.memory_wanted]
     while frames.in_frame:
-        piece = frames.buffer()
-        count = len(piece)
-        del piece
+        chunk = frames.buffer()
+        count = len(chunk)
+        del chunk
         list(frames.received(count))
         taken.append(frames.memory_wanted)
     assert taken == [32 * 60_000, 64 * 60_000, 128 * 60_000, FRAME_MAX, 0]
 
 
-def test_a_frame_can_be_patched_without_touching_the_next_one() -> None:
+def test_modifying_a_frame_does_not_affect_the_next_one() -> None:
     frames = reader()
     buffer = frames.buffer()
     stream = framed(b"aaaa") + framed(b"bbbb")

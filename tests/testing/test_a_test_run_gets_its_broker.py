@@ -1,4 +1,4 @@
-"""The pytest plugin, seen from the outside: small test suites that use it, run by a pytest of their own."""
+"""The pytest plugin: test suites that use it run in their own pytest process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUN_SECONDS_MAX = 120.0
 
 
 @pytest.fixture(autouse=True)
-def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_inherited_pytest_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
 
@@ -35,14 +35,14 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_until_gone(pid: int) -> None:
+def wait_until_ended(pid: int) -> None:
     deadline = time.monotonic() + 30
     while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
+        assert time.monotonic() < deadline, f"process {pid} still exists"
         time.sleep(0.02)
 
 
-def test_a_run_without_the_fixtures_imports_nothing_of_chronik(pytester: pytest.Pytester) -> None:
+def test_plugin_imports_no_chronik_modules_until_fixture_is_used(pytester: pytest.Pytester) -> None:
     source = """
         import sys
 
@@ -55,7 +55,7 @@ def test_a_run_without_the_fixtures_imports_nothing_of_chronik(pytester: pytest.
     run(pytester, source).assert_outcomes(passed=1)
 
 
-def test_five_lines_are_enough(pytester: pytest.Pytester) -> None:
+def test_producer_test_with_broker_and_topic_fixtures_passes(pytester: pytest.Pytester) -> None:
     source = """
         from confluent_kafka import Producer
 
@@ -68,7 +68,7 @@ def test_five_lines_are_enough(pytester: pytest.Pytester) -> None:
     run(pytester, source).assert_outcomes(passed=1)
 
 
-def test_a_topic_is_new_for_every_test_and_made_as_its_marker_says(pytester: pytest.Pytester) -> None:
+def test_topic_fixture_creates_new_topic_with_marker_options(pytester: pytest.Pytester) -> None:
     source = """
         import pytest
 
@@ -91,7 +91,7 @@ def test_a_topic_is_new_for_every_test_and_made_as_its_marker_says(pytester: pyt
     run(pytester, source, "--strict-markers").assert_outcomes(passed=4)
 
 
-def test_the_config_of_the_shared_broker_can_be_overridden(pytester: pytest.Pytester) -> None:
+def test_config_of_shared_broker_can_be_overridden(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         import pytest
@@ -109,7 +109,7 @@ def test_the_config_of_the_shared_broker_can_be_overridden(pytester: pytest.Pyte
     run(pytester, source).assert_outcomes(passed=1)
 
 
-def test_a_failing_test_shows_the_requests_of_its_own_time(pytester: pytest.Pytester) -> None:
+def test_failed_test_report_contains_its_own_requests(pytester: pytest.Pytester) -> None:
     source = """
         def test_before(chronik_broker):
             with chronik_broker.cluster() as cluster:
@@ -121,7 +121,7 @@ def test_a_failing_test_shows_the_requests_of_its_own_time(pytester: pytest.Pyte
             assert False
 
         def test_passing(chronik_topic):
-            print("nothing to see here")
+            print("no output expected")
     """
     result = run(pytester, source)
     result.assert_outcomes(passed=2, failed=1)
@@ -136,7 +136,7 @@ def test_a_failing_test_shows_the_requests_of_its_own_time(pytester: pytest.Pyte
     assert result.stdout.str().count("Last requests to") == 1
 
 
-def test_brokers_of_a_factory_are_isolated_and_end_with_their_test(pytester: pytest.Pytester) -> None:
+def test_factory_brokers_are_isolated_and_stopped_after_test(pytester: pytest.Pytester) -> None:
     source = """
         pids = []
 
@@ -158,7 +158,7 @@ def test_brokers_of_a_factory_are_isolated_and_end_with_their_test(pytester: pyt
     run(pytester, source).assert_outcomes(passed=2)
 
 
-def test_what_a_test_did_to_the_shared_broker_does_not_reach_the_next(pytester: pytest.Pytester) -> None:
+def test_shared_broker_is_restored_after_each_test(pytester: pytest.Pytester) -> None:
     source = """
         def test_kills(chronik_broker):
             chronik_broker.kill()
@@ -182,7 +182,7 @@ def test_what_a_test_did_to_the_shared_broker_does_not_reach_the_next(pytester: 
     run(pytester, source).assert_outcomes(passed=6)
 
 
-def test_every_worker_of_xdist_has_a_broker_of_its_own(pytester: pytest.Pytester) -> None:
+def test_each_xdist_worker_has_its_own_broker(pytester: pytest.Pytester) -> None:
     source = """
         import pytest
 
@@ -198,10 +198,10 @@ def test_every_worker_of_xdist_has_a_broker_of_its_own(pytester: pytest.Pytester
     assert sorted(worker for worker, _, _ in brokers) == ["gw0", "gw1"]
     assert len({pid for _, pid, _ in brokers}) == len({port for _, _, port in brokers}) == 2
     for _, pid, _ in brokers:
-        wait_until_gone(int(pid))
+        wait_until_ended(int(pid))
 
 
-def test_a_broker_that_cannot_start_says_why(pytester: pytest.Pytester) -> None:
+def test_broker_start_failure_contains_reason(pytester: pytest.Pytester) -> None:
     source = """
         import pytest
         from chronik.errors import ConfigError
@@ -221,7 +221,7 @@ def test_a_broker_that_cannot_start_says_why(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_killed_run_leaves_no_broker_behind(tmp_path: Path, paused: bool) -> None:
+def test_killed_test_run_leaves_no_broker_behind(tmp_path: Path, paused: bool) -> None:
     source = f"""
 import time
 from chronik.testing import Broker
@@ -239,10 +239,10 @@ time.sleep(3600)
         assert is_alive(pid)
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        wait_until_gone(pid)
+        wait_until_ended(pid)
 
 
-def test_the_documented_example_works(pytester: pytest.Pytester) -> None:
+def test_documented_examples_pass(pytester: pytest.Pytester) -> None:
     text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(examples) >= 3

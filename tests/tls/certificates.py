@@ -1,4 +1,4 @@
-"""Certificates for tests: CAs and what they sign, made once, written where a test wants them."""
+"""Certificates for tests: CAs and issued certificates, created once per run."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def issued(subject: str, by: str = OURS) -> Issued:
 
 
 def written(path: Path, content: bytes) -> str:
-    """Puts it there at once, as tools do that renew certificates."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_bytes(content)
-    beside.replace(path)
+    """Replace the file atomically, as tools do that renew certificates, and return its path."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_bytes(content)
+    temporary.replace(path)
     return str(path)
 
 
 def settings(
     folder: Path, *, client_auth: str = NONE, versions: tuple[str, ...] = VERSIONS, ciphers: tuple[str, ...] = ()
 ) -> TlsSettings:
-    """A server's, with its files in that folder: `node.pem` and `trusted.pem`."""
+    """Return TLS settings of a server, with `node.pem` and `trusted.pem` in the directory."""
     store = Source("broker: ssl.keystore.location", written(folder / "node.pem", issued("CN=node").both))
     trust = Source("broker: ssl.truststore.location", written(folder / "trusted.pem", authority().certificate))
     return TlsSettings(store, store, trust, client_auth, versions, ciphers)
 
 
 def client_context(folder: Path, subject: str | None = None, by: str = OURS) -> ssl.SSLContext:
-    """A client's that trusts our CA, and shows a certificate if it has a subject."""
+    """Return the context of a client that trusts our CA and, if it has a subject, presents a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority().certificate.decode())
     if subject is not None:

@@ -1,4 +1,4 @@
-"""An unfinished TLS handshake takes so many bytes and no more, also while it waits for its turn."""
+"""Unfinished TLS handshakes: the number of received bytes is limited, even while a handshake is queued."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.server.test_connections import DEADLINE_SECONDS, Echo
 from tests.tls.certificates import client_context, settings
 
 
-class Exhausted(AccountShare):
-    """The share of a client whose work is queued until the test resumes it."""
+class ExhaustedShare(AccountShare):
+    """A loop share without budget: work is queued until the test resumes it."""
 
     def __init__(self) -> None:
         self._scheduler = Scheduler(lambda callback: None)
@@ -55,14 +55,14 @@ class Owner:
         return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
-        raise AssertionError("it never comes to that")
+        raise AssertionError("the handshake must not complete")
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         self.failures.append(reason)
 
 
 class Socket(asyncio.Transport):
-    """The other end's bytes are told by the test, as long as they are read."""
+    """A socket transport to which the test delivers bytes while reading is not paused."""
 
     def __init__(self, protocol: TlsTransport) -> None:
         super().__init__()
@@ -72,15 +72,15 @@ class Socket(asyncio.Transport):
         protocol.connection_made(self)
 
     def come(self, data: bytes) -> int:
-        """Returns how much was taken before reading was paused, or it was closed."""
-        taken = 0
-        while taken < len(data) and self.is_read and not self.is_closed:
+        """Deliver bytes, and return how many were accepted before reading was paused or the socket was closed."""
+        accepted = 0
+        while accepted < len(data) and self.is_read and not self.is_closed:
             buffer = self.protocol.get_buffer(-1)
-            piece = data[taken : taken + len(buffer)]
-            buffer[: len(piece)] = piece
-            self.protocol.buffer_updated(len(piece))
-            taken += len(piece)
-        return taken
+            chunk = data[accepted : accepted + len(buffer)]
+            buffer[: len(chunk)] = chunk
+            self.protocol.buffer_updated(len(chunk))
+            accepted += len(chunk)
+        return accepted
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -104,7 +104,7 @@ class Socket(asyncio.Transport):
 
 
 def long_hello() -> bytes:
-    """The longest ClientHello that OpenSSL waits for, in records; it never ends within the limit."""
+    """Return an endless ClientHello in TLS records, for which OpenSSL waits beyond the limit."""
     size = TLS_HANDSHAKE_BYTES_MAX
     hello = b"\x01" + size.to_bytes(3, "big") + b"\x03\x03" + bytes(size)
     records = [hello[begin : begin + 16384] for begin in range(0, len(hello), 16384)]
@@ -117,7 +117,7 @@ def run(scenario: Callable[[], Awaitable[None]], loops: Callable[[], Any] = asyn
 
 
 @pytest.mark.parametrize("step", [1000, SCRATCH_BYTES])
-def test_a_handshake_of_so_many_bytes_goes_on_and_one_byte_more_ends_it(tmp_path: Path, step: int) -> None:
+def test_handshake_above_byte_limit_is_aborted(tmp_path: Path, step: int) -> None:
     async def scenario() -> None:
         owner = Owner()
         socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
@@ -127,30 +127,30 @@ def test_a_handshake_of_so_many_bytes_goes_on_and_one_byte_more_ends_it(tmp_path
             socket.come(hello[begin : min(begin + step, TLS_HANDSHAKE_BYTES_MAX)])
         assert not socket.is_closed
         socket.come(hello[TLS_HANDSHAKE_BYTES_MAX : TLS_HANDSHAKE_BYTES_MAX + 1])
-        assert owner.failures == [f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes"]
+        assert owner.failures == [f"TLS handshake of more than {TLS_HANDSHAKE_BYTES_MAX} bytes"]
 
     run(scenario)
 
 
-def test_nothing_more_is_read_while_a_handshake_waits_for_its_turn(tmp_path: Path) -> None:
+def test_reading_is_paused_while_handshake_is_queued(tmp_path: Path) -> None:
     async def scenario() -> None:
-        owner = Owner(share := Exhausted())
+        owner = Owner(share := ExhaustedShare())
         socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
         hello = long_hello()
-        taken = socket.come(hello)
-        assert taken == SCRATCH_BYTES, "one read"
+        accepted = socket.come(hello)
+        assert accepted == SCRATCH_BYTES, "a single read"
         assert share.queued_count == 1
         share.resume_all()
         assert socket.is_read
         assert not owner.failures
-        assert socket.come(hello[taken:]) == SCRATCH_BYTES
+        assert socket.come(hello[accepted:]) == SCRATCH_BYTES
 
     run(scenario)
 
 
-def test_who_leaves_while_it_waits_for_its_turn_is_let_go(tmp_path: Path) -> None:
+def test_client_that_disconnects_while_queued_is_released(tmp_path: Path) -> None:
     async def scenario() -> None:
-        owner = Owner(share := Exhausted())
+        owner = Owner(share := ExhaustedShare())
         socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
         socket.come(b"\x16")
         socket.close()
@@ -161,7 +161,7 @@ def test_who_leaves_while_it_waits_for_its_turn_is_let_go(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_client_that_sends_much_behind_its_handshake_is_served_though_the_handshake_is_queued(
+def test_large_request_sent_with_handshake_is_served_after_queued_handshake(
     tmp_path: Path, loops: Callable[[], Any]
 ) -> None:
     much = bytes(4 * TLS_HANDSHAKE_BYTES_MAX)

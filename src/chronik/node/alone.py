@@ -1,4 +1,4 @@
-"""A node that stands alone: a local log of commands, and nobody to agree with."""
+"""Standalone mode: metadata in a local write-ahead log, without peers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ logger = logging.getLogger("chronik.node")
 
 
 class Alone:
+    """The mode of a node without peers; peer-related operations do nothing."""
+
     is_fenced: Final = False
     may_be_replaced: Final = False
     is_up_to_date: Final = True
@@ -74,10 +76,10 @@ class Alone:
         return {}
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
-        """Does nothing: there is no other node."""
+        """Do nothing: there are no other replicas."""
 
     def serve_transactions(self, parts: TransactionParts) -> None:
-        """Does nothing: nobody asks."""
+        """Do nothing: no other node sends transaction requests."""
 
     @property
     def others(self) -> OtherNodes:
@@ -86,13 +88,17 @@ class Alone:
         return Nobody()
 
     def serve_others(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Does nothing: nobody asks."""
+        """Do nothing: there are no other nodes."""
 
     async def bind(self) -> None:
-        """Does nothing: it has no port but the clients'."""
+        """Do nothing: there is no peer port."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Raises ConfigError when folder and metadata do not belong together."""
+        """Register the broker.
+
+        Raises:
+            ConfigError: Data directory and metadata do not belong together.
+        """
         self._folder.belongs_to(self.store.image.cluster_id)
         known = self.store.image.brokers.get(self._config.node_id)
         if known is not None:
@@ -104,10 +110,10 @@ class Alone:
         logger.info("registered broker %d: epoch=%d index=%d", self._config.node_id, result.value, result.index)
 
     async def drain(self) -> None:
-        """Does nothing: there is nobody to lead in its place."""
+        """Do nothing: no other node could take over leadership."""
 
     async def leave(self) -> None:
-        """Does nothing: there is nobody to tell."""
+        """Do nothing: there is no other node to notify."""
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
         return []

@@ -1,4 +1,4 @@
-"""A node in a cluster: the metadata log is Raft's, and the broker is a member as long as it is heard."""
+"""Cluster mode: metadata in a Raft log, and a broker that stays registered through heartbeats."""
 
 from __future__ import annotations
 
@@ -43,16 +43,22 @@ from chronik.transactions.parts import TransactionParts
 logger = logging.getLogger("chronik.node")
 
 LEAVE_SECONDS: Final = 1.5
-"""The time limit of all proposals of a node that stops. When all nodes stop together, there is soon no majority."""
+"""Time limit of the proposals of a stopping node: if all nodes stop together, the majority is soon lost."""
 
 
 class Clustered:
+    """The mode of a node with peers."""
+
     is_up_to_date: Final = False
 
     def __init__(
         self, config: NodeConfig, folder: DataFolder, clock: Clock, on_fatal: Callable[[BaseException], None]
     ) -> None:
-        """Raises ConfigError."""
+        """Create the components without starting them.
+
+        Raises:
+            ConfigError: The configuration of the peers is invalid.
+        """
         self._config = config
         self._folder = folder
         self._clock = clock
@@ -81,7 +87,7 @@ class Clustered:
             DriverSettings(
                 node_id=config.node_id,
                 directory_id=folder.directory_id,
-                bootstrap=_first_members(config.peers),
+                bootstrap=_bootstrap_membership(config.peers),
                 snapshot_entries=config.metadata_snapshot_entries,
                 snapshot_bytes=config.metadata_snapshot_bytes,
                 bytes_kept=config.metadata_kept_bytes,
@@ -132,7 +138,10 @@ class Clustered:
         return self.driver.leader
 
     def is_gone(self, node_id: int) -> bool:
-        """True for a session at most: a node that the controller still hears after it is only out of our reach."""
+        """Return whether the node's connection was lost within the last session timeout.
+
+        Later, the controller knows better: a node that it still hears is only unreachable from here.
+        """
         return 0 < self._transport.gone_seconds(node_id) < self._session_seconds
 
     def status(self) -> dict[str, Any]:
@@ -199,10 +208,12 @@ class Clustered:
         await self._transport.bind()
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Does not wait: without a quorum there is nobody to register with, and the ports answer all the same.
+        """Start to register the broker, without waiting: there may be no quorum, and the ports answer anyway.
 
-        Raises ConfigError when folder and metadata do not belong together."""
-        self.store.subscribe(self._learn_cluster)
+        Raises:
+            ConfigError: Data directory and metadata do not belong together.
+        """
+        self.store.subscribe(self._store_cluster_id)
         command = registered_as(
             self._config,
             endpoints,
@@ -217,22 +228,22 @@ class Clustered:
         if self._replicas is not None:
             self._registration.when_fenced.append(self._replicas.end_waits)
 
-    def _learn_cluster(self, delta: Delta) -> None:
-        """A new cluster gets its id some commands after its first."""
+    def _store_cluster_id(self, delta: Delta) -> None:
+        """Store the cluster id when it becomes known: a new cluster sets it some commands after the first."""
         if self.store.image.cluster_id:
             self._folder.belongs_to(self.store.image.cluster_id)
 
     async def drain(self) -> None:
         self.is_draining = True
         is_fenced = self._registration is None or self.is_fenced
-        # A fenced node has no quorum to propose to: requests that wait for one would delay the shutdown.
+        # A fenced node has no quorum: waiting for its proposals would only delay the shutdown.
         self.store.stop_waiting(0.0 if is_fenced else LEAVE_SECONDS)
         if is_fenced:
-            logger.info("shutdown: broker %d is fenced; leadership is not transferred", self._config.node_id)
+            logger.info("shutdown: broker %d is fenced; skipping leadership transfer", self._config.node_id)
             return
         try:
-            drained = UpdateBrokerStatus(self._config.node_id, BrokerStatus.MAINTENANCE, self.broker_epoch)
-            await self.store.propose(drained, LEAVE_SECONDS)
+            drain_command = UpdateBrokerStatus(self._config.node_id, BrokerStatus.MAINTENANCE, self.broker_epoch)
+            await self.store.propose(drain_command, LEAVE_SECONDS)
             self._is_drained = True
         except ChronikError as error:
             logger.info("shutdown: leadership transfer failed: %s; stopping anyway", error)
@@ -240,23 +251,25 @@ class Clustered:
     async def leave(self) -> None:
         if self._registration is None or self.is_fenced:
             return
-        if not self._is_drained:  # no quorum was reachable: answers would be waited for in vain
+        if not self._is_drained:  # no quorum was reachable: do not wait for responses
             await self._registration.leave(0.0)
             if self._replicas is not None:
                 self._replicas.end_waits()
             return
         await self._registration.leave()
         try:
-            offline = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
-            await self.store.propose(offline, LEAVE_SECONDS)
+            offline_command = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
+            await self.store.propose(offline_command, LEAVE_SECONDS)
             raft = self.driver.status
             voters = raft.membership.voters
-            heirs = [(raft.matches[peer], peer) for peer in raft.connected if peer in raft.matches and peer in voters]
-            if raft.role is Role.LEADER and heirs:
-                await self.driver.transfer_leadership(max(heirs)[1], LEAVE_SECONDS)
+            successors = [
+                (raft.matches[peer], peer) for peer in raft.connected if peer in raft.matches and peer in voters
+            ]
+            if raft.role is Role.LEADER and successors:
+                await self.driver.transfer_leadership(max(successors)[1], LEAVE_SECONDS)
         except ChronikError as error:
             logger.info(
-                "shutdown: broker %d was not reported offline: %s; stopping anyway", self._config.node_id, error
+                "shutdown: reporting broker %d as offline failed: %s; stopping anyway", self._config.node_id, error
             )
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
@@ -264,7 +277,7 @@ class Clustered:
         assert registration is not None
 
         async def wait_until_registered() -> None:
-            """Returns when the image is up to date: what was committed before the registration is applied before it."""
+            """Wait for the registration: everything committed before it is applied then."""
             await registration.registered.wait()
             when_up_to_date()
 
@@ -281,13 +294,17 @@ class Clustered:
 
 
 def _peer_tls(config: NodeConfig) -> PeerTls | None:
-    """Raises ConfigError."""
+    """Return the TLS configuration of peer connections, or None if they do not use TLS.
+
+    Raises:
+        ConfigError: A certificate file cannot be loaded.
+    """
     if config.peer_keystore is None or config.peer_truststore is None:
         return None
     return PeerTls(config.peer_keystore, config.peer_truststore, is_required=config.peer_tls == "required")
 
 
-def _first_members(peers: Sequence[Peer]) -> Membership:
-    """Returns those who found a cluster, and those who only follow at first. Nobody's disk is known yet."""
+def _bootstrap_membership(peers: Sequence[Peer]) -> Membership:
+    """Return the membership that bootstraps a cluster: voters and learners, whose directory ids are still unknown."""
     voters = first_voters(peers)
     return Membership(tuple(Member(peer.id, UNBOUND, peer.id in voters) for peer in sorted(peers)))

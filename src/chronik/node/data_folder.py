@@ -1,4 +1,4 @@
-"""The data folder: one process at a time, one node for ever, in one mode and one cluster."""
+"""Data directory of a node: locked by one process, and bound to one node, mode and cluster."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ MADE_BY_A_NODE = (
 
 
 class DataFolder:
+    """The data directory of a node, with its lock and its identity file."""
+
     def __init__(self, path: Path, node_id: int, mode: Mode, *, restore_identity: bool = False) -> None:
-        """With `restore_identity` a lost `node.json` is written anew, as the metadata in the folder knows it."""
+        """With `restore_identity`, a lost `node.json` is restored from the metadata in the directory."""
         self._path = path
         self._node_id = node_id
         self._mode = mode
@@ -59,71 +61,90 @@ class DataFolder:
         self._identity: Identity
         self.files: RealFiles
         self.was_of_cluster: str | None = None
-        """The cluster that the folder was known to belong to before this start."""
+        """Cluster id that the directory had before this start."""
 
     @property
     def directory_id(self) -> bytes:
+        """Return the random id of the directory."""
         return parse_id(self._identity.directory_id)
 
     @property
     def cluster_id(self) -> str | None:
+        """Return the cluster id, or None if it is not known yet."""
         return self._identity.cluster_id
 
     def open(self) -> None:
-        """Raises DataFolderInUse, DataDamaged, and ConfigError when it is not the folder of such a node or cannot be
-        made; then nothing in it has changed."""
+        """Lock the directory and check that it belongs to this node; on an error, nothing in it has changed.
+
+        Raises:
+            DataDirectoryInUse: Another process has locked it.
+            DamagedDataError: The identity file is damaged.
+            ConfigError: It belongs to another node, mode or version, or cannot be created.
+        """
         try:
             self._spare = SpareDescriptors()
             self.files = RealFiles(self._path, self._spare)
             self._lock = self.files.lock(LOCK_FILE)
         except DataFolderInUse as error:
-            raise DataFolderInUse(f"the data folder {self._path} is in use by another process") from error
+            raise DataFolderInUse(f"the data directory {self._path} is in use by another process") from error
         except OSError as error:
             raise ConfigError(f"data_dir = {str(self._path)!r}: {error.strerror or error}") from error
         contents = self._contents()
         stored = read_file(self.files, IDENTITY_FILE)
-        found = self._founded(contents) if stored is None else parse_identity(stored, str(self._path / IDENTITY_FILE))
+        found = (
+            self._new_identity(contents) if stored is None else parse_identity(stored, str(self._path / IDENTITY_FILE))
+        )
         refuse_wrong_start(found, self._node_id, self._mode, contents, str(self._path))
         if found.level > levels.HIGHEST:
             refuse_newer_metadata(level_raised_to(self.files, self._mode), str(self._path))
         self._identity = found
         self.was_of_cluster = found.cluster_id
         if stored is None or found.format != FORMAT:
-            self._close_to_others()
+            self._restrict_permissions()
         else:
             self.files.share_as_the_root_is()
         current = replace(found, mode=self._mode, format=FORMAT, level=max(found.level, levels.HIGHEST))
         if stored is None or current != found:
             self._store(current)
 
-    def _close_to_others(self) -> None:
-        """Closes it once, when it is made or brought over from an earlier version: after that its operator decides."""
+    def _restrict_permissions(self) -> None:
+        """Remove other users' permissions when the directory is created or upgraded; later, the operator decides."""
         try:
             self.files.close_to_others(MADE_BY_A_NODE)
-        except OSError as error:  # another user's folder that this one was let into
-            logger.warning("%s is open to others, and cannot be closed to them: %s", self._path, error)
+        except OSError as error:  # the directory belongs to another user
+            logger.warning("data directory %s: permissions of other users cannot be removed: %s", self._path, error)
 
     def belongs_to(self, cluster_id: str) -> None:
-        """Remembers the cluster that the metadata names. Raises ConfigError when the folder belongs to another."""
+        """Store the cluster id of the metadata.
+
+        Raises:
+            ConfigError: The directory belongs to another cluster.
+        """
         refuse_other_cluster(self._identity, cluster_id, str(self._path))
         if self._identity.cluster_id is None:
             self._store(replace(self._identity, cluster_id=cluster_id))
 
     def is_directory(self, directory_id: bytes) -> None:
-        """Checks the id under which the metadata knows this node's disk. Raises ConfigError."""
+        """Compare the directory id in the metadata with that of this directory.
+
+        Raises:
+            ConfigError: They differ.
+        """
         refuse_other_directory(self._identity, format_id(directory_id), str(self._path))
 
     def synced_offsets(self) -> SyncedOffsets:
+        """Open the file of synced offsets; log a warning if it is missing although there are topics."""
         if self.has_topics and not self.files.exists(SYNCED_OFFSETS_FILE):
-            told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
-            logger.warning(told, SYNCED_OFFSETS_FILE)
+            message = "%s is missing: logs are verified from their start, and lost log tails cannot be detected"
+            logger.warning(message, SYNCED_OFFSETS_FILE)
         return SyncedOffsets(self.files, SYNCED_OFFSETS_FILE)
 
     @property
     def has_topics(self) -> bool:
+        """Return whether the directory contains partition directories."""
         return any(self.files.list_folder(folder) for folder in FOLDERS_OF_TOPICS)
 
-    def _founded(self, contents: Contents) -> Identity:
+    def _new_identity(self, contents: Contents) -> Identity:
         if contents.is_empty:
             return Identity(self._node_id, format_id(new_id()), self._mode, format=FORMAT)
         if not self._restore_identity:
@@ -133,11 +154,11 @@ class DataFolder:
         return Identity(self._node_id, format_id(known_directory(self.files, self._node_id, self._mode)), self._mode)
 
     def _contents(self) -> Contents:
-        metadata = frozenset(mode for mode, folder in METADATA_FOLDERS.items() if self._holds_bytes(folder))
+        metadata = frozenset(mode for mode, folder in METADATA_FOLDERS.items() if self._has_data(folder))
         return Contents(metadata, self.has_topics)
 
-    def _holds_bytes(self, folder: str) -> bool:
-        """A log that was only just made is an empty file."""
+    def _has_data(self, folder: str) -> bool:
+        """Return whether any file in the directory has bytes: a log that was just created is empty."""
         paths = [f"{folder}/{name}" for name in self.files.list_folder(folder)]
         return any(self.files.exists(path) and self.files.size(path) for path in paths)
 
@@ -146,6 +167,7 @@ class DataFolder:
         self._identity = identity
 
     def close(self) -> None:
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

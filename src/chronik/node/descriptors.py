@@ -1,4 +1,4 @@
-"""How many descriptors the process has, and what they are for: files first, and connections get the rest."""
+"""File descriptors of the process: a part is reserved for segment files, and connections get the rest."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ from chronik.limits import OPEN_FILES_MAX
 logger = logging.getLogger("chronik.node")
 
 DESCRIPTORS_WANTED: Final = 1 << 20
-"""How many the system is asked for, where it names no limit of its own."""
+"""Descriptor limit to request if the operating system sets no hard limit."""
 
 FILES_SHARE: Final = 4
-"""Where descriptors are few, a quarter of them is for segment files."""
+"""Divisor for segment files: where descriptors are scarce, they get a quarter."""
 
 FOR_OTHER_THINGS: Final = 160
-"""Peers, the metadata log, snapshots, compaction, HTTP, those that are held back, the loop and its pipes."""
+"""Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP, spares, and the event loop."""
 
 HTTP_CONNECTIONS_MIN: Final = 64
-"""Part of FOR_OTHER_THINGS."""
+"""Minimum of HTTP connections, which is included in FOR_OTHER_THINGS."""
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_SHARE: Final = 16
-"""The HTTP port may use a sixteenth of the descriptors, within the limits above."""
+"""Divisor for HTTP connections: a sixteenth of the descriptors, within the limits above."""
 
 CONNECTIONS_LEAST: Final = 16
-"""However few there are, an operator can connect."""
+"""Minimum of client connections: an operator can always connect."""
 
 
 class Descriptors(NamedTuple):
+    """The division of the process's file descriptors."""
+
     open_files: int
-    """Segment files that are held open."""
+    """Segment files that are kept open."""
     connections: int
-    """Connections of clients."""
+    """Client connections."""
 
 
 def shared_out(limit: int) -> Descriptors:
+    """Divide a descriptor limit between segment files and client connections."""
     open_files = min(OPEN_FILES_MAX, limit // FILES_SHARE)
     others = FOR_OTHER_THINGS + _http_connections(limit) - HTTP_CONNECTIONS_MIN
     return Descriptors(open_files, max(limit - open_files - others, CONNECTIONS_LEAST))
@@ -49,30 +52,30 @@ def _http_connections(limit: int) -> int:
 if sys.platform == "win32":
 
     def claim_descriptors() -> int:
-        """Windows does not count sockets and files together."""
+        """Return a large number: Windows has no common limit for sockets and files."""
         return DESCRIPTORS_WANTED
 
     def http_connections() -> int:
-        """Return how many connections the HTTP port may have."""
+        """Return the maximum number of HTTP connections."""
         return HTTP_CONNECTIONS_MAX
 
 else:
     import resource
 
     def claim_descriptors() -> int:
-        """Raises the limit of this process as far as it may, and returns it."""
+        """Raise the process's descriptor limit as far as possible, and return it."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
         if soft == resource.RLIM_INFINITY or soft >= wanted:
             return min(DESCRIPTORS_WANTED, wanted) if soft == resource.RLIM_INFINITY else soft
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (ValueError, OSError) as error:  # macOS has a limit of its own below the one that it names
-            logger.warning("the limit of %d open files could not be raised to %d: %s", soft, wanted, error)
+        except (ValueError, OSError) as error:  # macOS enforces a lower limit than it reports
+            logger.warning("descriptor limit not raised: soft=%d wanted=%d: %s", soft, wanted, error)
             return soft
         return wanted
 
     def http_connections() -> int:
-        """Return how many connections the HTTP port may have."""
+        """Return the maximum number of HTTP connections."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return _http_connections(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft)

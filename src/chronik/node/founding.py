@@ -1,9 +1,9 @@
-"""Who may found a cluster: nodes on empty disks, and only while none of them has heard of a cluster that exists.
+"""Bootstrap of a cluster: only nodes with empty disks may do it, and only if none of them knows an existing cluster.
 
-Raft counts the votes of unknown disks only before the first entry of all. An empty disk that was replaced looks like
-one that is new, so two of them could elect a leader beside a cluster that they have forgotten. The votes of that one
-election, and nothing else, pass through the gate here. To Raft a closed gate is a network that loses messages, which
-can do no harm.
+Raft counts votes of unknown disks only before the first log entry. A replaced empty disk looks like a new one, so two
+of them could elect a leader next to a cluster that they have forgotten. The vote requests of that first election pass
+through a gate; all other messages are unaffected. To Raft, a closed gate is a network that loses messages, which is
+always safe.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from chronik.raft.membership import UNBOUND
 from chronik.raft.messages import AnyMessage, VoteRequest
 
 FOUNDING_PATIENCE_SECONDS: Final = 5.0
-"""How long nodes on empty disks wait for the word of all others before a majority of them goes ahead. A node that
-starts at the same time, with a log to read, is there by then."""
+"""Seconds that nodes with empty disks wait for all others before a majority of them proceeds. A node that starts at the
+same time and has a log to read responds within this time."""
 
 
 class Founding:
-    """The rule. Pure: told the answers and the time."""
+    """The decision whether a node may bootstrap a cluster. No I/O: responses and times are passed in."""
 
     def __init__(self, node_id: int, nodes: Collection[int], voters: Collection[int], began: float) -> None:
-        """`voters` are those of the nodes that elect the first leader."""
+        """`voters` are the nodes that elect the first leader."""
         self._nodes = frozenset(nodes)
         self._voters = frozenset(voters)
         self._empty = {node_id}
@@ -32,14 +32,14 @@ class Founding:
         self.is_forbidden = False
 
     def answered(self, node_id: int, knows_cluster: bool) -> None:
-        """Takes what a peer says about itself; once there is a cluster, there is one for ever."""
+        """Record a peer's response; a known cluster forbids bootstrapping permanently."""
         if knows_cluster:
             self.is_forbidden = True
         else:
             self._empty.add(node_id)
 
     def is_allowed(self, now: float) -> bool:
-        """Allowed at once when everybody has answered; with a majority, after the silent ones have had their time."""
+        """Return whether to bootstrap: at once if all nodes have responded, with a majority after a waiting time."""
         if self.is_forbidden:
             return False
         has_waited = now - self._began >= FOUNDING_PATIENCE_SECONDS
@@ -47,18 +47,20 @@ class Founding:
 
     @property
     def silent(self) -> list[int]:
+        """Return the nodes that have not responded."""
         return sorted(self._nodes - self._empty)
 
 
 def is_founding_word(message: AnyMessage) -> bool:
-    """Whether it is from a candidate that does not know the disk it asks: such votes count only before any entry."""
+    """Return whether the message is a vote request to a disk with unknown id, which only the first election sends."""
     return isinstance(message, VoteRequest) and message.target_directory == UNBOUND
 
 
 class Gate:
-    """Founding words pass neither in nor out until `may_found`."""
+    """A message filter that drops the vote requests of the first election until bootstrapping is allowed."""
 
     may_found = False
 
     def passes(self, message: AnyMessage) -> bool:
+        """Return whether the message may be sent or received."""
         return self.may_found or not is_founding_word(message)

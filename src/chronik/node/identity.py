@@ -1,7 +1,7 @@
-"""Whose a data folder is: what `node.json` says, and what a start may make of it. Pure: told what lies in the folder.
+"""Identity of a data directory (`node.json`), and the checks that a start must pass. No I/O.
 
-A start that does not fit is refused before anything is touched. Under the wrong metadata every topic would be one that
-nobody knows, and would be set aside; under a new directory id no replica would be what the metadata takes it for.
+A start with the wrong directory is rejected before anything changes. With the wrong metadata, every topic would be
+unknown and quarantined; with a new directory id, the replicas would not be those that the metadata knows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from chronik.metadata import levels
 IDENTITY_FILE: Final = "node.json"
 
 FORMAT: Final = 2
-"""The format of everything in the folder. 1 is that of folders whose `node.json` has only the two ids."""
+"""Format version of the data directory. In version 1, `node.json` has only the two ids."""
 
 
 class Mode(Enum):
+    """The mode in which a data directory is used."""
+
     STANDALONE = "standalone"
     CLUSTER = "cluster"
 
@@ -30,6 +32,7 @@ class Mode(Enum):
 
     @property
     def owner(self) -> str:
+        """Return a description of the node that the directory belongs to."""
         return "a standalone node" if self is Mode.STANDALONE else "a node of a cluster"
 
 
@@ -37,18 +40,21 @@ METADATA_FOLDERS: Final = {Mode.STANDALONE: "__meta", Mode.CLUSTER: "__raft"}
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Written at the first start. The directory id tells a replaced disk from the one that a node had. Fields that a
-    newer version of the same format has added are ignored."""
+    """The contents of `node.json`, written at the first start.
+
+    The directory id distinguishes a replaced disk from the original one. Fields that newer versions of the same format
+    have added are ignored.
+    """
 
     node_id: int
     directory_id: str
     mode: Mode | None = None
     cluster_id: str | None = None
-    """None until it is known: a cluster has none before it is founded."""
+    """Cluster id; None until the cluster is bootstrapped."""
     format: int = 1
     level: int = levels.FIRST
-    """The highest level that any version supports which was started here: the metadata may have been raised to it, by
-    the other nodes also while an older version is back."""
+    """Highest feature level of all versions that have started here: the metadata may have that level, raised by other
+    nodes even while an older version runs here."""
 
 
 class _Format(msgspec.Struct):
@@ -56,10 +62,10 @@ class _Format(msgspec.Struct):
 
 
 class Contents(NamedTuple):
-    """What lies in the folder beside `node.json`."""
+    """The relevant contents of a data directory besides `node.json`."""
 
     metadata: frozenset[Mode]
-    """The kinds of which there is any: both, if an older version was once started in the wrong mode."""
+    """Modes of which there is metadata: both if an older version was once started in the wrong mode."""
     has_topics: bool
 
     @property
@@ -68,12 +74,17 @@ class Contents(NamedTuple):
 
 
 def parse_identity(data: bytes, path: str) -> Identity:
-    """Raises ConfigError when a newer version has written it, DataDamaged when nobody has."""
+    """Decode `node.json`.
+
+    Raises:
+        ConfigError: A newer version has written it.
+        DamagedDataError: It cannot be decoded.
+    """
     try:
         written = msgspec.json.decode(data, type=_Format).format
         if written > FORMAT:
             raise ConfigError(
-                f"{path}: the data folder has format {written}, and this version of Chronik knows {FORMAT} at most: "
+                f"{path}: the data directory has format {written}, but this version of Chronik supports {FORMAT}: "
                 "start it with the newer version that wrote it"
             )
         return msgspec.json.decode(data, type=Identity)
@@ -82,7 +93,7 @@ def parse_identity(data: bytes, path: str) -> Identity:
 
 
 def refuse_newer_metadata(level: int, folder: str) -> None:
-    """Raises ConfigError when the metadata was raised to a level that this version does not support."""
+    """Raise ConfigError if the metadata has a feature level that this version does not support."""
     try:
         levels.refuse_unsupported(level, f"the metadata in {folder}")
     except levels.LevelNotSupported as error:
@@ -90,62 +101,62 @@ def refuse_newer_metadata(level: int, folder: str) -> None:
 
 
 def refuse_lost_identity(folder: str, contents: Contents) -> NoReturn:
-    """Raises ConfigError: there is no `node.json` in a folder that is not new."""
+    """Raise ConfigError: `node.json` is missing in a directory that is not new."""
     held = "topics" if contents.has_topics else "metadata"
     raise ConfigError(
-        f"{folder} holds {held} and has lost its {IDENTITY_FILE}: copy it back, or start once with "
-        "--restore-identity, which writes it anew from what the metadata says"
+        f"{folder} contains {held} but has lost its {IDENTITY_FILE}: copy it back, or start once with "
+        "--restore-identity, which restores it from the metadata"
     )
 
 
 def refuse_wrong_start(identity: Identity, node_id: int, mode: Mode, contents: Contents, folder: str) -> None:
-    """Raises ConfigError when the folder belongs to another node or another mode, or has lost its metadata."""
+    """Raise ConfigError if the directory belongs to another node or mode, or has lost its metadata."""
     if identity.node_id != node_id:
-        raise ConfigError(f"node_id = {node_id}: the data folder {folder} belongs to node {identity.node_id}")
-    own = identity.mode or _mode_told_by(contents) or mode
+        raise ConfigError(f"node_id = {node_id}: the data directory {folder} belongs to node {identity.node_id}")
+    own = identity.mode or _mode_from_contents(contents) or mode
     if own is not mode:
         raise ConfigError(
-            f"{folder} is the data folder of {own.owner}, and this start is that of {mode.owner}: "
-            f"{_how_to_start(own)}{_where_mode_stands(mode, contents)}"
+            f"{folder} is the data directory of {own.owner}, but this node was started as {mode.owner}: "
+            f"{_how_to_start(own)}{_hint_for_both_modes(mode, contents)}"
         )
     if mode not in contents.metadata and (identity.cluster_id is not None or contents.has_topics):
-        raise ConfigError(f"{folder} has lost its metadata ({METADATA_FOLDERS[mode]}): {_how_to_mend(mode)}")
+        raise ConfigError(f"{folder} has lost its metadata ({METADATA_FOLDERS[mode]}): {_how_to_repair(mode)}")
 
 
-def _mode_told_by(contents: Contents) -> Mode | None:
-    """Returns the mode of a folder of format 1; None unless it has just one kind of metadata: then the start counts."""
+def _mode_from_contents(contents: Contents) -> Mode | None:
+    """Return the mode of a format 1 directory, or None if it does not have exactly one kind of metadata."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 
 def _how_to_start(own: Mode) -> str:
     if own is Mode.CLUSTER:
-        return "give the config file that has its [[peers]], or another data folder"
-    return "leave out [[peers]], or give another data folder"
+        return "use the config file with its [[peers]], or another data directory"
+    return "remove [[peers]] from the config, or use another data directory"
 
 
-def _where_mode_stands(mode: Mode, contents: Contents) -> str:
-    """An older version may have been started there in the wrong mode, and this one after it."""
+def _hint_for_both_modes(mode: Mode, contents: Contents) -> str:
+    """Return a hint for a directory with metadata of both modes, which an older version may have left."""
     if mode not in contents.metadata:
         return ""
-    return f' (it has metadata of both; should {IDENTITY_FILE} name the wrong mode, write "{mode.value}" there)'
+    return f' (it contains metadata of both; if {IDENTITY_FILE} names the wrong mode, change it to "{mode.value}")'
 
 
-def _how_to_mend(mode: Mode) -> str:
+def _how_to_repair(mode: Mode) -> str:
     if mode is Mode.STANDALONE:
-        return "bring it back from a backup; without it nobody knows what the topics in the folder are"
-    return "bring it back, or start with an empty data folder, which is filled from the other nodes"
+        return "restore it from a backup; the topics in the directory are useless without it"
+    return "restore it, or start with an empty data directory, which the other nodes fill"
 
 
 def refuse_other_cluster(identity: Identity, cluster_id: str, folder: str) -> None:
-    """Raises ConfigError."""
+    """Raise ConfigError if the directory belongs to another cluster than the metadata."""
     if identity.cluster_id not in (None, cluster_id):
-        raise ConfigError(f"{folder} belongs to cluster {identity.cluster_id}, and its metadata is of {cluster_id}")
+        raise ConfigError(f"{folder} belongs to cluster {identity.cluster_id}, but its metadata to {cluster_id}")
 
 
 def refuse_other_directory(identity: Identity, directory_id: str, folder: str) -> None:
-    """Raises ConfigError: what the metadata says of this broker's disk must be what the disk says of itself."""
+    """Raise ConfigError if the metadata has another directory id for this broker than the directory itself."""
     if identity.directory_id != directory_id:
         raise ConfigError(
-            f"{folder}: {IDENTITY_FILE} is that of directory {identity.directory_id}, and the metadata knows this one "
-            f"as {directory_id}: copy the right one back, or remove it and start once with --restore-identity"
+            f"{folder}: {IDENTITY_FILE} has directory id {identity.directory_id}, but the metadata has {directory_id}: "
+            "copy the right file back, or remove it and start once with --restore-identity"
         )

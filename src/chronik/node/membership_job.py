@@ -1,8 +1,7 @@
-"""A node that hears no leader asks the others: is there a cluster, and may this disk be part of it?
+"""Background job that asks the peers for admission while the node has no leader.
 
-The leader never speaks to a disk that replaced another, since it means the old one, nor to a node that it does not know
-of; the answer to this question is the way in. On an empty disk the answers also decide whether the node may help to
-found a cluster.
+The leader does not contact a node whose disk was replaced (it expects the old directory id) or that it does not know,
+so such a node must ask to join. On an empty disk, the responses also decide whether the node may bootstrap a cluster.
 """
 
 from __future__ import annotations
@@ -26,17 +25,19 @@ from chronik.raft.membership import NOBODY
 logger = logging.getLogger("chronik.node")
 
 LOOK_SECONDS: Final = 0.25
-"""How often a node looks whether it has a leader: a fraction of the shortest election, so that founding need not wait
-for it."""
+"""Seconds between checks for a leader: a fraction of the shortest election timeout, so that it does not delay the
+bootstrap."""
 
 UNEXPECTED_SECONDS: Final = 2.0
-"""How often a node asks that was told that it does not belong to the cluster."""
+"""Seconds between join requests of a node that the leader does not expect."""
 
 ASK_SECONDS: Final = CHANGE_SECONDS + 1.0
-"""The leader may need all of its time to change the membership."""
+"""Timeout of a join request: the leader may need all of its time to change the membership."""
 
 
 class MembershipJob:
+    """The job that asks to join the cluster, reports address changes, and opens the bootstrap gate."""
+
     def __init__(
         self,
         driver: RaftDriver,
@@ -47,7 +48,7 @@ class MembershipJob:
         addresses: Addresses,
         peers: Sequence[Peer],
     ) -> None:
-        """`peers` are those that found the cluster, if there is none."""
+        """`peers` are the nodes that bootstrap the cluster if there is none."""
         self._driver = driver
         self._gate = gate
         self._admissions = admissions
@@ -55,7 +56,7 @@ class MembershipJob:
         self._folder = folder
         self._addresses = addresses
         self._peers = peers
-        self._is_told_of_others = False
+        self._has_logged_other_cluster = False
         self._is_unexpected = False
 
     async def run(self) -> None:
@@ -65,12 +66,12 @@ class MembershipJob:
             self._addresses.refresh()
             if self._driver.leader == NOBODY:
                 await self._ask_all(founding)
-                self._judge(founding)
+                self._update_gate(founding)
             elif self._addresses.has_moved:
-                await self._tell_where()
+                await self._report_address()
             await asyncio.sleep(UNEXPECTED_SECONDS if self._is_unexpected else LOOK_SECONDS)
 
-    async def _tell_where(self) -> None:
+    async def _report_address(self) -> None:
         if self._driver.leader == self._driver.node_id:
             await self._admissions.note_move(self._driver.node_id, *self._addresses.own)
         else:
@@ -81,7 +82,7 @@ class MembershipJob:
         answers = [answer for answer in await asyncio.gather(*map(self._ask, others)) if answer is not None]
         for node_id, answer in answers:
             founding.answered(node_id, answer.knows_cluster)
-        self._note_whether_expected([answer for _, answer in answers])
+        self._check_expected([answer for _, answer in answers])
 
     async def _ask(self, node_id: int) -> tuple[int, JoinAnswer] | None:
         request = JoinRequest(self._folder.directory_id, self._folder.cluster_id or "", *self._addresses.own)
@@ -90,47 +91,54 @@ class MembershipJob:
         except (PeerUnavailable, CallTimedOut, CallRefused):
             return None
         if are_strangers(request.cluster_id, answer.cluster_id):
-            self._met_stranger(node_id, answer)
+            self._handle_other_cluster(node_id, answer)
             return None
         self._addresses.learn(answer.nodes)
         return node_id, answer
 
-    def _met_stranger(self, node_id: int, answer: JoinAnswer) -> None:
-        """Raises ConfigError when it leads a cluster: there this folder is the one that is wrong."""
-        told = f"this data folder belongs to cluster {self._folder.cluster_id}, node {node_id} to {answer.cluster_id}"
-        if answer.leads:
-            raise ConfigError(f"{told}, which it leads: give this node its own data folder, or its own [[peers]]")
-        if not self._is_told_of_others:
-            logger.error("%s: they will not work together", told)
-        self._is_told_of_others = True
+    def _handle_other_cluster(self, node_id: int, answer: JoinAnswer) -> None:
+        """Handle a peer of another cluster.
 
-    def _note_whether_expected(self, answers: Sequence[JoinAnswer]) -> None:
-        """Believes the leader alone: others may not have heard yet."""
-        told = [answer for answer in answers if answer.leads]
-        is_unexpected = any(not answer.is_expected for answer in told)
+        Raises:
+            ConfigError: The peer leads that cluster, so this node's data directory or peers must be wrong.
+        """
+        message = (
+            f"this data directory belongs to cluster {self._folder.cluster_id}, "
+            f"but node {node_id} to cluster {answer.cluster_id}"
+        )
+        if answer.leads:
+            raise ConfigError(f"{message}, which it leads: use another data directory or other [[peers]] for this node")
+        if not self._has_logged_other_cluster:
+            logger.error("%s; ignoring that node", message)
+        self._has_logged_other_cluster = True
+
+    def _check_expected(self, answers: Sequence[JoinAnswer]) -> None:
+        """Log whether the leader expects this node. Other nodes' responses are ignored: they may be outdated."""
+        leader_answers = [answer for answer in answers if answer.leads]
+        is_unexpected = any(not answer.is_expected for answer in leader_answers)
         if is_unexpected and not self._is_unexpected:
             logger.warning(
-                "node %d does not belong to cluster %s, or was removed from it: chronik cluster add-node %d --raft %s "
-                "lets it in",
+                "node %d does not belong to cluster %s, or was removed from it: run chronik cluster add-node %d --raft "
+                "%s to add it",
                 self._driver.node_id,
-                told[0].cluster_id,
+                leader_answers[0].cluster_id,
                 self._driver.node_id,
                 self._addresses.own,
             )
-        if told:
+        if leader_answers:
             self._is_unexpected = is_unexpected
 
-    def _judge(self, founding: Founding) -> None:
-        """A node that holds a log has nothing to found: its votes are asked for by members, who know its disk."""
+    def _update_gate(self, founding: Founding) -> None:
+        """Open or close the bootstrap gate. A node with a log has nothing to bootstrap; its voters know its disk."""
         if self._admissions.holds_log:
             self._gate.may_found = False
             return
         may_found = founding.is_allowed(self._clock.monotonic())
         if founding.is_forbidden and not self._admissions.has_heard_of_cluster:
-            logger.warning("this disk is empty, and there is a cluster: waiting to be let in")
+            logger.warning("the disk is empty, but a cluster exists: waiting for admission")
         elif may_found and not self._gate.may_found and founding.silent:
             logger.warning(
-                "nodes %s are silent: a cluster may be founded without them. If they hold one already, stop this node",
+                "nodes %s do not respond: a cluster may be bootstrapped without them; if they have one, stop this node",
                 founding.silent,
             )
         self._admissions.has_heard_of_cluster = founding.is_forbidden

@@ -1,6 +1,6 @@
-"""One node, put together: config -> parts -> start, in order; stop, in the opposite order.
+"""A node: creates its components from the config, starts them in order, and stops them in reverse order.
 
-Nothing waits in the constructor. Every background task is supervised: one that dies stops the node, loudly.
+The constructor starts nothing. Every background task is supervised: if one fails, the node stops.
 """
 
 from __future__ import annotations
@@ -65,18 +65,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.node")
 
 STORES: Final = {Mode.STANDALONE: "write-ahead-log(%s)", Mode.CLUSTER: "raft(%s)"}
-"""The metadata store of each mode, with its folder below `data_dir`."""
+"""Description of the metadata store of each mode, with its directory below `data_dir`."""
 
 
 STOP_SECONDS: Final = 2.0
-"""How long a node of a cluster takes to transfer leadership and to answer what is under way, together."""
+"""Seconds in which a stopping node of a cluster transfers leadership and answers pending requests."""
 
 ANSWER_SECONDS_MIN: Final = 0.25
-"""The part of it that is left for answers, however long the transfer took."""
+"""Minimum part of STOP_SECONDS for pending requests, however long the leadership transfer took."""
 
 
-class _Parts(msgspec.Struct, frozen=True):
-    standing: Standing
+class _Components(msgspec.Struct, frozen=True):
+    """The components of a node."""
+
+    node_mode: Standing
     services: Services
     flusher: Flusher
     cache: FileCache
@@ -89,6 +91,8 @@ class _Parts(msgspec.Struct, frozen=True):
 
 
 class Node:
+    """A Chronik node: a broker with its metadata store and HTTP server."""
+
     def __init__(
         self,
         config: NodeConfig,
@@ -98,7 +102,7 @@ class Node:
         restore_identity: bool = False,
         first_user: AlterScramUser | None = None,
     ) -> None:
-        """`first_user` is added when there are no users yet."""
+        """Create a node without starting it; `first_user` is added if there are no users yet."""
         self._config = config
         self._interceptor = interceptor
         self._restore_identity = restore_identity
@@ -107,18 +111,25 @@ class Node:
         self._failure: BaseException | None = None
         self._stopped: asyncio.Event | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._undo: list[Callable[[], Awaitable[None]]] = []
+        self._cleanup: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
         self.transactions: TransactionCoordinator | None = None
         self.http: HttpPort | None = None
         self._told: NodeStatus | None = None
-        self._began = self._clock.monotonic()
+        self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
 
     async def start(self) -> Address:
-        """Returns the address of the main Kafka port when requests are answered.
+        """Start the node, and return the address of the main Kafka listener when it accepts requests.
 
-        Raises ConfigError, DataFolderInUse, DataDamaged, StorageFailed or OSError; then nothing is left running.
+        On an error, everything that was started is stopped again.
+
+        Raises:
+            ConfigError: The configuration does not fit the data directory, or is invalid.
+            DataDirectoryInUse: Another process uses the data directory.
+            DamagedDataError: Data on disk is damaged.
+            StorageError: A write or sync failed.
+            OSError: A port cannot be bound, or a file not opened.
         """
         self._stopped = asyncio.Event()
         try:
@@ -128,65 +139,67 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """Answers what is under way, syncs and closes everything. Does nothing the second time."""
+        """Answer pending requests, then sync and close everything. Does nothing if the node is stopped already."""
         self._stops_at = min(self._stops_at, self._clock.monotonic() + STOP_SECONDS)
-        while self._undo:
-            undo = self._undo.pop()
+        while self._cleanup:
+            clean_up = self._cleanup.pop()
             try:
-                await undo()
+                await clean_up()
             except Exception as error:
                 self._fail(error)
         if self._stopped is not None:
             self._stopped.set()
 
     async def wait_until_stopped(self) -> None:
-        """Raises what made the node stop, unless it was asked to."""
+        """Wait until the node has stopped, and raise the error if it stopped because of one."""
         assert self._stopped is not None
         await self._stopped.wait()
         if self._failure is not None:
             raise self._failure
 
-    # Putting it together
+    # Creation of the components
 
     async def _start(self) -> Address:
         mode = Mode.CLUSTER if self._config.peers else Mode.STANDALONE
         folder = DataFolder(self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity)
-        self._undo.append(_later(folder.close))
+        self._cleanup.append(_as_coroutine(folder.close))
         folder.open()
         store = STORES[mode] % METADATA_FOLDERS[mode]
         starting = "node %d starting: mode=%s metadata_store=%s data_dir=%s"
         logger.info(starting, self._config.node_id, mode.value, store, self._config.data_dir)
-        parts = self._parts(folder)
+        parts = self._create_components(folder)
         self.router = parts.router
         self.transactions = parts.services.transactions
-        parts.standing.serve_others(
+        parts.node_mode.serve_others(
             parts.router.dispatch, parts.services.scheduler, lambda: self._status(parts).status()
         )
         await self._open(parts)
         await self._join(parts)
-        # First those who only wait are answered, or stopping would take as long as the longest of them waits.
-        self._undo.append(partial(self._stop_listener, parts.listener))
-        self._undo.append(parts.services.groups.close)
-        self._undo.append(parts.services.transactions.close)
-        self._undo.append(_later(parts.services.stop_waiting))
-        self._undo.append(parts.standing.leave)
+        # Waiting requests are answered first; otherwise, stopping would take as long as the longest wait.
+        self._cleanup.append(partial(self._stop_listener, parts.listener))
+        self._cleanup.append(parts.services.groups.close)
+        self._cleanup.append(parts.services.transactions.close)
+        self._cleanup.append(_as_coroutine(parts.services.stop_waiting))
+        self._cleanup.append(parts.node_mode.leave)
         await parts.listener.serve()
         if self._config.http is not None:
-            self.http = HttpPort(self._config, partial(self._http_side, parts))
-            self._undo.append(self.http.stop)
+            self.http = HttpPort(self._config, partial(self._create_http_server, parts))
+            self._cleanup.append(self.http.stop)
             self._supervise([*await self.http.open(self._config.http)])
-        self._undo.append(parts.standing.drain)
+        self._cleanup.append(parts.node_mode.drain)
         config = self._config
         bound = parts.services.bound
-        where = ", ".join(str(address) if len(bound) == 1 else f"{name}://{address}" for name, address in bound.items())
-        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, where, config.data_dir)
+        listening_on = ", ".join(
+            str(address) if len(bound) == 1 else f"{name}://{address}" for name, address in bound.items()
+        )
+        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, listening_on, config.data_dir)
         return next(iter(bound.values()))
 
-    def _parts(self, folder: DataFolder) -> _Parts:
-        """Makes the parts, which do nothing yet."""
+    def _create_components(self, folder: DataFolder) -> _Components:
+        """Create the components without starting them."""
         config = self._config
-        standing = self._standing(folder)
-        store = standing.store
+        node_mode = self._create_mode(folder)
+        store = node_mode.store
         configs = ConfigResolver(store, config.node_id, static_configs(config))
         coordinators = Coordinators(store, config.node_id, OFFSETS_TOPIC)
         flusher = Flusher(self._fail)
@@ -203,14 +216,14 @@ class Node:
             flusher,
             flush_each_append=config.flush == "group",
             on_fatal=self._fail,
-            # A node that stands alone never misses a deletion; and one that has only just learnt whose its folder is
-            # cannot be sure that all in it was of that cluster.
+            # A standalone node never misses a deletion. A node of a cluster that has just learned the cluster id of its
+            # directory cannot be sure that everything in it belongs to that cluster.
             deletions_of=lambda: folder.was_of_cluster if config.peers else None,
         )
-        standing.keep_in_sync(replicas, configs)
-        producer_ids = ProducerIds(lambda count: _allocate_producer_ids(standing, config.node_id, count))
+        node_mode.keep_in_sync(replicas, configs)
+        producer_ids = ProducerIds(lambda count: _allocate_producer_ids(node_mode, config.node_id, count))
         transaction_coordinators = Coordinators(store, config.node_id, TRANSACTIONS_TOPIC)
-        transactions = self._transactions(standing, configs, replicas, transaction_coordinators, producer_ids)
+        transactions = self._create_transactions(node_mode, configs, replicas, transaction_coordinators, producer_ids)
         planner = TopicPlanner(store, configs, self._clock, new_id, random.randrange)
         services = Services(
             config=config,
@@ -219,24 +232,24 @@ class Node:
             configs=configs,
             topics=TopicAdmin(store, configs, planner),
             replicas=replicas,
-            groups=self._groups(standing, configs, coordinators),
+            groups=self._create_group_coordinator(node_mode, configs, coordinators),
             transactions=transactions.coordinator,
             joining=transactions.joining,
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
             producer_ids=producer_ids,
             coordinators=coordinators,
             transaction_coordinators=transaction_coordinators,
-            is_fenced=lambda: standing.is_fenced,
-            may_be_replaced=lambda: standing.may_be_replaced,
-            controller_id=lambda: standing.controller_id,
-            is_gone=standing.is_gone,
+            is_fenced=lambda: node_mode.is_fenced,
+            may_be_replaced=lambda: node_mode.may_be_replaced,
+            controller_id=lambda: node_mode.controller_id,
+            is_gone=node_mode.is_gone,
             refused_batches=RefusedBatches(self._clock),
             authorizer=authorizer_for(configs),
             scheduler=Scheduler(accepted_max=ACCEPTED_PER_ITERATION),
         )
-        router, listener = self._front(services, descriptors)
-        return _Parts(
-            standing,
+        router, listener = self._create_listeners(services, descriptors)
+        return _Components(
+            node_mode,
             services,
             flusher,
             cache,
@@ -248,8 +261,12 @@ class Node:
             http_tls(config),
         )
 
-    def _front(self, services: Services, descriptors: Descriptors) -> tuple[Router, Listener]:
-        """Makes what clients meet: ports, and the way from a request to its handler. Raises ConfigError."""
+    def _create_listeners(self, services: Services, descriptors: Descriptors) -> tuple[Router, Listener]:
+        """Create the client listeners and the router of their requests.
+
+        Raises:
+            ConfigError: A listener config is invalid.
+        """
         config, configs, store = self._config, services.configs, services.store
         gated = [listener.name for listener in config.listeners if listener.protocol in WITH_SASL]
         limiter = Limiter(self._clock, lambda: store.image.quotas)
@@ -269,30 +286,32 @@ class Node:
         return router, listener
 
     def _dispatch(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
-        """Returns the way to the router: through the gate, where a listener has one. Raises ConfigError."""
+        """Return the dispatch function of the listeners, with SASL authentication where a listener requires it."""
         if not gated:
             return router.dispatch
         from chronik.node.security.sasl import gate_of
 
         gate = gate_of(services, router.dispatch, gated)
         assert services.authenticator is not None
-        self._undo.append(_later(services.authenticator.close))
+        self._cleanup.append(_as_coroutine(services.authenticator.close))
         return gate.dispatch
 
-    def _groups(self, standing: Standing, configs: ConfigResolver, coordinators: Coordinators) -> GroupCoordinator:
+    def _create_group_coordinator(
+        self, node_mode: Standing, configs: ConfigResolver, coordinators: Coordinators
+    ) -> GroupCoordinator:
         return GroupCoordinator(
-            standing.store,
+            node_mode.store,
             self._clock,
             group_config(configs),
             self._fail,
             coordinators.owns,
             Acks(self._config.offset_acks),
-            is_fenced=lambda: standing.is_fenced,
+            is_fenced=lambda: node_mode.is_fenced,
         )
 
-    def _transactions(
+    def _create_transactions(
         self,
-        standing: Standing,
+        node_mode: Standing,
         configs: ConfigResolver,
         replicas: Replicas,
         coordinators: Coordinators,
@@ -300,29 +319,29 @@ class Node:
     ) -> TransactionParts:
         parts = transaction_parts(
             self._config.node_id,
-            standing.store,
+            node_mode.store,
             replicas,
             self._clock,
             coordinators,
             transaction_config(configs),
             producer_ids.next,
-            standing.elsewhere,
-            is_fenced=lambda: standing.is_fenced,
+            node_mode.elsewhere,
+            is_fenced=lambda: node_mode.is_fenced,
             on_fatal=self._fail,
         )
-        standing.serve_transactions(parts)
+        node_mode.serve_transactions(parts)
         return parts
 
-    async def _open(self, parts: _Parts) -> None:
-        """Takes the ports, and reads what is on disk."""
+    async def _open(self, parts: _Components) -> None:
+        """Bind the ports and load the state from disk."""
         store, replicas = parts.services.store, parts.services.replicas
-        self._undo.append(parts.listener.stop)
+        self._cleanup.append(parts.listener.stop)
         parts.services.bound.update(await parts.listener.bind())
-        await parts.standing.bind()
-        self._undo.append(store.close)
+        await parts.node_mode.bind()
+        self._cleanup.append(store.close)
         await store.start()
-        self._undo.append(_later(parts.synced_offsets.close))
-        self._undo.append(_later(parts.cache.close))
+        self._cleanup.append(_as_coroutine(parts.synced_offsets.close))
+        self._cleanup.append(_as_coroutine(parts.cache.close))
         store.subscribe(lambda delta: parts.services.topic_bytes.follow(delta, store.image))
         if parts.services.authorizer is not None:
             store.subscribe(parts.services.authorizer.follow)
@@ -330,60 +349,63 @@ class Node:
         store.subscribe(replicas.apply)
         store.subscribe(parts.changes.follow)
         store.subscribe(parts.housekeeping.follow)
-        self._undo.append(_later(replicas.close))
-        self._undo.append(_later(parts.flusher.close))
-        self._undo.append(parts.flusher.drain)
+        self._cleanup.append(_as_coroutine(replicas.close))
+        self._cleanup.append(_as_coroutine(parts.flusher.close))
+        self._cleanup.append(parts.flusher.drain)
 
-    async def _join(self, parts: _Parts) -> None:
-        """Takes the node's place among the others, and begins its jobs."""
-        replicas, standing = parts.services.replicas, parts.standing
-        await standing.join(endpoints_of(self._config, parts.services.bound))
+    async def _join(self, parts: _Components) -> None:
+        """Register the node, and start its background jobs."""
+        replicas, node_mode = parts.services.replicas, parts.node_mode
+        await node_mode.join(endpoints_of(self._config, parts.services.bound))
         for coordinator in (parts.services.groups, parts.services.transactions):
             await coordinator.start()
-            self._undo.append(coordinator.close)
+            self._cleanup.append(coordinator.close)
             parts.services.store.subscribe(coordinator.follow)
-        if standing.is_up_to_date:
+        if node_mode.is_up_to_date:
             replicas.begin()
-        jobs = [*parts.housekeeping.tasks(), *parts.listener.jobs(), *standing.jobs(replicas.begin)]
+        jobs = [*parts.housekeeping.tasks(), *parts.listener.jobs(), *node_mode.jobs(replicas.begin)]
         if self._first_user is not None:
-            adding = partial(add_first_user, standing.store, self._first_user)
-            await adding() if standing.is_up_to_date else jobs.append(adding)
+            add_user = partial(add_first_user, node_mode.store, self._first_user)
+            await add_user() if node_mode.is_up_to_date else jobs.append(add_user)
         self._supervise(jobs)
-        self._undo.append(self._end_tasks)
+        self._cleanup.append(self._cancel_tasks)
 
-    def _standing(self, folder: DataFolder) -> Standing:
+    def _create_mode(self, folder: DataFolder) -> Standing:
         if not self._config.peers:
             return Alone(self._config, folder, self._clock, self._fail)
-        # Not before it is needed: Raft and its transport are a sixth of what a node that stands alone would load.
+        # Imported on demand: Raft and its transport are a sixth of what a standalone node would load.
         from chronik.node.clustered import Clustered
 
         return Clustered(self._config, folder, self._clock, self._fail)
 
-    def _status(self, parts: _Parts) -> NodeStatus:
-        """Is made when it is first asked for: importing it takes time that clients need not wait for."""
+    def _status(self, parts: _Components) -> NodeStatus:
+        """Return the status source, created on first use because its import takes time that clients would wait for."""
         if self._told is None:
             from chronik.node.status import NodeStatus
 
             self._told = NodeStatus(
-                parts.standing,
+                parts.node_mode,
                 parts.services,
                 parts.router,
                 parts.listener,
                 parts.flusher.times,
                 parts.changes,
-                self._began,
+                self._started_at,
             )
         return self._told
 
-    def _http_side(self, parts: _Parts) -> HttpSide:
-        """Called when the Kafka port answers."""
+    def _create_http_server(self, parts: _Components) -> HttpSide:
+        """Create the HTTP server; called when the Kafka listeners accept requests."""
         from chronik.node.http.side import HttpSide
 
-        return HttpSide(parts.services, parts.router, parts.standing, self._status(parts), parts.http_tls)
+        return HttpSide(parts.services, parts.router, parts.node_mode, self._status(parts), parts.http_tls)
 
     async def _stop_listener(self, listener: Listener) -> None:
-        """Answer requests that are under way: in a cluster only for the rest of STOP_SECONDS, since clients retry them
-        on another node, and a node without a quorum cannot answer them at all."""
+        """Stop the listeners after answering pending requests.
+
+        In a cluster, only for the rest of STOP_SECONDS: clients retry on another node, and a node without a quorum
+        could not answer them anyway.
+        """
         seconds_left = max(self._stops_at - self._clock.monotonic(), ANSWER_SECONDS_MIN)
         await listener.stop(seconds_left if self._config.peers else None)
 
@@ -400,26 +422,26 @@ class Node:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
-    async def _end_tasks(self) -> None:
+    async def _cancel_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fail(self, error: BaseException) -> None:
-        """Stops the node, which cannot go on: what it holds in memory may no longer be what is on disk."""
+        """Stop the node after a fatal error: its memory may no longer match what is on disk."""
         if self._failure is None:
             self._failure = reason_of(error)
-            logger.critical("the node stops: %s", self._failure, exc_info=unexpected(error))
+            logger.critical("node is stopping: %s", self._failure, exc_info=unexpected(error))
             if self._stopped is not None:
                 self._stopped.set()
 
 
-async def _allocate_producer_ids(standing: Standing, node_id: int, count: int) -> int:
-    result = await standing.store.propose(AllocateProducerIds(node_id, standing.broker_epoch, count))
+async def _allocate_producer_ids(node_mode: Standing, node_id: int, count: int) -> int:
+    result = await node_mode.store.propose(AllocateProducerIds(node_id, node_mode.broker_epoch, count))
     return result.value
 
 
-def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+def _as_coroutine(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
     async def call() -> None:
         function()
 

@@ -1,6 +1,6 @@
-"""Tells the service manager that has started this process how far it is (systemd's `Type=notify`).
+"""Notification of the service manager about start and stop (systemd's `Type=notify`).
 
-A datagram to the socket that it names in the environment; nothing happens where it names none.
+It sends a datagram to the socket in the environment variable NOTIFY_SOCKET; without the variable, it does nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ STOPPING: Final = "STOPPING=1"
 
 
 def notify(state: str) -> None:
-    """Never fails: a node serves whether or not its manager hears of it."""
+    """Send a state to the service manager; a failure is only logged, because the node works without it."""
     name = os.environ.get(SOCKET_VARIABLE)
     if not name or not hasattr(socket, "AF_UNIX"):
         return
-    # One that begins with @ has no file, which the system writes as a zero.
+    # A name with @ is in the abstract namespace, which the kernel marks with a leading NUL byte.
     address = "\0" + name[1:] if name.startswith("@") else name
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
-            sending.setblocking(False)
-            sending.sendto(state.encode(), address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as client:
+            client.setblocking(False)
+            client.sendto(state.encode(), address)
     except OSError as error:
-        logger.warning("the service manager was not told %s: %s", state, error)
+        logger.warning("service manager not notified: state=%s: %s", state, error)

@@ -1,5 +1,4 @@
-"""What the metadata in a folder says about the folder itself, for one whose `node.json` is lost, or was written by a
-newer version."""
+"""Facts about a data directory from its metadata, if `node.json` is lost or was written by a newer version."""
 
 from __future__ import annotations
 
@@ -10,14 +9,19 @@ from chronik.node.identity import METADATA_FOLDERS, Mode
 
 
 def known_directory(files: FileSystem, node_id: int, mode: Mode) -> bytes:
-    """Returns the directory id under which this node's disk is known. Raises ConfigError, DataDamaged."""
-    found = _known_standing_alone(files, node_id) if mode is Mode.STANDALONE else _known_in_cluster(files, node_id)
+    """Return the directory id of this node according to the metadata.
+
+    Raises:
+        ConfigError: The metadata does not contain the node.
+        DamagedDataError: The metadata is damaged.
+    """
+    found = _known_in_standalone(files, node_id) if mode is Mode.STANDALONE else _known_in_cluster(files, node_id)
     if found is None:
-        raise ConfigError(f"the metadata in {METADATA_FOLDERS[mode]} does not know node {node_id}: is node_id right?")
+        raise ConfigError(f"the metadata in {METADATA_FOLDERS[mode]} does not contain node {node_id}: check node_id")
     return found
 
 
-def _known_standing_alone(files: FileSystem, node_id: int) -> bytes | None:
+def _known_in_standalone(files: FileSystem, node_id: int) -> bytes | None:
     from chronik.metadata.stores.journal import Journal
 
     journal = Journal(files)
@@ -29,7 +33,7 @@ def _known_standing_alone(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
-    """Looks in the newest membership on this disk, committed or not: its id was given to nobody else."""
+    """Return the directory id in the newest membership on this disk, committed or not: the id is never reused."""
     from chronik.quorum.storage import RaftStorage
     from chronik.raft.entries import EntryKind
     from chronik.raft.membership import UNBOUND, decode_membership
@@ -49,10 +53,14 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def level_raised_to(files: FileSystem, mode: Mode) -> int:
-    """Returns the level of the metadata, committed or not. It writes nothing, and ignores what a newer version has
-    added. A raise counts as soon as it is in the log, also one that came to nothing because a broker without the level
-    registered just before: so a readable folder may be refused, and never an unreadable one accepted. Raises
-    DataDamaged."""
+    """Return the highest feature level in the metadata, committed or not, without writing anything.
+
+    Anything that a newer version has added is ignored. A level counts as soon as it is in the log, even if the command
+    failed when it was applied. So a readable directory may be rejected, but an unreadable one is never accepted.
+
+    Raises:
+        DamagedDataError: The metadata is damaged.
+    """
     from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
     from chronik.metadata.entries import FEATURE_TAG
     from chronik.wal import log, snapshots
@@ -71,7 +79,7 @@ def level_raised_to(files: FileSystem, mode: Mode) -> int:
 
 
 def _command_in(payload: memoryview, mode: Mode) -> bytes:
-    """Returns nothing for a record that holds none."""
+    """Return the encoded command in a log record, or nothing if it contains none."""
     if mode is Mode.STANDALONE:
         return bytes(payload)
     from chronik.quorum.disk_records import decode_record
@@ -79,6 +87,6 @@ def _command_in(payload: memoryview, mode: Mode) -> bytes:
 
     try:
         record = decode_record(payload)
-    except DataDamaged:  # it is as it was written: of a kind that came later
+    except DataDamaged:  # not damaged, but a record type of a newer version
         return b""
     return record.data if isinstance(record, Entry) and record.kind is EntryKind.COMMAND else b""

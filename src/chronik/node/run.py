@@ -1,4 +1,4 @@
-"""Runs a node until a signal or a failure ends it; errors are one line, and the exit code tells."""
+"""Runs a node until a signal or a failure stops it, and returns the exit code. Errors are reported in one line."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ logger = logging.getLogger("chronik.node")
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
 
 THREAD_SWITCH_SECONDS = 0.0005
-"""How long a sync thread waits for a busy loop to let it go on; Python's default of 5 ms would be felt in every ack."""
+"""Time for which a sync thread waits for the GIL of a busy event loop; Python's 5 ms would delay every
+acknowledgement."""
 
 REST_AFTER_SECONDS = 0.1
-"""What handles the APIs is loaded this long after the start, unless it was asked for. Clients that waited for the node
-are answered first: they ask for a few APIs, and need not wait until all the others are loaded."""
+"""Seconds after the start at which the remaining API handlers are imported. Waiting clients are served first: they use
+a few APIs and need not wait for the import of all others."""
 
 Ready = Callable[[Node, Address], None]
 
@@ -43,7 +44,7 @@ def run(
     restore_identity: bool = False,
     first_user: AlterScramUser | None = None,
 ) -> int:
-    """Returns the exit code: 0 after a signal, 2 when the node could not start, 1 when it failed."""
+    """Run a node, and return the exit code: 0 after a signal, 2 if it could not start, 1 if it failed."""
     configure_logging(config.log_level, sys.stderr, config.log_format)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     if config.peers:
@@ -69,28 +70,30 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
     if ready is not None:
         ready(node, address)
     notify(READY)
-    asked = asyncio.ensure_future(stopping.wait())
-    ended = asyncio.ensure_future(node.wait_until_stopped())
-    early, _ = await asyncio.wait((asked, ended), timeout=REST_AFTER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested = asyncio.ensure_future(stopping.wait())
+    stopped = asyncio.ensure_future(node.wait_until_stopped())
+    early, _ = await asyncio.wait(
+        (stop_requested, stopped), timeout=REST_AFTER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+    )
     if not early:
         await import_the_rest()
-        # When everything is loaded that stays to the end.
+        # Now that everything is imported that stays until the end.
         keep_collections_short()
-        await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
-    if not ended.done():
+        await asyncio.wait((stop_requested, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stop_requested.cancel()
+    if not stopped.done():
         logger.info("stopping")
         notify(STOPPING)
         await node.stop()
     try:
-        await ended
+        await stopped
     except Exception as error:
         _fail_stop(error, log_format)
     return EXIT_OK
 
 
 def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what the event loop could not do: expected failures, such as a lack of descriptors, in one line."""
+    """Log an error of the event loop: expected failures, such as a lack of file descriptors, in one line."""
     error = context.get("exception")
     if error is None or unexpected(error) is not None:
         loop.default_exception_handler(context)
@@ -99,7 +102,7 @@ def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
 
 
 def _fail_stop(error: Exception, log_format: str) -> NoReturn:
-    """Ends at once: nothing more may be answered or written, and a thread that waits for a broken disk may never do."""
+    """Exit immediately: no response or write may follow, and threads may be blocked by a broken disk."""
     say(f"stopped: {error}", log_format)
     os._exit(EXIT_FAILED)
 

@@ -1,4 +1,4 @@
-"""What parts of a node are told of its configs."""
+"""Settings of the components of a node, derived from its configs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ logger = logging.getLogger("chronik.node")
 
 
 def group_config(configs: ConfigResolver) -> GroupConfig:
+    """Return the settings of the group coordinator."""
     return GroupConfig.from_broker_configs(
         {
             name: configs.broker(name)
@@ -32,6 +33,7 @@ def group_config(configs: ConfigResolver) -> GroupConfig:
 
 
 def transaction_config(configs: ConfigResolver) -> TransactionConfig:
+    """Return the settings of the transaction coordinator."""
     return TransactionConfig(
         timeout_ms_max=configs.broker_int("transaction.max.timeout.ms"),
         expiration_ms=configs.broker_int("transactional.id.expiration.ms"),
@@ -40,21 +42,23 @@ def transaction_config(configs: ConfigResolver) -> TransactionConfig:
 
 
 def static_configs(config: NodeConfig) -> dict[str, str]:
-    """Includes those that have a key of their own in the node's config, unless that has Kafka's default."""
+    """Return the static broker configs, including those with their own config key, unless they have Kafka's default."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
 
 
 def node_descriptors(configs: ConfigResolver) -> Descriptors:
+    """Divide the file descriptors of the process, and log a warning if they are too few for `max.connections`."""
     limit = claim_descriptors()
     descriptors = shared_out(limit)
     if descriptors.connections < configs.broker_int("max.connections"):
-        told = "no more than %d clients can be connected: this process may have %d files and connections in all"
-        logger.warning(told, descriptors.connections, limit)
+        message = "max.connections limited to %d: the process may open %d file descriptors; raise the limit (ulimit -n)"
+        logger.warning(message, descriptors.connections, limit)
     return descriptors
 
 
 def listener_limits(configs: ConfigResolver) -> ListenerLimits:
+    """Return the limits of the client listeners."""
     return ListenerLimits(
         frame_bytes=configs.broker_int("socket.request.max.bytes"),
         idle_seconds=configs.broker_int("connections.max.idle.ms") / 1000,

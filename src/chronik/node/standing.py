@@ -1,4 +1,4 @@
-"""How a node stands: alone, or in a cluster. What differs between the two is behind this interface."""
+"""Node mode: the interface behind which standalone mode and cluster mode differ."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from chronik.quorum.watchdog import LoopWatchdog
 
 Job = Callable[[], Awaitable[None]]
+"""A background job of a node, which runs until it is cancelled."""
 
 
 def registered_as(
     config: NodeConfig, endpoints: tuple[Endpoint, ...], directory_id: bytes, incarnation: bytes, *, is_durable: bool
 ) -> RegisterBroker:
-    """Makes the registration of a broker that clients find at `endpoints`, the main one first."""
+    """Return the command that registers a broker with its advertised endpoints, the main one first."""
     main = endpoints[0]
     return RegisterBroker(
         broker_id=config.node_id,
@@ -44,87 +45,90 @@ def registered_as(
 
 
 def endpoints_of(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
-    """Returns where clients find a broker whose listeners took these ports, the main one first."""
-    told = ((listener.name, listener.told(bound[listener.name])) for listener in config.listeners)
-    return tuple(Endpoint(name, address.host, address.port) for name, address in told if address is not None)
+    """Return the advertised endpoints of a broker whose listeners are bound to these addresses, the main one first."""
+    advertised = ((listener.name, listener.told(bound[listener.name])) for listener in config.listeners)
+    return tuple(Endpoint(name, address.host, address.port) for name, address in advertised if address is not None)
 
 
 class Standing(Protocol):
+    """The mode-specific part of a node."""
+
     @property
-    def store(self) -> MetadataStore: ...
+    def store(self) -> MetadataStore:
+        """Return the metadata store."""
 
     @property
     def broker_epoch(self) -> int:
-        """-1 while this life of the broker is not registered."""
+        """Return the broker epoch; -1 until this incarnation is registered."""
 
     @property
     def is_fenced(self) -> bool:
-        """Whether others may believe that this broker is gone: then it serves no data."""
+        """Return whether other nodes may consider this broker offline; it then serves no data."""
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether others may have taken this broker's place already, as it was not heard or its port refused. Until
-        a majority has confirmed the image, what it would tell of its partitions may be old."""
+        """Return whether other brokers may have taken over this broker's partitions, because its heartbeats failed.
+
+        Until a majority has confirmed the image, it may be outdated.
+        """
 
     @property
     def controller_id(self) -> int:
-        """Returns the node that clients are told to ask for changes; -1 while nobody leads."""
+        """Return the node to which clients send changes; -1 while there is no leader."""
 
     def is_gone(self, node_id: int) -> bool:
-        """Says whether that node's process seems to have ended, and there was no time yet to agree on it."""
+        """Return whether a node's process seems to have ended recently, before the controller has fenced it."""
 
     def status(self) -> dict[str, Any]:
-        """Describes the log that the metadata is kept in, for the status page."""
+        """Return the state of the metadata log, for the status page."""
 
     @property
     def sync_times(self) -> Histogram:
-        """How long syncs of that log took."""
+        """Return the histogram of sync times of the metadata log."""
 
     @property
     def watchdog(self) -> LoopWatchdog | None:
-        """What looks at the loop, if that is looked at anyway."""
+        """Return the event-loop watchdog, if the mode has one."""
 
     def raft_meters(self) -> Mapping[str, int]:
-        """Returns the values of the metrics `chronik_raft_…`, by the rest of their names."""
+        """Return the values of the metrics `chronik_raft_…` by the rest of their names."""
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
-        """Called before anything starts: sees to it that this node's partitions are kept as other nodes have them."""
+        """Start replication of this node's partitions. Called before anything starts."""
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """The other nodes, as far as transactions concern them."""
+        """Return the transaction interface of the other nodes."""
 
     def serve_transactions(self, parts: TransactionParts) -> None:
-        """Called before anything starts: answers other nodes."""
+        """Register the handlers of other nodes' transaction requests. Called before anything starts."""
 
     @property
     def others(self) -> OtherNodes:
-        """The other nodes, as far as this one's console asks them."""
+        """Return the administrative interface of the other nodes, for the console."""
 
     def serve_others(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Called before anything starts: answers other nodes' consoles."""
+        """Register the handlers of other nodes' console requests. Called before anything starts."""
 
     async def bind(self) -> None:
-        """Takes the ports it needs. Raises OSError."""
+        """Bind the peer port. Raises OSError."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Called when the store has started: takes this broker's place, or has it taken as soon as can be. Clients
-        find it at `endpoints`, the main one first."""
+        """Register this broker with its advertised endpoints, or start to. Called when the store has started."""
 
     async def drain(self) -> None:
-        """Called first when the node stops on purpose: others lead what it led, while it still answers. Bounded in
-        time."""
+        """Transfer partition leadership to other brokers, within a time limit. Called first on a clean shutdown."""
 
     @property
     def is_draining(self) -> bool:
-        """Whether it is about to stop: nobody new should come."""
+        """Return whether the node is shutting down: it should get no new clients."""
 
     async def leave(self) -> None:
-        """Called when the node stops on purpose: the others need not find out by its silence. Bounded in time."""
+        """Report this broker as offline, within a time limit, so that others need not wait for its session timeout."""
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the image holds everything that was ever answered, as soon as `join` returns."""
+        """Return whether the image contains all acknowledged changes as soon as `join` returns."""
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
-        """Returns what has to run as long as the node does; if not `is_up_to_date`, it calls `when_up_to_date` once."""
+        """Return the background jobs. If not `is_up_to_date`, one of them calls `when_up_to_date` once."""

@@ -1,4 +1,4 @@
-"""What a node tells about itself over HTTP."""
+"""Status and metrics of a node, as served over HTTP."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from chronik.console.metrics.survey import Steps, Survey
 
 DAMAGES_SHOWN_MAX: Final = 100
-"""Partitions that are named in the status: a disk that has lost more has lost everything."""
+"""Damaged partitions that the status names."""
 
 
 class NodeStatus:
-    """See `StatusSource`."""
+    """The status of a node (see `StatusSource`)."""
 
     def __init__(
         self,
-        standing: Standing,
+        node_mode: Standing,
         services: Services,
         router: Router,
         listener: Listener,
@@ -42,27 +42,29 @@ class NodeStatus:
         began: float,
     ) -> None:
         self._config = services.config
-        self._standing = standing
+        self._node_mode = node_mode
         self._services = services
         self._router = router
         self._listener = listener
         self._sync_times = sync_times
         self._changes = changes
-        self._watchdog = standing.watchdog or LoopWatchdog()
-        self._began = began
-        self._began_seconds = services.clock.now_ms() / 1000 - (services.clock.monotonic() - began)
+        self._watchdog = node_mode.watchdog or LoopWatchdog()
+        self._started_at = began
+        self._started_at_seconds = services.clock.now_ms() / 1000 - (services.clock.monotonic() - began)
         self._metrics: Metrics | None = None
 
     def start(self) -> None:
-        """Begins to look at the loop, unless that is looked at anyway."""
-        if self._standing.watchdog is None:
+        """Start the event-loop watchdog, unless the mode has one that runs already."""
+        if self._node_mode.watchdog is None:
             self._watchdog.start()
 
     def stop(self) -> None:
-        if self._standing.watchdog is None:
+        """Stop the event-loop watchdog, if `start` has started it."""
+        if self._node_mode.watchdog is None:
             self._watchdog.stop()
 
     def status(self) -> dict[str, Any]:
+        """Return the status as a JSON-compatible dict."""
         damages = self._services.replicas.damages()
         return {
             "node_id": self._config.node_id,
@@ -70,43 +72,47 @@ class NodeStatus:
             "levels": (levels.LOWEST, levels.HIGHEST),
             "pid": os.getpid(),
             "time_ms": self._services.clock.now_ms(),
-            "uptime_s": round(self._services.clock.monotonic() - self._began, 1),
-            "broker_epoch": self._standing.broker_epoch,
-            "fenced": self._standing.is_fenced,
-            "leader": self._standing.controller_id,
+            "uptime_s": round(self._services.clock.monotonic() - self._started_at, 1),
+            "broker_epoch": self._node_mode.broker_epoch,
+            "fenced": self._node_mode.is_fenced,
+            "leader": self._node_mode.controller_id,
             "syncs": self._sync_times.view(),
-            **self._standing.status(),
+            **self._node_mode.status(),
             "damaged": [f"{replica}: {damage}" for replica, damage in islice(damages, DAMAGES_SHOWN_MAX)],
-            **image_view(self._standing.store.image),
+            **image_view(self._node_mode.store.image),
         }
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        return group_view(self._standing.store.image, group_id)
+        """Return a consumer group as a JSON-compatible dict, or None if it does not exist."""
+        return group_view(self._node_mode.store.image, group_id)
 
     def ready(self) -> str | None:
-        if self._standing.is_draining:
+        """Return why the node is not ready for clients, or None if it is."""
+        if self._node_mode.is_draining:
             return "draining"
-        return "this broker is fenced: it is not part of a majority" if self._standing.is_fenced else None
+        return "this broker is fenced: it has no connection to a majority" if self._node_mode.is_fenced else None
 
     def metrics(self) -> Iterable[Metric | None]:
+        """Return the metrics."""
         return self._all_metrics().all()
 
     def survey(self) -> Steps[Survey]:
-        """Looks at all partitions and offsets: yields whenever it is time for others, and returns what it saw."""
+        """Examine all partitions and offsets in steps, and return the totals."""
         return self._all_metrics().survey()
 
     def vitals(self) -> Vitals:
+        """Return the most important numbers of the node."""
         from chronik.console.metrics.vital_signs import vitals_of
 
         return vitals_of(self._router.meters, self._listener.connection_count)
 
     def _all_metrics(self) -> Metrics:
-        """Makes them when they are first asked for: many nodes are never scraped, and need not load them."""
+        """Return the metrics source, imported on first use because many nodes are never scraped."""
         if self._metrics is None:
             from chronik.console.metrics.made import Metrics
             from chronik.console.metrics.plain import Metered
 
-            standing = self._standing
+            node_mode = self._node_mode
             self._metrics = Metrics(
                 Metered(
                     self._services,
@@ -114,10 +120,10 @@ class NodeStatus:
                     self._listener,
                     self._changes,
                     self._sync_times,
-                    lambda: standing.sync_times,
+                    lambda: node_mode.sync_times,
                     self._watchdog,
-                    standing.raft_meters,
-                    self._began_seconds,
+                    node_mode.raft_meters,
+                    self._started_at_seconds,
                 )
             )
         return self._metrics

@@ -1,4 +1,4 @@
-"""All ACLs, by what they are about: how many there are does not matter to whoever asks for one resource."""
+"""Index of all ACLs by resource pattern: a lookup does not depend on the number of ACLs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from chronik.protocol.permissions import Operation
 from chronik.security.acls import EVERYONE, WILDCARD, PatternType, Permission, verdict
 
 Rules = dict[str, dict[Acl, None]]
-"""The ACLs of one pattern, by principal."""
+"""The ACLs of one resource pattern by principal."""
 
 
 class AclIndex:
+    """An in-memory index of ACLs that decides whether an operation is authorized."""
+
     def __init__(self) -> None:
         self._patterns: dict[tuple[int, int, str], Rules] = {}
-        """By resource type, pattern type and name."""
+        """ACLs by resource type, pattern type and name."""
         self._prefix_lengths: dict[int, Counter[int]] = {}
-        """How many prefixes of each length there are, by resource type: only these are looked for in a name."""
+        """Number of prefixed patterns of each length by resource type: a lookup tries only these prefixes of a name."""
         self._by_principal: dict[tuple[int, str], dict[Acl, None]] = {}
 
     def add(self, acl: Acl) -> None:
@@ -31,11 +33,11 @@ class AclIndex:
         self._by_principal.setdefault((acl.resource_type, acl.principal), {})[acl] = None
 
     def remove(self, acl: Acl) -> None:
-        key, whose = (acl.resource_type, acl.pattern_type, acl.name), (acl.resource_type, acl.principal)
+        key, principal_key = (acl.resource_type, acl.pattern_type, acl.name), (acl.resource_type, acl.principal)
         rules = self._patterns[key]
-        del rules[acl.principal][acl], self._by_principal[whose][acl]
-        if not self._by_principal[whose]:
-            del self._by_principal[whose]
+        del rules[acl.principal][acl], self._by_principal[principal_key][acl]
+        if not self._by_principal[principal_key]:
+            del self._by_principal[principal_key]
         if not rules[acl.principal]:
             del rules[acl.principal]
         if not rules:
@@ -47,39 +49,45 @@ class AclIndex:
                     del lengths[len(acl.name)]
 
     def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Permission | None:
-        """Returns None when there is no ACL about the resource at all. Whoever is not named by any is denied."""
-        is_allowed = is_ruled = False
-        for rules in self._about(resource_type, name):
-            is_ruled = True
-            for who in (principal, EVERYONE):
-                for acl in rules.get(who, ()):
-                    said = verdict(acl, host, operation)
-                    if said == Permission.DENY:
+        """Return the permission for an operation on a resource, or None if no ACL applies to the resource.
+
+        If ACLs apply to the resource but none to the principal, the result is DENY.
+        """
+        is_allowed = has_acl = False
+        for rules in self._matching_rules(resource_type, name):
+            has_acl = True
+            for name_of_principal in (principal, EVERYONE):
+                for acl in rules.get(name_of_principal, ()):
+                    permission = verdict(acl, host, operation)
+                    if permission == Permission.DENY:
                         return Permission.DENY
-                    is_allowed = is_allowed or said == Permission.ALLOW
-        if not is_ruled:
+                    is_allowed = is_allowed or permission == Permission.ALLOW
+        if not has_acl:
             return None
         return Permission.ALLOW if is_allowed else Permission.DENY
 
     def allows_one(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there may be a resource of the type with which it is allowed, going by the ACLs that are about this
-        very operation, or all (KIP-679)."""
+        """Return whether the operation may be allowed on some resource of the type (KIP-679).
+
+        Only ACLs for this very operation or for ALL are considered.
+        """
         allowed: list[Acl] = []
         denied: set[tuple[int, str]] = set()
-        for who in (principal, EVERYONE):
-            for acl in self._by_principal.get((resource_type, who), ()):
+        for name_of_principal in (principal, EVERYONE):
+            for acl in self._by_principal.get((resource_type, name_of_principal), ()):
                 if acl.operation not in (Operation.ALL, operation):
-                    continue  # what is implied does not count here
-                said = verdict(acl, host, operation)
-                if said == Permission.DENY:
+                    continue  # as in Kafka, implied operations do not count here
+                permission = verdict(acl, host, operation)
+                if permission == Permission.DENY:
                     denied.add((acl.pattern_type, acl.name))
-                elif said == Permission.ALLOW:
+                elif permission == Permission.ALLOW:
                     allowed.append(acl)
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
         return any(not _is_dominated(acl, denied) for acl in allowed)
 
-    def _about(self, resource_type: int, name: str) -> Iterator[Rules]:
+    def _matching_rules(self, resource_type: int, name: str) -> Iterator[Rules]:
+        """Yield the ACLs of all patterns that match the resource."""
         patterns = self._patterns
         for literal in (name, WILDCARD):
             rules = patterns.get((resource_type, PatternType.LITERAL, literal))
@@ -93,11 +101,11 @@ class AclIndex:
 
 
 def _is_dominated(allowed: Acl, denied: set[tuple[int, str]]) -> bool:
-    """Whether all that an ACL allows is denied by others."""
+    """Return whether DENY rules cover everything that an ALLOW rule grants."""
     name = allowed.name
     is_literal = allowed.pattern_type == PatternType.LITERAL
     if is_literal and name == WILDCARD:
-        return False  # others deny some of it, but not all that there could be
+        return False  # the others deny only some of all possible names
     if is_literal and (PatternType.LITERAL, name) in denied:
         return True
     return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))

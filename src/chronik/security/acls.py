@@ -1,4 +1,4 @@
-"""What an ACL means, in the words of Kafka's StandardAuthorizer: whom it is about, and which of them a filter finds."""
+"""Semantics of ACLs as in Kafka's StandardAuthorizer: matching, implied operations, filters and validation."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
 ANY: Final = 1
-"""In a filter: whatever it is. A name, a principal or a host is then None."""
+"""Value of a filter field that matches anything. A name, principal or host is None in that case."""
 
 WILDCARD: Final = "*"
-"""Every resource of a type, as a literal name; every host."""
+"""Literal name that matches every resource of a type; also every host."""
 
 EVERYONE: Final = "User:*"
+"""Principal that matches every user."""
 
 
 class PatternType(IntEnum):
+    """How an ACL matches resource names, with Kafka's numbers."""
+
     LITERAL = 3
     PREFIXED = 4
 
 
 MATCH: Final = 2
-"""In a filter: whichever pattern is about the resource of that name."""
+"""Pattern type of a filter that matches every ACL which applies to the named resource."""
 
 
 class Permission(IntEnum):
+    """The effect of an ACL, with Kafka's numbers."""
+
     DENY = 2
     ALLOW = 3
 
@@ -41,12 +46,14 @@ _IMPLIED_BY: Final = {
 ALLOWING: Final[dict[int, frozenset[int]]] = {
     operation: frozenset({Operation.ALL, operation, *_IMPLIED_BY.get(operation, ())}) for operation in Operation
 }
-"""Which operations an ACL may allow so that this one is allowed. What is denied implies nothing."""
+"""Operations whose ALLOW rules also allow the given operation. DENY rules imply nothing."""
 
 
 def verdict(acl: Acl, host: str, operation: int) -> int | None:
-    """Return the permission that an ACL about the resource and the principal gives a client at a normalized address, or
-    None if the ACL is about other hosts or operations."""
+    """Return the permission of an ACL that applies to the resource and principal, for a client at the given address.
+
+    None means that the ACL is for another host or operation. The address must be normalized.
+    """
     if acl.host != WILDCARD and normalized(acl.host) != host:
         return None
     if acl.permission == Permission.DENY:
@@ -55,7 +62,7 @@ def verdict(acl: Acl, host: str, operation: int) -> int | None:
 
 
 class Filter(NamedTuple):
-    """Finds ACLs, as Describe- and DeleteAcls ask for them."""
+    """A filter of DescribeAcls or DeleteAcls."""
 
     resource_type: int
     name: str | None
@@ -67,7 +74,7 @@ class Filter(NamedTuple):
 
     @property
     def only(self) -> Acl | None:
-        """The one ACL that it can find, if it leaves nothing open."""
+        """Return the only ACL that the filter can match, or None if it has a wildcard field."""
         acl = Acl(
             self.resource_type,
             self.name or "",
@@ -81,7 +88,7 @@ class Filter(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether all its numbers mean something."""
+        """Return whether all enum values of the filter are known."""
         return (
             (self.resource_type == ANY or self.resource_type in RESOURCE_TYPES)
             and (self.pattern_type in (ANY, MATCH) or self.pattern_type in PATTERN_TYPES)
@@ -90,16 +97,17 @@ class Filter(NamedTuple):
         )
 
     def finds(self, acl: Acl) -> bool:
+        """Return whether the filter matches the ACL."""
         return (
             self.resource_type in (ANY, acl.resource_type)
             and self.operation in (ANY, acl.operation)
             and self.permission in (ANY, acl.permission)
             and (self.principal is None or self.principal == acl.principal)
             and (self.host is None or self.host == acl.host)
-            and self._finds_pattern(acl)
+            and self._matches_pattern(acl)
         )
 
-    def _finds_pattern(self, acl: Acl) -> bool:
+    def _matches_pattern(self, acl: Acl) -> bool:
         if self.pattern_type not in (ANY, MATCH, acl.pattern_type):
             return False
         if self.name is None or self.name == acl.name:
@@ -118,7 +126,7 @@ PERMISSIONS: Final = frozenset(Permission)
 
 
 def fault_of(acl: Acl) -> str | None:
-    """Returns why there cannot be such an ACL, as Kafka's controller says it; None when there can."""
+    """Return why an ACL is invalid, in the words of Kafka's controller, or None if it is valid."""
     numbers = {
         "resourceType": (acl.resource_type, RESOURCE_TYPES),
         "patternType": (acl.pattern_type, PATTERN_TYPES),

@@ -1,8 +1,8 @@
-"""The audit log: who was refused what, and who changed what; a line of JSON each, of the logger `chronik.audit`.
+"""Audit log: denied requests, failed logins and administrative changes, as JSON lines of the logger `chronik.audit`.
 
-Names come from strangers: they are cut, and shown as JSON shows them. What clients send or read is never in it. How
-many lines are written is for the node's log (`chronik.logs`), which counts those of one kind; so each kind of line has
-one text, and what it tells are arguments. In a log of JSON (`log_format`) its fields stand beside the log's own.
+Names are untrusted: they are truncated and escaped as JSON. Record contents are never logged. The handler of
+`chronik.logs` limits the rate per message template, so each event type has a fixed template with arguments. In the JSON
+log format, the fields of an event are merged into the log line.
 """
 
 from __future__ import annotations
@@ -20,51 +20,53 @@ from chronik.shown import json_text, shortened
 logger = logging.getLogger("chronik.audit")
 
 NAME_CHARACTERS_MAX: Final = 200
-"""With what JSON has to escape in a name it is still less than what the log cuts: JSON that is cut is none."""
+"""Characters of a logged name. Even with JSON escapes it is shorter than the log's limit, which would break the
+JSON."""
 
 LIST_CHARACTERS_MAX: Final = 380
-"""So much is named of what one request has changed, and of the rest how many they are."""
+"""Characters of the list of changed objects; the remaining ones are counted."""
 
-_WHO: Final = '"principal": %s, "host": %s'
-REFUSED: Final = f'{{"event": "refused", {_WHO}, "api": %s, "operation": %s, "resource": %s, "name": %s}}'
-CHANGED: Final = f'{{"event": "changed", {_WHO}, "api": "API", "changed": %s, "more": %d, "failed": %d}}'
+_CLIENT_FIELDS: Final = '"principal": %s, "host": %s'
+REFUSED: Final = f'{{"event": "refused", {_CLIENT_FIELDS}, "api": %s, "operation": %s, "resource": %s, "name": %s}}'
+CHANGED: Final = f'{{"event": "changed", {_CLIENT_FIELDS}, "api": "API", "changed": %s, "more": %d, "failed": %d}}'
 
-LOGIN_REFUSED: Final = f'{{"event": "login refused", {_WHO}, "api": %s}}'
+LOGIN_REFUSED: Final = f'{{"event": "login refused", {_CLIENT_FIELDS}, "api": %s}}'
 
 
 def refused(peer: Peer, api: str, operation: Operation, resource: ResourceType, name: str) -> None:
+    """Log that a request was denied because the principal lacks the permission."""
     if logger.isEnabledFor(logging.INFO):
-        words = (str(peer.principal), peer.host, api, worded(operation), worded(resource), name)
-        logger.info(REFUSED, *map(_shown, words), extra=IS_JSON)
+        fields = (str(peer.principal), peer.host, api, worded(operation), worded(resource), name)
+        logger.info(REFUSED, *map(_quote, fields), extra=IS_JSON)
 
 
 def changed(peer: Peer, api: str, names: Sequence[str], count: int, failures: int) -> None:
-    """Tells of a request that changed so many things, some of them named, and failed to change so many others."""
+    """Log a request that changed objects: some of their names, how many there are, and how many changes failed."""
     if logger.isEnabledFor(logging.INFO):
         named: list[str] = []
         size = 0
         for name in names:
-            shown = _shown(name)
+            shown = _quote(name)
             size += len(shown) + 2
             if size > LIST_CHARACTERS_MAX:
                 break
             named.append(shown)
-        who = _shown(str(peer.principal)), _shown(peer.host)
-        told = (*who, f"[{', '.join(named)}]", count - len(named), failures)
-        logger.info(CHANGED.replace("API", api), *told, extra=IS_JSON)
+        client = _quote(str(peer.principal)), _quote(peer.host)
+        arguments = (*client, f"[{', '.join(named)}]", count - len(named), failures)
+        logger.info(CHANGED.replace("API", api), *arguments, extra=IS_JSON)
 
 
 def login_refused(peer: Peer, way: str) -> None:
-    """Tells of somebody who is not who they said they are: of a password that was wrong, or a user that is none."""
+    """Log a failed login, such as a wrong password or an unknown user."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info(LOGIN_REFUSED, _shown(str(peer.principal)), _shown(peer.host), _shown(way), extra=IS_JSON)
+        logger.info(LOGIN_REFUSED, _quote(str(peer.principal)), _quote(peer.host), _quote(way), extra=IS_JSON)
 
 
 def worded(number: IntEnum) -> str:
-    """Returns it as Kafka's tools write it: `DescribeConfigs`."""
+    """Return an enum member's name as Kafka's tools write it, such as `DescribeConfigs`."""
     return "".join(map(str.capitalize, number.name.split("_")))
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     shown = json_text(shortened(text, NAME_CHARACTERS_MAX))
     return shown if len(shown) <= LIST_CHARACTERS_MAX else json_text(shortened(text, NAME_CHARACTERS_MAX // 4))

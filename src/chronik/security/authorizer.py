@@ -1,5 +1,7 @@
-"""Who may do what: decided by super users, then ACLs, as Kafka's StandardAuthorizer does, and remembered until ACLs
-change. A node has one if `authorizer.class.name` says so; without it everybody may do everything."""
+"""Authorization as in Kafka's StandardAuthorizer: super users, then ACLs, with a cache of decisions.
+
+A node has an authorizer if `authorizer.class.name` is set; without one, every request is authorized.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,27 @@ from chronik.protocol.permissions import OPERATIONS_ON, Operation, ResourceType,
 from chronik.security.acl_index import AclIndex
 from chronik.security.acls import Permission
 
-_SOME_NAME: Final = "hardcode"
-"""What Kafka asks about when it wants to know whether something is allowed whatever it is called."""
+_ANY_NAME: Final = "hardcode"
+"""The resource name that Kafka checks when it asks whether an operation is allowed on any resource."""
 
-_Question = tuple[Principal, str, int, str | None]
-"""Who, from where, what with which type, and its name. The two in the middle are one number: an enum takes long to
-hash, and this is asked for every partition."""
+_DecisionKey = tuple[Principal, str, int, str | None]
+"""Cache key: principal, host, operation and resource type, name. Operation and type are combined into one number
+because hashing an enum is slow, and there is a lookup for every partition."""
 
 
 class Authorizer:
+    """The authorizer of a node, with a cache of its decisions."""
+
     def __init__(self, super_users: Iterable[Principal] = (), *, everyone_if_no_acl: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._everyone_if_no_acl = everyone_if_no_acl
         self._index = AclIndex()
-        self._decisions: dict[_Question, bool] = {}
+        self._decisions: dict[_DecisionKey, bool] = {}
         self.watchers: dict[Any, None] = {}
-        """Those to wake when ACLs have changed: whatever was allowed, and must look again whether it still is."""
+        """Waiting requests to wake when ACLs change, because they may no longer be authorized."""
 
     def follow(self, delta: Delta) -> None:
+        """Apply the ACL changes of a metadata delta."""
         if not delta.acls:
             return
         for change in delta.acls:
@@ -40,33 +45,34 @@ class Authorizer:
             elif change.old is not None and change.new is None:
                 self._index.remove(change.old)
         self._decisions.clear()
-        for waiting in list(self.watchers):
-            waiting.wake()
+        for watcher in list(self.watchers):
+            watcher.wake()
 
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
+        """Return whether the principal may perform the operation on the resource."""
         key = (principal, host, operation << 4 | resource_type, name)
-        known = self._decisions.get(key)
-        if known is None:
-            known = self._decide(principal, host, operation, resource_type, name)
+        decision_found = self._decisions.get(key)
+        if decision_found is None:
+            decision_found = self._decide(principal, host, operation, resource_type, name)
             if len(name) <= DECISION_NAME_CHARACTERS_MAX:
-                self._keep(key, known)
-        return known
+                self._cache(key, decision_found)
+        return decision_found
 
     def allows_one(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there may be a resource of the type with which it is allowed."""
+        """Return whether the principal may perform the operation on at least one resource of the type."""
         key = (principal, host, operation << 4 | resource_type, None)
-        known = self._decisions.get(key)
-        if known is None:
-            known = self._decide(principal, host, operation, resource_type, _SOME_NAME) or self._index.allows_one(
-                str(principal), normalized(host), operation, resource_type
-            )
-            self._keep(key, known)
-        return known
+        decision_found = self._decisions.get(key)
+        if decision_found is None:
+            decision_found = self._decide(
+                principal, host, operation, resource_type, _ANY_NAME
+            ) or self._index.allows_one(str(principal), normalized(host), operation, resource_type)
+            self._cache(key, decision_found)
+        return decision_found
 
     def operations(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
-        """Returns the operations that are allowed, as the bits in which answers list them."""
+        """Return the authorized operations on a resource as a bit field, as in Kafka's responses."""
         return bits_of(
             operation
             for operation in OPERATIONS_ON[resource_type]
@@ -78,19 +84,19 @@ class Authorizer:
     ) -> bool:
         if principal in self._super_users:
             return True
-        said = self._index.decide(str(principal), normalized(host), operation, resource_type, name)
-        return self._everyone_if_no_acl if said is None else said is Permission.ALLOW
+        permission = self._index.decide(str(principal), normalized(host), operation, resource_type, name)
+        return self._everyone_if_no_acl if permission is None else permission is Permission.ALLOW
 
-    def _keep(self, key: _Question, decision: bool) -> None:
+    def _cache(self, key: _DecisionKey, decision: bool) -> None:
         if len(self._decisions) >= DECISIONS_KEPT_MAX:
             self._decisions.clear()
         self._decisions[key] = decision
 
 
 def authorizer_of(broker_config: Callable[[str], str]) -> Authorizer | None:
-    """Returns the one that a broker's configs, which were checked, ask for."""
+    """Return the authorizer that the (validated) broker configs define, or None."""
     if not broker_config("authorizer.class.name"):
         return None
-    named = filter(None, map(str.strip, broker_config("super.users").split(";")))
+    names = filter(None, map(str.strip, broker_config("super.users").split(";")))
     everyone = broker_config("allow.everyone.if.no.acl.found").strip().lower() == "true"
-    return Authorizer(map(Principal.parse, named), everyone_if_no_acl=everyone)
+    return Authorizer(map(Principal.parse, names), everyone_if_no_acl=everyone)

@@ -1,8 +1,8 @@
-"""What the groups of an expression match, in a time that grows with the text and not beyond. Pure.
+"""Capturing groups of regular expressions, matched in linear time. No I/O.
 
-`patterns` says whether a text matches; here all ways to match it are followed at once, too, but each remembers where
-its groups began and ended, and the one that comes first in the expression's order wins (Pike, 1987): the same groups as
-Java and Perl find by trying one way after the other.
+`linear_regex` decides whether a text matches. This module simulates all threads of the NFA, too, but each thread
+records where its groups start and end, and the first in the expression's order wins (Pike, 1987). The result is the
+same as with the backtracking engines of Java and Perl.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from chronik.patterns import Characters, Edge, Either, Group, Node, Pattern, Rep
 
 
 class Save(NamedTuple):
-    """Notes the position: of a group's beginning (even) or end."""
+    """An instruction that records the position as the start (even slot) or end (odd slot) of a group."""
 
     slot: int
 
 
 class Split(NamedTuple):
-    """Goes on at each of these, the first by preference."""
+    """An instruction that continues at each of its targets, the first one preferred."""
 
     targets: tuple[int, ...]
 
@@ -28,8 +28,10 @@ Step = Characters | Edge | Save | Split
 
 
 class Noted(NamedTuple):
-    """Where a way has been, the last first: ways that part share what they have in common, so that a note costs the
-    same however many groups there are."""
+    """A recorded position of an NFA thread, linked to the earlier ones.
+
+    Threads that diverge share their common history, so recording a position costs the same with any number of groups.
+    """
 
     slot: int
     position: int
@@ -40,38 +42,42 @@ Notes = Noted | None
 
 
 class Capturing:
-    """An expression that has to match all of a text."""
+    """A regular expression that must match the whole text, with access to its groups."""
 
     def __init__(self, expression: str) -> None:
-        """Raises PatternError."""
-        self._matcher = Pattern(expression)  # quicker to say no; and it refuses what is too large
+        """Compile the expression.
+
+        Raises:
+            PatternError: The expression is invalid or too large.
+        """
+        self._matcher = Pattern(expression)  # rejects texts faster, and expressions that are too large
         self._steps: list[Step] = []
         self.group_count = 0
         self._emit(parse(expression))
 
     def groups(self, text: str) -> tuple[str, ...] | None:
-        """Returns what matched as a whole and in each group, empty for a group that has no part in it; None if the text
-        does not match."""
+        """Return the text and the part that each group matched (empty for groups that took no part), or None if the
+        text does not match."""
         if not self._matcher.matches(text):
             return None
         end = len(text)
-        ways = self._reached([(0, None)], 0, end)
+        threads = self._epsilon_closure([(0, None)], 0, end)
         for position, character in enumerate(text, 1):
-            moved = [(at + 1, notes) for at, notes in ways.items() if self._takes(at, character)]
-            ways = self._reached(moved, position, end)
-        slots = _last_of_each(ways[len(self._steps)])
-        of_groups = range(0, 2 * self.group_count, 2)
-        return text, *(_between(text, slots.get(each), slots.get(each + 1)) for each in of_groups)
+            moved = [(at + 1, notes) for at, notes in threads.items() if self._accepts(at, character)]
+            threads = self._epsilon_closure(moved, position, end)
+        slots = _latest_positions(threads[len(self._steps)])
+        start_slots = range(0, 2 * self.group_count, 2)
+        return text, *(_between(text, slots.get(each), slots.get(each + 1)) for each in start_slots)
 
-    def _takes(self, at: int, character: str) -> bool:
+    def _accepts(self, at: int, character: str) -> bool:
         step = self._steps[at] if at < len(self._steps) else None
         return isinstance(step, Characters) and step.take(character)
 
-    def _reached(self, ways: list[tuple[int, Notes]], position: int, end: int) -> dict[int, Notes]:
-        """Returns where one gets from there without taking a character, the preferred way first."""
+    def _epsilon_closure(self, threads: list[tuple[int, Notes]], position: int, end: int) -> dict[int, Notes]:
+        """Return the states reachable without consuming a character, in order of preference."""
         found: dict[int, Notes] = {}
         seen: set[int] = set()
-        waiting = ways[::-1]
+        waiting = threads[::-1]
         while waiting:
             at, notes = waiting.pop()
             if at in seen:
@@ -89,7 +95,7 @@ class Capturing:
                 found[at] = notes
         return found
 
-    # From an expression's parts to steps, of which each goes on at the next one
+    # Compilation of the syntax tree to instructions, each of which continues at the next one
 
     def _emit(self, node: Node) -> None:
         if isinstance(node, Sequence):
@@ -101,24 +107,24 @@ class Capturing:
             self._emit(node.part)
             self._steps.append(Save(2 * node.number - 1))
         elif isinstance(node, Either):
-            self._emit_either(node)
+            self._emit_alternation(node)
         elif isinstance(node, Repeat):
-            self._emit_repeat(node)
+            self._emit_repetition(node)
         else:
             self._steps.append(node)
 
-    def _emit_either(self, node: Either) -> None:
+    def _emit_alternation(self, node: Either) -> None:
         split = self._placeholder()
-        begins, ends = [], []
+        starts, ends = [], []
         for option in node.options:
-            begins.append(len(self._steps))
+            starts.append(len(self._steps))
             self._emit(option)
             ends.append(self._placeholder())
-        self._steps[split] = Split(tuple(begins))
+        self._steps[split] = Split(tuple(starts))
         for end in ends:
             self._steps[end] = Split((len(self._steps),))
 
-    def _emit_repeat(self, node: Repeat) -> None:
+    def _emit_repetition(self, node: Repeat) -> None:
         for _ in range(node.least):
             self._emit(node.part)
         splits = []
@@ -128,15 +134,15 @@ class Capturing:
         if node.most is None:
             self._steps.append(Split((splits[0],)))
         for split in splits:
-            ways = (split + 1, len(self._steps))
-            self._steps[split] = Split(ways[::-1] if node.is_lazy else ways)
+            threads = (split + 1, len(self._steps))
+            self._steps[split] = Split(threads[::-1] if node.is_lazy else threads)
 
     def _placeholder(self) -> int:
         self._steps.append(Split(()))
         return len(self._steps) - 1
 
 
-def _last_of_each(notes: Notes) -> dict[int, int]:
+def _latest_positions(notes: Notes) -> dict[int, int]:
     found: dict[int, int] = {}
     while notes is not None:
         found.setdefault(notes.slot, notes.position)

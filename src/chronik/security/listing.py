@@ -1,4 +1,4 @@
-"""The table of APIs and the rights that they ask for, as a part of a page of the docs."""
+"""Generated table of the APIs and their required permissions, which is part of docs/security.md."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 from chronik.protocol.apis import APIS
 
 PAGE: Final = Path("docs", "security.md")
-"""From the root of a clone."""
+"""Path of the documentation page, relative to the repository root."""
 
 BEGINS, ENDS = "<!-- rights: generated -->", "<!-- rights: end -->"
 
 
 def page(before: str) -> str:
-    """Returns the page with its table as it should be now."""
+    """Return the page with an up-to-date table."""
     head, _, rest = before.partition(BEGINS)
     _, _, tail = rest.partition(ENDS)
     return head + table() + tail
 
 
 def table() -> str:
-    """Returns it with the two lines between which it stands."""
+    """Return the table with the two marker lines around it."""
     return "\n".join([BEGINS, "| API | key | rights |", "|---|---|---|", *_rows(), ENDS])
 
 

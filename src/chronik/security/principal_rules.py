@@ -1,8 +1,8 @@
-"""Who the subject of a certificate stands for, by `ssl.principal.mapping.rules`. Pure.
+"""Mapping of certificate subjects to principal names by `ssl.principal.mapping.rules`. No I/O.
 
-`DEFAULT` takes the subject as it is. `RULE:pattern/replacement/` takes the replacement if the pattern matches the whole
-subject, with `$1` for what its first group matched; `L` or `U` behind it make small letters or capitals of the result.
-The first rule that applies holds. Expressions are those of RE2: no subject, whoever had it signed, can make them slow.
+`DEFAULT` uses the whole subject. `RULE:pattern/replacement/` uses the replacement if the pattern matches the whole
+subject, with `$1` for its first group; a trailing `L` or `U` converts the result to lower or upper case. The first rule
+that matches applies. Patterns have RE2 syntax and run in linear time, so no subject can make them slow.
 """
 
 from __future__ import annotations
@@ -18,47 +18,59 @@ from chronik.shown import shortened
 
 KEY: Final = "ssl.principal.mapping.rules"
 REMEMBERED_MAX: Final = 1000
-"""Subjects whose names are remembered: clients come back with the same ones."""
+"""Cached principal names: clients reconnect with the same certificates."""
 
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$([0-9]+)", re.DOTALL)
 
 
 class NoRuleApplies(Exception):
-    """The subject is nobody's, by these rules."""
+    """No rule matches the subject of a certificate."""
 
 
 class PrincipalRules:
+    """Parsed principal mapping rules."""
+
     def __init__(self, text: str = "DEFAULT") -> None:
-        """Raises ConfigError."""
-        self._rules = list(_parsed(text))
+        """Parse the rules.
+
+        Raises:
+            ConfigError: The rules are invalid.
+        """
+        self._rules = list(_parse_rules(text))
         self.name_of = lru_cache(maxsize=REMEMBERED_MAX)(self._name_of)
-        """Returns the name of the principal. Raises NoRuleApplies."""
+        """Function that returns the principal name of a certificate subject. Raises NoRuleApplies."""
 
     def _name_of(self, subject: str) -> str:
         for rule in self._rules:
-            name = subject if rule is None else rule.applied_to(subject)
+            name = subject if rule is None else rule.apply(subject)
             if name:
                 return name
-        raise NoRuleApplies(f"{KEY} has no rule for the subject {subject!r}")
+        raise NoRuleApplies(f"no rule in {KEY} matches the certificate subject {subject!r}")
 
 
 class _Rule:
+    """One rule of the form `RULE:pattern/replacement/`."""
+
     def __init__(self, expression: str, replacement: str, case: str) -> None:
-        """Raises PatternError."""
+        """Raise PatternError if the pattern is invalid."""
         self._pattern = Capturing(expression)
         self._replacement = replacement
         self._case = case
 
-    def applied_to(self, subject: str) -> str | None:
+    def apply(self, subject: str) -> str | None:
         groups = self._pattern.groups(subject)
         if groups is None:
             return None
-        name = _REFERENCE.sub(lambda found: self._referred(found, groups), self._replacement)
+        name = _REFERENCE.sub(lambda found: self._resolve_reference(found, groups), self._replacement)
         return name.lower() if self._case == "L" else name.upper() if self._case == "U" else name
 
-    def _referred(self, found: re.Match[str], groups: tuple[str, ...]) -> str:
-        """A number that no group has stands for itself; of one with several digits as many count as make a group."""
+    def _resolve_reference(self, found: re.Match[str], groups: tuple[str, ...]) -> str:
+        """Return what a reference such as `$1` stands for.
+
+        A reference to a group that does not exist is kept as text. Of several digits, as many are used as form the
+        number of a group.
+        """
         if found[1] is not None:
             return found[1]
         digits = found[2]
@@ -68,24 +80,26 @@ class _Rule:
         return found[0]
 
 
-def _parsed(text: str) -> list[_Rule | None]:
-    """Returns the rules; None is DEFAULT."""
+def _parse_rules(text: str) -> list[_Rule | None]:
+    """Parse the rules; None stands for DEFAULT."""
     text = text.strip().removesuffix(",")
     rules: list[_Rule | None] = []
     position = 0
     while position < len(text):
         found = _RULE.match(text, position)
         if found is None:
-            raise _wrong(text, "DEFAULT or RULE:pattern/replacement/ with L or U behind it, and a comma between two")
+            raise _config_error(
+                text, "DEFAULT or RULE:pattern/replacement/ with an optional L or U, separated by commas"
+            )
         try:
             rules.append(None if found[1] else _Rule(found[2], found[3], found[4]))
         except PatternError as error:
-            raise _wrong(text, f"expressions of RE2 ({found[2]!r}: {error})") from None
+            raise _config_error(text, f"patterns in RE2 syntax ({found[2]!r}: {error})") from None
         position = found.end()
     if not rules:
-        raise _wrong(text, "one rule at least, such as DEFAULT")
+        raise _config_error(text, "at least one rule, such as DEFAULT")
     return rules
 
 
-def _wrong(text: str, expected: str) -> ConfigError:
+def _config_error(text: str, expected: str) -> ConfigError:
     return ConfigError(f"broker: {KEY} = {shortened(repr(text), 200)}: expected {expected}")

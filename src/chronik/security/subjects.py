@@ -1,7 +1,7 @@
-"""The subject of a certificate as Kafka prints it: by RFC 2253, as Java's X500Principal does. Pure.
+"""Subjects of X.509 certificates as RFC 2253 text, formatted like Java's X500Principal. No I/O.
 
-Reads DER as far as the subject. OpenSSL has checked the certificate before, so what does not fit is hardly ever met; it
-is refused all the same.
+The module decodes DER up to the subject. OpenSSL has verified the certificate before, so malformed input is rare; it is
+rejected nevertheless.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class BadSubject(Exception):
-    """The certificate's subject cannot be read."""
+    """The subject of a certificate cannot be decoded."""
 
 
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
@@ -26,7 +26,7 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-"""Others go by their numbers, and their values as bytes."""
+"""Attribute names by OID. Other attributes are written as OID and hexadecimal value."""
 
 _ENCODINGS: Final = {
     12: "utf-8",
@@ -37,17 +37,21 @@ _ENCODINGS: Final = {
     28: "utf-32-be",
     30: "utf-16-be",
 }
-"""How each kind of string is written."""
+"""Text encodings of the ASN.1 string types by tag."""
 
-_ESCAPED: Final = frozenset(',=+<>#;"\\')
+_SPECIAL_CHARACTERS: Final = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """Takes a certificate in DER. Raises BadSubject."""
+    """Return the subject of a certificate in DER format.
+
+    Raises:
+        BadSubject: The subject cannot be decoded.
+    """
     try:
-        return _named(_subject(memoryview(certificate)))
+        return _format_name(_subject(memoryview(certificate)))
     except (IndexError, ValueError, UnicodeDecodeError) as error:
-        raise BadSubject(f"the subject of its certificate cannot be read: {error}") from None
+        raise BadSubject(f"the subject of the client certificate cannot be decoded: {error}") from None
 
 
 def _subject(certificate: memoryview) -> memoryview:
@@ -55,36 +59,36 @@ def _subject(certificate: memoryview) -> memoryview:
     _, rest, _ = _element(whole, _SEQUENCE)
     if rest[0] == _VERSION:
         _, _, rest = _element(rest)
-    for _ in range(4):  # its number, the algorithm, who has signed it, and until when it is valid
+    for _ in range(4):  # serial number, signature algorithm, issuer, validity
         _, _, rest = _element(rest)
     _, subject, _ = _element(rest, _SEQUENCE)
     return subject
 
 
-def _named(names: memoryview) -> str:
+def _format_name(names: memoryview) -> str:
     found = []
     while names:
         _, alternatives, names = _element(names, _SET)
         parts = []
         while alternatives:
             _, pair, alternatives = _element(alternatives, _SEQUENCE)
-            parts.append(_shown(pair))
+            parts.append(_format_attribute(pair))
         found.append("+".join(parts))
     return ",".join(reversed(found))
 
 
-def _shown(pair: memoryview) -> str:
+def _format_attribute(pair: memoryview) -> str:
     _, numbers, encoded = _element(pair, _OID)
-    oid = _dotted(bytes(numbers))
+    oid = _decode_oid(bytes(numbers))
     kind, value, _ = _element(encoded)
     keyword = _KEYWORDS.get(oid)
     if keyword is None or kind not in _ENCODINGS:
         return f"{keyword or oid}=#{encoded.hex()}"
-    return f"{keyword}={_escaped(str(value, _ENCODINGS[kind]))}"
+    return f"{keyword}={_escape(str(value, _ENCODINGS[kind]))}"
 
 
-def _escaped(text: str) -> str:
-    shown = "".join("\\00" if each == "\0" else f"\\{each}" if each in _ESCAPED else each for each in text)
+def _escape(text: str) -> str:
+    shown = "".join("\\00" if each == "\0" else f"\\{each}" if each in _SPECIAL_CHARACTERS else each for each in text)
     inner = shown.strip(" \r")
     if inner == shown:
         return shown
@@ -94,22 +98,22 @@ def _escaped(text: str) -> str:
 
 
 def _element(data: memoryview, expected: int | None = None) -> tuple[int, memoryview, memoryview]:
-    """Returns the first element's tag and content, and what follows it."""
+    """Return the tag and content of the first DER element, and the rest of the data."""
     tag, size, start = data[0], data[1], 2
     if expected is not None and tag != expected:
         raise ValueError(f"tag {tag} instead of {expected}")
     if size & 0x80:
         start += size & 0x7F
         if not 2 < start <= 6:
-            raise ValueError("a length of no or too many bytes")
+            raise ValueError("invalid DER length")
         size = int.from_bytes(data[2:start], "big")
     end = start + size
     if end > len(data):
-        raise ValueError("it ends too soon")
+        raise ValueError("truncated DER element")
     return tag, data[start:end], data[end:]
 
 
-def _dotted(encoded: bytes) -> str:
+def _decode_oid(encoded: bytes) -> str:
     numbers, number = [], 0
     for byte in encoded:
         number = number << 7 | byte & 0x7F

@@ -1,14 +1,14 @@
-"""One client's connection: requests are handled in order, and answered in order.
+"""One client connection: requests are handled and answered in order, with back-pressure on the client.
 
-As in Kafka, a connection's next request waits until the one before is answered, so that what a client sends after
-another request sees its effect. The exception is a request whose effect is already ordered (a produce that waits for
-the disk or for followers): the next one starts meanwhile, and its response waits its turn. While followers have a
-long backlog, a produce request is no exception: see `chronik.broker.uncommitted`.
+As in Kafka, the next request of a connection is handled after the response to the previous one, so a request sees the
+effects of earlier ones. The exception is a pipelined request whose effect is already ordered (a produce that waits for
+the disk or for followers): the next request starts immediately, and its response waits. While followers have a long
+backlog, produce requests are not pipelined: see `chronik.broker.uncommitted`.
 
-Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read its answers, its
-socket is not read. Neither is it while the node has no memory for the large request that comes: such requests count
-from when their bytes arrive until they are answered, since they are kept until then. While others wait for that memory,
-a client that owes the rest of such a request has to send it at a certain rate.
+Back-pressure: the node does not read from the socket while REQUESTS_QUEUED_MAX requests are queued, while the client
+does not read its responses, or while there is no memory for a large request. Large requests count against that memory
+from the arrival of their bytes until they are answered. While other connections wait for the memory, the rest of a
+partially received request must arrive at a minimum rate.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ logger = logging.getLogger("chronik.server")
 
 
 REQUESTS_WHILE_QUEUED_MAX: Final = 4
-"""Requests of a connection that waits for the scheduler, beyond which its socket is not read."""
+"""Queued requests at which a connection that waits for the scheduler stops reading from its socket."""
 
 FAREWELL_SECONDS: Final = 0.25
-"""Between the answer that refuses a client and the end of its connection."""
+"""Delay between the last response, which rejects a client, and closing the connection."""
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of the listener that it came through."""
+    """The interface of a listener that its connections use."""
 
     dispatch: Dispatch
     gated: Collection[str]
-    """The names of listeners whose clients must say who they are."""
+    """Names of the listeners that require SASL authentication."""
     limits: ListenerLimits
     loop: asyncio.AbstractEventLoop
     outbox: Outbox
@@ -61,14 +61,14 @@ class ConnectionOwner(Protocol):
     def release(self, connection: Connection) -> None: ...
 
     def has_room(self, connection: Connection, count: int) -> bool:
-        """Whether its large requests may take `count` bytes; if not, `granted` is called when they may."""
+        """Reserve `count` bytes for the connection's large requests, or return False and call `granted` later."""
 
 
 class Connection(asyncio.BufferedProtocol, Work):
-    """A client's connection. As work for the scheduler, it handles queued requests."""
+    """A client connection. As work of the scheduler, it handles its queued requests."""
 
     def __init__(self, listener: ConnectionOwner, name: str, number: int) -> None:
-        """Create the connection of a client of the listener called `name`."""
+        """Create the connection of a client of the listener named `name`."""
         Work.__init__(self)
         self._listener = listener
         self._scheduler = listener.scheduler
@@ -76,28 +76,28 @@ class Connection(asyncio.BufferedProtocol, Work):
         self._number = number
         self._reader = FrameReader(listener.scratch(), listener.limits.frame_bytes)
         self._queue: deque[bytearray] = deque()  # requests that wait to be handled
-        self._replies: deque[Reply[Any]] = deque()  # to be sent in order
-        self._blocked: Reply[Any] | None = None  # the one that must be answered before the next request starts
+        self._replies: deque[Reply[Any]] = deque()  # pending replies in request order
+        self._blocked: Reply[Any] | None = None  # the reply that must be sent before the next request is handled
         self._reading_paused = False
         self._writing_paused = False
         self._stopping = False
         self._closing = False
-        self._throttled: asyncio.TimerHandle | None = None  # until then nothing is read or handled
-        self._held = 0  # bytes of large requests that wait to be handled or answered
-        self._has_share = False  # of the memory for large requests
+        self._throttled: asyncio.TimerHandle | None = None  # ends the throttling, which stops reading and handling
+        self._held_bytes = 0  # bytes of large requests that are queued or not answered yet
+        self._has_reserved_memory = False  # whether it has reserved memory for large requests
         self.last_active = self._loop.time()
-        self.frame_began: float | None = None  # since when the client owes the rest of a request
-        self._pace = (0.0, 0)  # when its pace was last measured, and how much had arrived by then
+        self.frame_began: float | None = None  # when the client began to send a request that is incomplete
+        self._rate_sample = (0.0, 0)  # time and received bytes at the last measurement of the receive rate
         self.place: Place | None = None
         self.refusal = ""
-        """Why it is not let in, when it is not."""
+        """Why the listener rejects the connection; empty if it does not."""
         self.peer = Peer("?", 0, number, name, is_let_in=name not in listener.gated)
-        self._end: asyncio.TimerHandle | None = None  # when it ends by itself, and how
-        self._has_left = False  # whether its client was told why it ends, and had time to read it
+        self._close_timer: asyncio.TimerHandle | None = None  # closes the connection after a timeout
+        self._is_close_due = False  # whether the delay after the last response is over
         self._transport: asyncio.Transport
         self._unread: UnreadResponses
 
-    # The transport's side
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -107,14 +107,14 @@ class Connection(asyncio.BufferedProtocol, Work):
             self.peer.host, self.peer.port = name[0], name[1]
         self.peer.account = self._open_account()
         if not self._listener.admit(self):
-            self.close(f"refused: {self.refusal}")
+            self.close(f"rejected: {self.refusal}")
             return
         if self.peer.throttled_seconds:
             self._throttle()
         self._transport.set_write_buffer_limits(high=RESPONSES_UNSENT_BYTES_MAX)
-        logger.debug("connection %d from %s:%d", self._number, self.peer.host, self.peer.port)
+        logger.debug("connection %d accepted: client=%s:%d", self._number, self.peer.host, self.peer.port)
         if not self.peer.is_let_in:
-            self._ask_who_it_is()
+            self._require_authentication()
 
     def _open_account(self) -> Account:
         peer = self.peer
@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol, Work):
         return self._scheduler.open_account(account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
-        """Charge the principal from now on, and no longer the address."""
+        """Charge the client's work to its principal instead of its address."""
         before, was_queued = self.peer.account, self.is_queued
         self._scheduler.withdraw(before, self)
         self.peer.account = self._open_account()
@@ -131,32 +131,32 @@ class Connection(asyncio.BufferedProtocol, Work):
         if was_queued:
             self._scheduler.submit(self.peer.account, self)
 
-    def _ask_who_it_is(self) -> None:
-        """Takes little of the client, and not for long, until it has said so."""
+    def _require_authentication(self) -> None:
+        """Limit the request size and set a deadline until the client has authenticated."""
         allowed = self._listener.limits
         self._reader.allow(min(allowed.unauthenticated_frame_bytes, allowed.frame_bytes))
-        told = f"it did not say who it is within {allowed.authentication_seconds:g} s"
-        self._end_after(allowed.authentication_seconds, self.close, told)
-        self.peer.when_let_in = self._let_in
+        reason = f"authentication not completed within {allowed.authentication_seconds:g} s"
+        self._close_after(allowed.authentication_seconds, self.close, reason)
+        self.peer.when_let_in = self._authenticated
 
-    def _let_in(self) -> None:
-        if not self._closing:  # who it is may be found out too late: then its end stays as it is
+    def _authenticated(self) -> None:
+        if not self._closing:  # authentication may succeed after the connection has begun to close
             self._change_account()
-            self._forget_end()
+            self._cancel_close_timer()
             self._reader.allow(self._listener.limits.frame_bytes)
 
-    def _end_after(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
-        self._forget_end()
-        self._end = self._loop.call_later(seconds, end, *arguments)
+    def _close_after(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
+        self._cancel_close_timer()
+        self._close_timer = self._loop.call_later(seconds, end, *arguments)
 
-    def _forget_end(self) -> None:
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
+    def _cancel_close_timer(self) -> None:
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
-        self._forget_end()
+        self._cancel_close_timer()
         if self._throttled is not None:
             self._throttled.cancel()
         self._queue.clear()
@@ -179,13 +179,13 @@ class Connection(asyncio.BufferedProtocol, Work):
             for frame in self._reader.received(count):
                 self._queue.append(frame)
                 if len(frame) > SCRATCH_BYTES:
-                    self._held += len(frame)
+                    self._held_bytes += len(frame)
                 self.frame_began = None
         except FrameRefused as error:
             self.close(str(error))
             return
         if self._reader.in_frame and self.frame_began is None:
-            self._client_owes(self.last_active)
+            self._start_receive_timer(self.last_active)
         if self._queue and not self.is_queued:
             self._scheduler.run(self.peer.account, self)
         self._adjust_reading()
@@ -204,19 +204,19 @@ class Connection(asyncio.BufferedProtocol, Work):
         self._handle_later()
         self._adjust_reading()
 
-    # Requests in, responses out
+    # Requests and responses
 
     def resume(self) -> None:
-        """Send replies that are ready, and handle queued requests while there is time."""
+        """Send ready replies and handle queued requests while the scheduler has time."""
         try:
-            if self._has_left:
+            if self._is_close_due:
                 self.close(self.peer.farewell)
             self._send_ready()
             if not self._closing:
                 self._handle_queued()
                 self._adjust_reading()
-        except Exception as error:  # a bug; the client must not be left waiting
-            self.close(f"its connection failed: {error!r}")
+        except Exception as error:  # a bug: do not leave the client waiting
+            self.close(f"internal error: {error!r}")
             raise
 
     def _handle_queued(self) -> None:
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol, Work):
             self._blocked.hurry.ask()
 
     def _handle_later(self) -> None:
-        """Have queued requests handled when the scheduler allows it: the caller may be in the middle of something."""
+        """Submit queued requests to the scheduler, because the caller may be in the middle of another operation."""
         if self._queue and not self._closing and self._may_handle_next():
             self._scheduler.submit(self.peer.account, self)
 
@@ -242,19 +242,19 @@ class Connection(asyncio.BufferedProtocol, Work):
         queue = self._queue
         while queue and not self._closing and self._may_handle_next():
             frame = queue.popleft()
-            cost = _counted(len(frame))
+            cost = _large_request_bytes(len(frame))
             try:
                 reply = self._listener.dispatch(frame, self.peer)
             except Disconnect as error:
                 self.close(str(error))
                 return
-            except Exception as error:  # a bug; it must not leave a client waiting forever
-                told = "request of connection %d failed: %s; the connection is closed"
-                logger.error(told, self._number, reason_of(error), exc_info=unexpected(error))
-                self.close(f"its request failed: {error!r}")
+            except Exception as error:  # a bug: do not leave the client waiting
+                message = "connection %d: request failed: %s; closing the connection"
+                logger.error(message, self._number, reason_of(error), exc_info=unexpected(error))
+                self.close(f"request failed: {error!r}")
                 return
             if reply.is_ready and not self._replies:
-                self._held -= cost
+                self._held_bytes -= cost
                 self._send_reply(reply)
             else:
                 reply.request_bytes = cost
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol, Work):
                 return
 
     def _reply_ready(self) -> None:
-        """Send what is ready. Replies to unauthenticated clients, such as rejected logins, wait for the scheduler."""
+        """Send ready replies. Those to unauthenticated clients, such as failed logins, wait for the scheduler."""
         if self._closing:
             return
         if not self.peer.is_let_in:
@@ -286,13 +286,13 @@ class Connection(asyncio.BufferedProtocol, Work):
             return
         while replies and replies[0].is_ready:
             reply = replies.popleft()
-            self._held -= reply.request_bytes
+            self._held_bytes -= reply.request_bytes
             if reply is self._blocked:
                 self._blocked = None
             if not self._send_reply(reply):
                 return
-            if self.peer.farewell and not replies:  # the last of them says why: it blocks those behind it
-                self._part()
+            if self.peer.farewell and not replies:  # the last response states the reason
+                self._close_after_last_response()
                 return
         blocked = self._blocked
         if blocked is not None and blocked.may_pipeline is not None and blocked.may_pipeline():
@@ -302,16 +302,16 @@ class Connection(asyncio.BufferedProtocol, Work):
         self.last_active = self._loop.time()
 
     def _send_reply(self, reply: Reply[Any]) -> bool:
-        """Send it, or close the connection if the request cannot be answered."""
+        """Send the reply, or close the connection and return False if the request cannot be answered."""
         error = reply.error
         if error is not None:
-            self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
+            self.close(str(error) if isinstance(error, Disconnect) else f"request failed: {error!r}")
             return False
         self._send(reply.frame)
         return True
 
     def _throttle(self) -> None:
-        """Its client has used more than its quota: what comes next waits, and the longest wait counts."""
+        """Delay the client's next requests because it exceeds a quota; the longest delay applies."""
         until = self._loop.time() + self.peer.throttled_seconds
         self.peer.throttled_seconds = 0.0
         if self._throttled is not None:
@@ -326,14 +326,14 @@ class Connection(asyncio.BufferedProtocol, Work):
         self._handle_later()
         self._adjust_reading()
 
-    def _part(self) -> None:
-        """Leaves the client time to read why: some look at the end of a connection first, and miss what came before."""
+    def _close_after_last_response(self) -> None:
+        """Close after a delay: some clients detect a closed socket before they read the response that says why."""
         self._queue.clear()
         self.stop_reading()
-        self._end_after(FAREWELL_SECONDS, self._leave)
+        self._close_after(FAREWELL_SECONDS, self._close_when_scheduled)
 
-    def _leave(self) -> None:
-        self._has_left = True
+    def _close_when_scheduled(self) -> None:
+        self._is_close_due = True
         self._scheduler.run(self.peer.account, self)
 
     def _send(self, response: Response) -> None:
@@ -351,9 +351,9 @@ class Connection(asyncio.BufferedProtocol, Work):
     def _adjust_reading(self) -> None:
         if self._closing:
             return
-        wanted = self._held + _counted(self._reader.memory_wanted)
-        has_room = not (wanted or self._has_share) or self._listener.has_room(self, wanted)
-        self._has_share = wanted > 0
+        wanted = self._held_bytes + _large_request_bytes(self._reader.memory_wanted)
+        has_room = not (wanted or self._has_reserved_memory) or self._listener.has_room(self, wanted)
+        self._has_reserved_memory = wanted > 0
         wait = (
             self._stopping
             or self._throttled is not None
@@ -365,86 +365,90 @@ class Connection(asyncio.BufferedProtocol, Work):
         )
         if wait and not self._reading_paused:
             self._reading_paused = True
-            self.frame_began = None  # from now on it is not the client that is late
+            self.frame_began = None  # from now on the delay is ours, not the client's
             self._transport.pause_reading()
         elif not wait and self._reading_paused:
             self._reading_paused = False
             if self._reader.in_frame:
-                self._client_owes(self._loop.time())
+                self._start_receive_timer(self._loop.time())
             self._transport.resume_reading()
 
-    def _client_owes(self, now: float) -> None:
+    def _start_receive_timer(self, now: float) -> None:
         self.frame_began = now
-        self._pace = now, self._reader.received_bytes
+        self._rate_sample = now, self._reader.received_bytes
 
     def granted(self) -> None:
-        """Reads on: there is room for what this connection has been waiting for."""
+        """Continue reading: the listener has reserved the memory that the connection has waited for."""
         self._loop.call_soon(self._adjust_reading)
 
-    # The listener's side
+    # Methods for the listener
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether nothing happens here until the client reads or writes."""
+        """Return whether the connection only waits for the client to read or to send."""
         return self._writing_paused or not (self._replies or self._queue or self._throttled)
 
     @property
     def is_throttled(self) -> bool:
+        """Return whether the connection is delayed by a quota."""
         return self._throttled is not None
 
     @property
     def has_lost_client(self) -> bool:
-        """Whether the client is gone: a socket that is not read does not tell."""
+        """Return whether the client has disconnected, which is not detected while the socket is not read."""
         return not self._transport.is_closing() and has_hung_up(self._transport.get_extra_info("socket"))
 
     def look_whether_it_reads(self, now: float) -> None:
+        """Update the time of the last activity if the client has read enough of its responses."""
         if self._unread.are_read(now):
             self.last_active = now
 
     def unread_seconds(self, now: float) -> float:
-        """Returns how long its client has not read its responses; 0 when it has none to read."""
+        """Return for how many seconds the client has not read its responses; 0 if all are sent."""
         return self._unread.seconds(now)
 
     def is_too_slow(self, now: float) -> bool:
-        """Whether the client owes the rest of a large request, and sends it more slowly than it must while others wait
-        for the memory that it takes."""
-        if self.frame_began is None or not _counted(self._reader.memory_wanted):
+        """Return whether the rest of a large request arrives below the minimum rate, which applies while other
+        connections wait for memory."""
+        if self.frame_began is None or not _large_request_bytes(self._reader.memory_wanted):
             return False
-        since, received = self._pace
+        since, received = self._rate_sample
         seconds = now - since
         if seconds < self._listener.limits.frame_rate_seconds:
             return False
-        self._pace = now, self._reader.received_bytes
+        self._rate_sample = now, self._reader.received_bytes
         return self._reader.received_bytes - received < FRAME_RATE_BYTES_MIN * seconds
 
     def unanswered(self) -> list[asyncio.Future[Response]]:
+        """Return the futures of replies that are not ready."""
         return [reply.until_ready() for reply in self._replies if not reply.is_ready]
 
     @property
     def has_work(self) -> bool:
-        """Whether requests have arrived that can be handled, or replies that can be sent."""
+        """Return whether the connection can handle received requests or send ready replies."""
         return not self._closing and ((self._may_handle_next() and bool(self._queue)) or self.is_queued)
 
     def stop_reading(self) -> None:
-        """Stops reading: from now on only what has arrived is answered."""
+        """Stop reading from the socket: only requests that have arrived are answered."""
         self._stopping = True
         self._adjust_reading()
 
     def close_unread(self, reason: str) -> None:
-        """Closes, and drops unread answers at once: others wait for that memory."""
+        """Close the connection and drop its unsent responses, because other connections need the memory."""
         self.close(reason)
         self._transport.abort()
 
     def close(self, reason: str) -> None:
+        """Close the connection after sending the responses that are already written, and log the reason."""
         if self._closing:
             return
         self._closing = True
         logger.info("connection %d from %s:%d closed: %s", self._number, self.peer.host, self.peer.port, reason)
         self._transport.close()
-        # A client that does not read must not keep a closed connection alive.
-        self._end_after(self._listener.limits.linger_seconds, self._transport.abort)
+        # A client that does not read must not keep the connection open.
+        self._close_after(self._listener.limits.linger_seconds, self._transport.abort)
 
 
-def _counted(size: int) -> int:
-    """Returns what a request takes of the memory for large ones. Small ones take none: they must never wait for it."""
+def _large_request_bytes(size: int) -> int:
+    """Return the bytes of a request that count against the memory for large requests; 0 for small ones."""
     return size if size > SCRATCH_BYTES else 0

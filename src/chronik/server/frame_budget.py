@@ -1,9 +1,9 @@
-"""Memory for large requests that are arriving, wait to be handled, or wait to be answered.
+"""Memory budget for large requests that are being received, queued or handled.
 
-A request takes memory as its bytes arrive, not as its client claims. So many requests may have arrived in part while
-none of them has room to go on: then the connection that has waited longest goes on beyond the limit, one at a time,
-until it is answered or gone. It exceeds the limit by one request and no more, which is always enough for the one that
-is arriving; those that follow on the same connection wait like any other.
+Requests take memory as their bytes arrive, not by their announced size, so several may be partially received when the
+budget is exhausted. To avoid a deadlock, the connection that has waited longest may exceed the budget, one connection
+at a time, until its request is answered or the connection is closed. The excess is at most one request, which is always
+enough for the one being received; further requests of the same connection wait.
 """
 
 from __future__ import annotations
@@ -15,27 +15,32 @@ H = TypeVar("H")
 
 
 class FrameBudget(Generic[H]):
+    """Memory reservations by holder (connection), with a FIFO queue of waiting holders."""
+
     def __init__(self, bytes_max: int, request_bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._overdraft_bytes_max = request_bytes_max
         self._reserved: dict[H, int] = {}
         self._total = 0
-        self._waiting: dict[H, int] = {}  # what each wants to have, in the order in which they came
+        self._waiting: dict[H, int] = {}  # requested bytes by holder, in order of arrival
         self._overdrawn_by: H | None = None
 
     @property
     def is_waited_for(self) -> bool:
+        """Return whether any holder waits for memory."""
         return bool(self._waiting)
 
     @property
     def total(self) -> int:
+        """Return the reserved bytes of all holders."""
         return self._total
 
     def reserved_by(self, holder: H) -> int:
+        """Return the bytes that the holder has reserved."""
         return self._reserved.get(holder, 0)
 
     def want(self, holder: H, count: int) -> bool:
-        """Returns whether the holder has `count` bytes in all now; otherwise it waits for them, until it wants less."""
+        """Set the holder's reservation to `count` bytes; return False if it must wait for a larger one."""
         before = self._reserved.get(holder, 0)
         if count == before and not self._waiting:
             return True
@@ -48,7 +53,7 @@ class FrameBudget(Generic[H]):
         return True
 
     def granted(self) -> Iterator[H]:
-        """Yields those who wait and have room by now. Call it after anybody gave memory back or left."""
+        """Reserve memory for waiting holders and yield them. Call it after memory was released."""
         while self._waiting:
             holder = self._next()
             count = self._waiting[holder]
@@ -59,11 +64,12 @@ class FrameBudget(Generic[H]):
             yield holder
 
     def leave(self, holder: H) -> None:
+        """Release the holder's memory and remove it from the queue."""
         self._waiting.pop(holder, None)
         self._set(holder, 0)
 
     def _next(self) -> H:
-        """Returns who is served next: nobody can be served before the one beyond the limit, if there is one."""
+        """Return the next holder to serve: the one that exceeds the budget, because it blocks all others."""
         if self._overdrawn_by is not None and self._overdrawn_by in self._waiting:
             return self._overdrawn_by
         return next(iter(self._waiting))

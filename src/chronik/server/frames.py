@@ -1,8 +1,8 @@
-"""Turns bytes from a socket into request frames, without copying large ones.
+"""Splitting of a byte stream into request frames, without copying large frames.
 
-A read goes into one buffer that all connections share (reads on one loop never overlap), except while a large frame
-is being received: then the socket writes straight into that frame. Each frame is a bytearray of its own, so that its
-handler may patch it in place and keep it.
+Reads go into one buffer that all connections share (reads on one event loop never overlap). While a large frame is
+being received, the socket writes directly into that frame. Each frame is its own bytearray, so its handler may keep and
+modify it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 
 SCRATCH_BYTES = 64 * KIB
-"""Room for one read. A larger frame is received in place, except for what this read had of it, which is copied."""
+"""Size of the read buffer. Only the part of a larger frame that was in the first read is copied."""
 
 FRAME_GROWTH_BYTES = 2 * MIB
-"""From this size on a frame's buffer doubles as bytes arrive: a claimed length costs nothing."""
+"""Size from which a frame's buffer doubles as bytes arrive. The announced length alone allocates nothing."""
 
 FRAME_FIRST_GROWTH = 32
-"""Below that it grows to this many times what has arrived: after one read it has two megabytes, which is enough for
-nearly every frame."""
+"""Factor by which a smaller buffer exceeds the received bytes: after one read it has 2 MiB, enough for nearly every
+frame."""
 
 FRAME_BYTES_LEAST = 4 * KIB
 
@@ -27,57 +27,59 @@ SIZE_BYTES = 4
 
 
 class FrameRefused(Exception):
-    """The length that a client announced is not one that a request can have."""
+    """A client announced an invalid request size."""
 
 
 class FrameReader:
+    """A parser of size-prefixed request frames."""
+
     __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_pending_size", "_scratch", "_size", "_view")
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
-        self._pending_size = b""  # the first bytes of a length that has not arrived whole
+        self._pending_size = b""  # the first bytes of an incomplete size prefix
         self._frame: bytearray | None = None  # the frame being received
         self._view: memoryview | None = None
         self._size = 0
         self._filled = 0
 
     def allow(self, frame_bytes_max: int) -> None:
-        """Takes frames of up to this size from the next one on."""
+        """Set the maximum frame size, starting with the next frame."""
         self._frame_bytes_max = frame_bytes_max
 
     @property
     def in_frame(self) -> bool:
-        """Whether part of a request has arrived and the rest has not."""
+        """Return whether a request has been received partially."""
         return self._frame is not None or bool(self._pending_size)
 
     @property
     def received_bytes(self) -> int:
-        """How much of the current frame has been received; 0 between frames."""
+        """Return the received bytes of the current frame; 0 between frames."""
         return self._filled if self._frame is not None else 0
 
     @property
     def memory_wanted(self) -> int:
-        """What the current frame takes when its next bytes come. The caller keeps the limit: it does not ask for the
-        buffer before there is room."""
+        """Return the memory that the current frame needs for its next bytes. The caller must reserve it before it
+        calls `buffer`."""
         frame = self._frame
         if frame is None:
             return 0
         return self._next_size() if self._filled == len(frame) else len(frame)
 
     def buffer(self) -> memoryview:
-        """Returns where the next bytes go."""
+        """Return the buffer for the next read."""
         frame = self._frame
         if frame is None:
             return self._scratch
         if self._filled == len(frame):
-            self._frame = frame = self._grown(frame)
+            self._frame = frame = self._grow(frame)
         if self._view is None:
             self._view = memoryview(frame)
         return self._view[self._filled :]
 
     def received(self, count: int) -> Iterator[bytearray]:
-        """Yields the frames that `count` new bytes complete. Exhaust it before the next `buffer()`."""
+        """Yield the frames that `count` received bytes complete. Exhaust it before the next call of `buffer`."""
         if self._frame is None:
             return self._split(self._scratch[:count])
         self._filled += count
@@ -98,7 +100,7 @@ class FrameReader:
         wanted = max(FRAME_BYTES_LEAST, min(FRAME_FIRST_GROWTH * filled, FRAME_GROWTH_BYTES), 2 * filled)
         return min(wanted, self._size)
 
-    def _grown(self, frame: bytearray) -> bytearray:
+    def _grow(self, frame: bytearray) -> bytearray:
         if self._view is not None:
             self._view.release()
             self._view = None
@@ -107,7 +109,7 @@ class FrameReader:
             grown = bytearray(size)
             grown[: len(frame)] = frame
             return grown
-        frame.extend(bytes(size - len(frame)))  # in place: large memory is moved by the kernel, and not copied
+        frame.extend(bytes(size - len(frame)))  # in place: the allocator remaps large blocks instead of copying them
         return frame
 
     def _split(self, data: memoryview) -> Iterator[bytearray]:
@@ -117,32 +119,32 @@ class FrameReader:
             if end < missing:
                 self._pending_size += bytes(data)
                 return
-            size = self._checked(self._pending_size + data[:missing])
+            size = self._parse_size(self._pending_size + data[:missing])
             self._pending_size = b""
             position = missing
         elif end >= SIZE_BYTES:
-            size = self._checked(data[:SIZE_BYTES])
+            size = self._parse_size(data[:SIZE_BYTES])
             position = SIZE_BYTES
         else:
             self._pending_size = bytes(data)
             return
         while True:
             if end - position < size:
-                self._begin(size, data[position:end])
+                self._start_frame(size, data[position:end])
                 return
             yield bytearray(data[position : position + size])
             position += size
             if end - position < SIZE_BYTES:
                 self._pending_size = bytes(data[position:end])
                 return
-            size = self._checked(data[position : position + SIZE_BYTES])
+            size = self._parse_size(data[position : position + SIZE_BYTES])
             position += SIZE_BYTES
 
-    def _begin(self, size: int, first: memoryview) -> None:
+    def _start_frame(self, size: int, first: memoryview) -> None:
         self._frame, self._size, self._filled = bytearray(first), size, len(first)
 
-    def _checked(self, prefix: bytes | memoryview) -> int:
+    def _parse_size(self, prefix: bytes | memoryview) -> int:
         size = int.from_bytes(prefix, "big", signed=True)
         if not 0 < size <= self._frame_bytes_max:
-            raise FrameRefused(f"a request of {size} bytes (1 to {self._frame_bytes_max} are accepted)")
+            raise FrameRefused(f"invalid request size: {size} bytes (expected 1 to {self._frame_bytes_max})")
         return size

@@ -1,8 +1,8 @@
-"""TLS handshakes under way: how many there may be, in all and from one address, and who has to go.
+"""Limit on concurrent TLS handshakes, in total and per client address.
 
-Room is limited apart from that of the connections that have come through. When an address has its share, one of its own
-that has not said a word makes room for the next; if all have spoken, the next is refused, so that those come to an end.
-When there is no room at all, the address that has most gives one up.
+The limit is separate from the one on established connections. If an address has reached its limit, one of its own
+handshakes that has not sent a byte is aborted for the new one; if all have sent something, the new one is rejected, so
+that they can complete. If the total limit is reached, the address with most handshakes loses one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from chronik.errors import invariant
 
 
 class UnderWay(Hashable, Protocol):
+    """A TLS handshake in progress."""
+
     @property
     def host(self) -> str: ...
 
@@ -26,6 +28,8 @@ T = TypeVar("T", bound=UnderWay)
 
 
 class Handshakes(Generic[T]):
+    """The TLS handshakes in progress, by client address."""
+
     def __init__(
         self,
         handshakes_max: int = limits.TLS_HANDSHAKES_MAX,
@@ -33,39 +37,40 @@ class Handshakes(Generic[T]):
     ) -> None:
         self._max = handshakes_max
         self._per_address_max = per_address_max
-        self._by_host: dict[str, dict[T, None]] = {}  # the oldest first
+        self._by_host: dict[str, dict[T, None]] = {}  # per address, oldest first
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def all(self) -> list[T]:
+        """Return all handshakes in progress."""
         return [each for group in self._by_host.values() for each in group]
 
     def refuses(self, host: str) -> bool:
-        """Whether the next one of that address has to wait for those that are under way."""
+        """Return whether a new handshake from the address must be rejected."""
         group = self._by_host.get(host, {})
-        return len(group) >= self._per_address_max and _oldest_silent(group) is None
+        return len(group) >= self._per_address_max and _oldest_without_bytes(group) is None
 
     def begin(self, handshake: T) -> T | None:
-        """Notes one that is not refused. Returns who has to make room for it, if anybody, and forgets that one."""
+        """Add a handshake that is not rejected, and return the one that must be aborted for it, if any."""
         host = handshake.host
         group = self._by_host.get(host, {})
-        leaves: T | None = None
+        evicted: T | None = None
         if len(group) >= self._per_address_max:
-            leaves = _oldest_silent(group)
-            invariant(leaves is not None, "an address has more TLS handshakes than its share")
+            evicted = _oldest_without_bytes(group)
+            invariant(evicted is not None, "an address has too many TLS handshakes, but none can be aborted")
         elif self._count >= self._max:
-            crowd = max(self._by_host.values(), key=len)
-            leaves = _oldest_silent(crowd) or next(iter(crowd))
-        if leaves is not None:
-            self.end(leaves)
+            largest = max(self._by_host.values(), key=len)
+            evicted = _oldest_without_bytes(largest) or next(iter(largest))
+        if evicted is not None:
+            self.end(evicted)
         self._by_host.setdefault(host, {})[handshake] = None
         self._count += 1
-        return leaves
+        return evicted
 
     def end(self, handshake: T) -> None:
-        """Forgets it. Does nothing the second time."""
+        """Remove a handshake; do nothing if it was removed before."""
         group = self._by_host.get(handshake.host)
         if group is None or handshake not in group:
             return
@@ -75,5 +80,5 @@ class Handshakes(Generic[T]):
             del self._by_host[handshake.host]
 
 
-def _oldest_silent(group: dict[T, None]) -> T | None:
+def _oldest_without_bytes(group: dict[T, None]) -> T | None:
     return next((each for each in group if not each.has_spoken), None)

@@ -1,4 +1,4 @@
-"""The Kafka ports: accepts connections, keeps the limits they share, and stops without cutting off an answer."""
+"""The Kafka listeners: accept connections, enforce their shared limits, and stop gracefully."""
 
 from __future__ import annotations
 
@@ -25,34 +25,41 @@ from chronik.server.places import Comings, Place
 logger = logging.getLogger("chronik.server")
 
 BACKLOG = 1024
+"""Length of the accept queue of a port."""
 SWEEPS_PER_TIMEOUT = 10
+"""Sweeps for idle and stalled connections per timeout."""
 
 STOP_LINGER_SECONDS = 0.5
-"""Time for clients to read their last answers after the node has stopped to wait for more."""
+"""Seconds for clients to read their last responses after the shutdown timeout has expired."""
 
 ACCEPTED_PER_ITERATION = 16
-"""Connections that a port accepts in one turn of the loop. libuv takes one for each server, so that who comes behind a
-hundred others would wait for a hundred turns: each port has as many servers on its one socket. A connection that comes
-alone wakes all of them, which costs some 20 µs."""
+"""Connections that a port accepts per event-loop iteration. libuv accepts one per server object, so each port has this
+many server objects on the same socket; otherwise the hundredth waiting client would wait for a hundred iterations. A
+single connection wakes all of them, which costs about 20 µs."""
 
 
 class Securing(Protocol):
-    """What listeners with TLS have beside the others; see `server/securing`, which a node without them never loads."""
+    """The interface for TLS listeners: see `server/tls_listener`, which a node without TLS does not import."""
 
     @property
-    def handshake_count(self) -> int: ...
+    def handshake_count(self) -> int:
+        """Return the number of TLS handshakes in progress."""
 
     def on_accept(
         self, name: str, listener: Listener, connection: Callable[[], Connection]
     ) -> Callable[[], asyncio.BaseProtocol] | None:
-        """Returns what is made for a client that came through the listener of that name; None if it has no TLS."""
+        """Return the protocol factory of the listener with that name; None if it does not use TLS."""
 
-    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]: ...
+    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """Return the background jobs that must run while the listener serves."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Abort the handshakes in progress."""
 
 
 class Listener:
+    """The client listeners of a node."""
+
     def __init__(
         self,
         addresses: Mapping[str, Address],
@@ -65,9 +72,19 @@ class Listener:
         securing: Securing | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
-        """`addresses` are those of the listeners by their names. `connections_max` is called for each connection, if
-        the limit may change. Clients of the listeners in `gated` must say who they are: `dispatch` asks them.
-        `securing` is there if any of them has TLS."""
+        """Create the listeners without binding their ports.
+
+        Args:
+            addresses: The bind addresses by listener name.
+            dispatch: Handles a request; it authenticates the clients of listeners in `gated`.
+            listener_limits: The limits on clients.
+            outbox: Counts unsent response bytes.
+            connections_max: Returns the current limit on connections, if it can change.
+            gated: The names of listeners that require SASL authentication.
+            by_address: The limits per client address.
+            securing: The TLS listeners, if there are any.
+            scheduler: Schedules the clients' work.
+        """
         self.gated = gated
         self._addresses = addresses
         self.dispatch = dispatch
@@ -82,7 +99,7 @@ class Listener:
         self._securing = securing
         self._accepted = 0
         self.comings: Final = {name: Comings() for name in addresses}
-        """By the names of listeners."""
+        """Connection statistics by listener name."""
         self._stopping = False
         self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes, self.limits.frame_bytes)
         self._sweep: asyncio.TimerHandle | None = None
@@ -90,8 +107,11 @@ class Listener:
         self._shared_scratch: memoryview | None = None
 
     async def bind(self) -> dict[str, Address]:
-        """Takes the ports, and returns their addresses (a port of 0 becomes a real one). Raises OSError; call `stop`
-        then too."""
+        """Bind the ports and return their addresses, with real port numbers instead of 0.
+
+        Raises:
+            OSError: A port cannot be bound; call `stop` in this case, too.
+        """
         self.loop = asyncio.get_running_loop()
         self._all_closed = asyncio.Event()
         bound = {}
@@ -104,11 +124,11 @@ class Listener:
             self._servers.append(server)
             bound[name] = Address(address.host, server.sockets[0].getsockname()[1])
             for shared in [each.fileno() for each in server.sockets]:
-                await self._accept_more(connection, shared)
+                await self._add_accepting_servers(connection, shared)
         return bound
 
-    async def _accept_more(self, connection: Callable[[], asyncio.BaseProtocol], shared: int) -> None:
-        if sys.platform == "win32":  # a proactor has its own way
+    async def _add_accepting_servers(self, connection: Callable[[], asyncio.BaseProtocol], shared: int) -> None:
+        if sys.platform == "win32":  # the proactor event loop accepts differently
             return
         for _ in range(ACCEPTED_PER_ITERATION - 1):
             same = socket.socket(fileno=os.dup(shared))
@@ -116,18 +136,20 @@ class Listener:
             self._servers.append(server)
 
     async def serve(self) -> None:
-        """Begins to accept connections."""
+        """Start accepting connections."""
         for server in self._servers:
             await server.start_serving()
         self._schedule_sweep()
 
     def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        """Returns what has to run as long as it serves."""
+        """Return the background jobs that must run while the listeners serve."""
         return self._securing.jobs() if self._securing is not None else ()
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Accept no new connection or request, and finish answers under way within `seconds` (`stop_seconds` if None).
-        Clients that do not read their answers by then, or within STOP_LINGER_SECONDS, are disconnected."""
+        """Stop accepting connections and requests, and finish pending responses within `seconds` (or `stop_seconds`).
+
+        Clients that do not read their responses by then, or within STOP_LINGER_SECONDS, are disconnected.
+        """
         if not self._servers:
             return
         self._stopping = True
@@ -142,24 +164,24 @@ class Listener:
         deadline = self.loop.time() + (self.limits.stop_seconds if seconds is None else seconds)
         while self.loop.time() < deadline:
             if any(connection.has_work for connection in self._connections):
-                await asyncio.sleep(0)  # the scheduler has it in its queue
+                await asyncio.sleep(0)  # the work is in the scheduler's queue
             elif pending := [future for connection in self._connections for future in connection.unanswered()]:
                 done = asyncio.FIRST_COMPLETED
                 await asyncio.wait(pending, timeout=deadline - self.loop.time(), return_when=done)
             else:
                 break
         for connection in list(self._connections):
-            connection.close("the node stops")
+            connection.close("the node is stopping")
         linger = min(self.limits.linger_seconds, max(deadline - self.loop.time(), STOP_LINGER_SECONDS))
-        if not await self._have_closed(linger):
+        if not await self._wait_closed(linger):
             for connection in list(self._connections):
-                connection.close_unread("the node stops")
-            if not await self._have_closed(STOP_LINGER_SECONDS):
-                logger.warning("listener stopped: connections=%d did not close", len(self._connections))
+                connection.close_unread("the node is stopping")
+            if not await self._wait_closed(STOP_LINGER_SECONDS):
+                logger.warning("listener stopped: %d connections did not close", len(self._connections))
         self._servers.clear()
 
-    async def _have_closed(self, seconds: float) -> bool:
-        """Wait up to `seconds` until all connections are closed, and return whether they are."""
+    async def _wait_closed(self, seconds: float) -> bool:
+        """Wait up to `seconds` for all connections to close, and return whether they have."""
         if self._connections:
             self._all_closed.clear()
             try:
@@ -170,11 +192,12 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
+        """Return the number of open connections."""
         return len(self._connections)
 
     @property
     def bytes_reserved(self) -> int:
-        """The memory reserved for large requests."""
+        """Return the memory reserved for large requests."""
         return self._budget.total
 
     def _on_accept(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
@@ -186,10 +209,10 @@ class Listener:
         self._accepted += 1
         return Connection(self, name, self._accepted)
 
-    # What connections ask for
+    # Methods for connections
 
     def scratch(self) -> memoryview:
-        """Returns the buffer for reads. A proactor (Windows) reads ahead, so there each connection has its own."""
+        """Return the read buffer. A proactor (Windows) reads ahead, so each connection has its own there."""
         if sys.platform == "win32":
             return memoryview(bytearray(SCRATCH_BYTES))
         if self._shared_scratch is None:
@@ -197,12 +220,12 @@ class Listener:
         return self._shared_scratch
 
     def has_place(self) -> bool:
-        """Whether one more may come, beside those that are here and those that are shaking hands."""
-        shaking_hands = self._securing.handshake_count if self._securing is not None else 0
-        return not self._stopping and len(self._connections) + shaking_hands < self._connections_max()
+        """Return whether one more connection is allowed in addition to open connections and TLS handshakes."""
+        handshakes = self._securing.handshake_count if self._securing is not None else 0
+        return not self._stopping and len(self._connections) + handshakes < self._connections_max()
 
     def take_place(self, host: str) -> Place | str:
-        """Counts one that was accepted, until its place is given back. Returns why not if it may not come."""
+        """Return a connection slot for a client that was accepted, or the reason to reject it."""
         self.scheduler.accepted()
         if not self.has_place():
             return f"{len(self._connections)} connections are open"
@@ -211,11 +234,15 @@ class Listener:
         return refusal or Place(host, now + wait_seconds)
 
     def give_back(self, place: Place) -> None:
+        """Release a connection slot."""
         if self._by_address is not None:
             self._by_address.left(place.host)
 
     def admit(self, connection: Connection) -> bool:
-        """One with TLS has its place already, and still there may be none by now."""
+        """Admit a connection to the listener and count it; set its `refusal` and return False if a limit is reached.
+
+        A TLS connection has acquired its slot before the handshake, but the limit may have been reached since.
+        """
         if connection.place is None:
             place = self.take_place(connection.peer.host)
             if isinstance(place, str):
@@ -239,6 +266,7 @@ class Listener:
         return True
 
     def release(self, connection: Connection) -> None:
+        """Release what a closed connection holds."""
         if connection in self._connections:
             self._connections.remove(connection)
             self.comings[connection.peer.listener].open -= 1
@@ -251,6 +279,7 @@ class Listener:
             self._all_closed.set()
 
     def has_room(self, connection: Connection, count: int) -> bool:
+        """Reserve memory for the connection's large requests; return False if it must wait."""
         before = self._budget.reserved_by(connection)
         if not count and not before:
             return True
@@ -258,14 +287,14 @@ class Listener:
         if has_room and count < before:
             self._grant()
         elif not has_room:
-            self._hurry_sweep()
+            self._advance_sweep()
         return has_room
 
     def _grant(self) -> None:
         for connection in self._budget.granted():
             connection.granted()
 
-    # Idle and stuck connections
+    # Idle and stalled connections
 
     def _schedule_sweep(self) -> None:
         limits_seconds = [
@@ -277,8 +306,8 @@ class Listener:
             limits_seconds.append(self.limits.frame_rate_seconds)
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
-    def _hurry_sweep(self) -> None:
-        """Brings the next sweep forward: somebody has begun to wait for memory."""
+    def _advance_sweep(self) -> None:
+        """Bring the next sweep forward because a connection has started to wait for memory."""
         if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
             self._sweep.cancel()
             self._schedule_sweep()
@@ -288,24 +317,24 @@ class Listener:
         is_full = self.outbox.unsent_bytes > self.limits.responses_bytes
         for connection in list(self._connections):
             connection.look_whether_it_reads(now)
-            fault = self._fault(connection, now)
-            if fault is not None:
-                connection.close(fault)
+            reason = self._close_reason(connection, now)
+            if reason is not None:
+                connection.close(reason)
             elif is_full and connection.unread_seconds(now) > self.limits.response_stuck_seconds:
-                connection.close_unread("its responses are not read, and there is no memory for more")
+                connection.close_unread("responses not read; the memory is needed for other clients")
         self._schedule_sweep()
 
-    def _fault(self, connection: Connection, now: float) -> str | None:
+    def _close_reason(self, connection: Connection, now: float) -> str | None:
         began = connection.frame_began
         if began is not None and now - began > self.limits.frame_receive_seconds:
-            return f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s"
+            return f"request not received completely within {self.limits.frame_receive_seconds:g} s"
         if self._budget.is_waited_for and connection.is_too_slow(now):
-            return "a large request comes slowly, and others wait for the memory that it takes"
+            return "large request received too slowly while other clients wait for memory"
         if connection.is_throttled:
             if connection.has_lost_client:
-                return "its client left while it waited for its quota"
+                return "client disconnected while throttled"
             if self._budget.is_waited_for and self._budget.reserved_by(connection):
-                return "its large requests wait for its quota, and others for the memory that they take"
+                return "large requests throttled by a quota while other clients wait for memory"
         silent_seconds = now - connection.last_active
         if connection.waits_for_client and silent_seconds > self.limits.idle_seconds:
             return f"idle for {self.limits.idle_seconds:g} s"
@@ -313,5 +342,5 @@ class Listener:
 
 
 def _as_bytes(host: str) -> Sequence[Any] | str:
-    """Of text Python would load its tables of all the world's letters, a quarter of a megabyte, to look through."""
+    """Return the host as bytes: for text, Python would load its IDNA tables, which take 250 kB."""
     return [host.encode()] if host and host.isascii() else host

@@ -1,4 +1,4 @@
-"""What clients of a listener may take: bytes, connections and time."""
+"""Limits of the client listeners: request sizes, connections and timeouts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from chronik import limits
 
 
 class ListenerLimits(msgspec.Struct, frozen=True):
+    """The limits of the client listeners of a node; tests lower them."""
+
     frame_bytes: int = limits.FRAME_BYTES_MAX
     frames_bytes: int = limits.FRAMES_BYTES_MAX
     frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX

@@ -1,5 +1,4 @@
-"""What a client takes of a listener from when it is accepted until it is gone, its TLS handshake included; and how many
-there were."""
+"""Connection slots of a listener, held from accept to close, and connection statistics."""
 
 from __future__ import annotations
 
@@ -9,18 +8,20 @@ import msgspec
 
 
 class Place(NamedTuple):
+    """A slot of an accepted client, held until its connection is closed, including the TLS handshake."""
+
     host: str
     waits_until: float
-    """By the loop's clock: before that no request of its client is handled."""
+    """Event-loop time before which no request of the client is handled (connection-rate throttling)."""
 
 
 class Comings(msgspec.Struct):
-    """The clients of one listener since the node started."""
+    """Connection statistics of one listener since the node started."""
 
     accepted: int = 0
     refused: int = 0
-    """Of whom there were too many, by any limit; before a TLS handshake or after it."""
+    """Connections rejected because of a limit, before or after the TLS handshake."""
     open: int = 0
     throttled: int = 0
-    """Those that were let in and had to wait, as too many came in a second."""
+    """Admitted connections that were delayed by the limit on the connection rate."""
     throttled_seconds: float = 0.0

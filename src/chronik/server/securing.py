@@ -1,5 +1,4 @@
-"""A listener's connections with TLS: their handshakes are counted from the moment they are accepted, and whoever shows
-a certificate gets the principal that its subject stands for."""
+"""TLS listeners: handshakes are limited from accept on, and a client certificate determines the principal."""
 
 from __future__ import annotations
 
@@ -28,13 +27,15 @@ logger = logging.getLogger("chronik.server")
 
 
 class SecuredListener(msgspec.Struct, frozen=True):
+    """The TLS configuration of one listener."""
+
     context: TlsContext
     rules: PrincipalRules | None = None
-    """Who a certificate's subject is; None where clients say by other means who they are (SASL)."""
+    """Rules that map a certificate's subject to a principal; None if clients authenticate with SASL instead."""
 
 
 class ListenerSecuring:
-    """All listeners of a node that have TLS, by their names."""
+    """The TLS listeners of a node by name."""
 
     def __init__(self, listeners: Mapping[str, SecuredListener], listener_limits: ListenerLimits) -> None:
         self._listeners = listeners
@@ -44,25 +45,29 @@ class ListenerSecuring:
 
     @property
     def handshake_count(self) -> int:
+        """Return the number of TLS handshakes in progress."""
         return len(self._handshakes)
 
     def on_accept(
         self, name: str, listener: Listener, connection: Callable[[], Connection]
     ) -> Callable[[], asyncio.BaseProtocol] | None:
+        """Return the protocol factory of the listener with that name; None if it does not use TLS."""
         secured = self._listeners.get(name)
         return None if secured is None else _Acceptor(name, secured, listener, self._handshakes, connection).accept
 
     def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """Return the background job that reloads changed certificates."""
         contexts = [listener.context for listener in self._listeners.values()]
         return (lambda: keep_up_to_date(contexts),)
 
     def stop(self) -> None:
+        """Abort the handshakes in progress."""
         for handshake in self._handshakes.all():
-            handshake.give_up("the node stops")
+            handshake.give_up("the node is stopping")
 
 
 class _Acceptor:
-    """The owner of one listener's handshakes."""
+    """The owner of one listener's TLS transports until their handshake is done."""
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class _Acceptor:
         handshakes: Handshakes[TlsTransport],
         connection: Callable[[], Connection],
     ) -> None:
-        """`handshakes` are those of all listeners."""
+        """`handshakes` are those of all listeners of the node."""
         self.handshake_seconds: Final = listener.limits.handshake_seconds
         self._name = name
         self._secured = secured
@@ -80,29 +85,29 @@ class _Acceptor:
         self._handshakes = handshakes
         self._connection = connection
         self._places: dict[TlsTransport, Place] = {}
-        """Of those that are shaking hands: from then on the connection has it."""
+        """Slots of clients in a handshake; afterwards the connection holds the slot."""
         self._accounts: dict[TlsTransport, Account] = {}
 
     def accept(self) -> TlsTransport:
         return TlsTransport(self, self._secured.context.context)
 
     def handshake_began(self, transport: TlsTransport) -> bool:
-        """A handshake costs a thousand times what a refusal does: whatever can be refused is refused before it."""
+        """Check the limits before the handshake, which costs a thousand times more than a rejection."""
         if self._handshakes.refuses(transport.host):
-            self._refuse(transport, "too many TLS handshakes from its address are under way")
+            self._reject(transport, "too many TLS handshakes in progress from its address")
             return False
         place = self._listener.take_place(transport.host)
         if isinstance(place, str):
-            self._refuse(transport, place)
+            self._reject(transport, place)
             return False
         self._places[transport] = place
         scheduler = self._listener.scheduler
         account = scheduler.open_account(network_of(transport.host), is_authenticated=False)
         self._accounts[transport] = account
         transport.share = AccountShare(scheduler, lambda: account)
-        leaves = self._handshakes.begin(transport)
-        if leaves is not None:
-            leaves.give_up("its TLS handshake was slow, and others wait")
+        evicted = self._handshakes.begin(transport)
+        if evicted is not None:
+            evicted.give_up("slow TLS handshake aborted in favor of a new one")
         return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
@@ -125,14 +130,14 @@ class _Acceptor:
         if account is not None:
             self._listener.scheduler.close_account(account)
         if reason is not None:
-            self._tell(transport, reason)
+            self._log_rejection(transport, reason)
 
-    def _refuse(self, transport: TlsTransport, reason: str) -> None:
+    def _reject(self, transport: TlsTransport, reason: str) -> None:
         self._listener.comings[self._name].refused += 1
-        self._tell(transport, reason)
+        self._log_rejection(transport, reason)
 
-    def _tell(self, transport: TlsTransport, reason: str) -> None:
-        logger.info("connection from %s:%d refused: %s", transport.host, transport.port, reason)
+    def _log_rejection(self, transport: TlsTransport, reason: str) -> None:
+        logger.info("connection from %s:%d rejected: %s", transport.host, transport.port, reason)
 
     def _principal(self, certificate: bytes | None) -> Principal:
         rules = self._secured.rules
@@ -142,7 +147,7 @@ class _Acceptor:
             subject = subject_of(certificate)
             if len(subject) > TLS_SUBJECT_CHARACTERS_MAX:
                 raise TlsRefused(
-                    f"the subject of its certificate has more than {TLS_SUBJECT_CHARACTERS_MAX} characters"
+                    f"the subject of the client certificate has more than {TLS_SUBJECT_CHARACTERS_MAX} characters"
                 )
             return Principal(USER, rules.name_of(subject))
         except (BadSubject, NoRuleApplies) as error:

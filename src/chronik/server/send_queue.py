@@ -1,8 +1,7 @@
-"""What the system knows of a connection: how much of what was sent it still holds because the other end has no room for
-it, which shows whether a slow client reads at all; and whether the other end is gone.
+"""State of a socket in the kernel: bytes not yet received by the client, and whether the client has disconnected.
 
-A socket is writable again only when a third of its buffer, which has megabytes on Linux, is free: judged by that alone,
-a client that reads 400 kB a second would seem to stand still for four. Elsewhere buffers are small, and need no look.
+A socket becomes writable again only when a third of its send buffer (megabytes on Linux) is free. Judged by that alone,
+a client that reads 400 kB/s would seem to be stalled for four seconds. On other systems the buffers are small.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ if sys.platform == "linux":
     import termios
 
     def bytes_in_system(sock: socket.socket) -> int:
+        """Return the bytes in the socket's send queue."""
         (count,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))
         return int(count)
 
     def has_hung_up(sock: socket.socket) -> bool:
-        """Whether the other end has closed, also while there is something left to read."""
+        """Return whether the client has closed its end, even if there is unread data."""
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
@@ -29,7 +29,9 @@ if sys.platform == "linux":
 else:
 
     def bytes_in_system(sock: socket.socket) -> int:
+        """Return 0: the size of the send queue is only available on Linux."""
         return 0
 
     def has_hung_up(sock: socket.socket) -> bool:
+        """Return False: the state is only available on Linux."""
         return False

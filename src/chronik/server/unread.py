@@ -1,6 +1,6 @@
-"""Responses that a client does not read: how many bytes of them there are, and since when it was not seen reading.
+"""Responses that a client has not read: their size, and since when the client has not made progress.
 
-Counted only while it is worth it: the transport tells when there is more than the system takes at once.
+They are only tracked while the transport has paused writing, when there is more than the kernel accepts.
 """
 
 from __future__ import annotations
@@ -13,45 +13,47 @@ from chronik.server.send_queue import bytes_in_system
 
 
 class UnreadResponses:
-    """Those of one connection."""
+    """The unread responses of one connection."""
 
-    __slots__ = ("_outbox", "_reading", "_transport", "bytes")
+    __slots__ = ("_last_progress", "_outbox", "_transport", "bytes")
 
     def __init__(self, transport: asyncio.Transport, outbox: Outbox) -> None:
         self._transport = transport
         self._outbox = outbox
-        self._reading = (0.0, 0)  # when its client was last seen reading them, and how much there was to read then
+        self._last_progress = (0.0, 0)  # time of the last progress, and unread bytes at that time
         self.bytes = 0
-        """Of responses that count as not read."""
+        """Unsent response bytes that count as unread."""
 
     def begin(self, now: float) -> None:
+        """Start tracking: the transport has paused writing."""
         self._count(self._transport.get_write_buffer_size())
-        self._reading = now, self._unread_bytes()
+        self._last_progress = now, self._unread_bytes()
 
     def end(self) -> None:
+        """Stop tracking: everything is written, or the connection is closed."""
         self._count(0)
 
     def sent(self, count: int) -> None:
-        """Notes a response on top of those that are not read."""
-        since, unread = self._reading
-        self._reading = since, unread + count
+        """Add a response to the unread ones."""
+        since, unread = self._last_progress
+        self._last_progress = since, unread + count
         self._count(self._transport.get_write_buffer_size())
 
     def are_read(self, now: float) -> bool:
-        """Whether the client has read enough of them since it was last seen to: a slow one that does is not stuck."""
+        """Return whether the client has read at the minimum rate since its last progress; a slow one is not stalled."""
         if not self.bytes:
             return False
         self._count(self._transport.get_write_buffer_size())
-        since, before = self._reading
+        since, before = self._last_progress
         unread = self._unread_bytes()
         if unread >= before or before - unread < RESPONSE_RATE_BYTES_MIN * (now - since):
             return False
-        self._reading = now, unread
+        self._last_progress = now, unread
         return True
 
     def seconds(self, now: float) -> float:
-        """Returns how long its client has not read; 0 when it has nothing to read."""
-        return now - self._reading[0] if self.bytes else 0.0
+        """Return for how many seconds the client has made no progress; 0 if there is nothing to read."""
+        return now - self._last_progress[0] if self.bytes else 0.0
 
     def _count(self, unsent: int) -> None:
         growth = unsent - self.bytes
@@ -59,6 +61,6 @@ class UnreadResponses:
         self._outbox.count(growth)
 
     def _unread_bytes(self) -> int:
-        if self._transport.is_closing():  # its descriptor may be gone, or another's
+        if self._transport.is_closing():  # its file descriptor may be closed or reused
             return self.bytes
         return self.bytes + bytes_in_system(self._transport.get_extra_info("socket"))

@@ -1,7 +1,7 @@
-"""Real brokers for tests: `with Broker() as broker: …` and `with Cluster(3) as cluster: …`, or the pytest fixtures of
-`chronik.testing.plugin`.
+"""Real brokers for tests: `with Broker() as broker: …`, `with Cluster(3) as cluster: …`, or pytest fixtures.
 
-Nothing is imported before it is used: pytest loads the plugin in every run, also where no test wants a broker.
+The fixtures are in `chronik.testing.plugin`. Modules are imported on first use, because pytest loads the plugin in
+every run, even if no test uses a broker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterNode", "SecuredBroker", "SeenRequest"]
 
-_HOMES = {
+_MODULES = {
     "Broker": "broker",
     "BrokerFailed": "control",
     "Cluster": "cluster",
@@ -28,8 +28,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""A broker to test against: a real process on a free port, which can be killed, paused and made to fail."""
+"""A broker for tests: a real process on a free port that can be killed, paused and made to fail."""
 
 from __future__ import annotations
 
@@ -37,17 +37,22 @@ API_NAMES = frozenset(api.name for api in APIS.values())
 
 
 class Broker:
-    """One node, standalone. Keywords are the keys of its config file, such as `flush="os"` or
-    `broker={"num.partitions": 3}`.
+    """A standalone node in its own process. Keyword arguments are config keys, such as `flush="os"`.
+
+    Kafka's broker configs are in `broker`, such as `broker={"num.partitions": 3}`.
 
         with Broker() as broker:
             Producer({"bootstrap.servers": broker.bootstrap})
 
-    Everything lives in `folder`, or in a temporary folder that goes away with the broker.
+    Data and log are in `folder`, or in a temporary directory that is removed with the broker.
     """
 
     def __init__(self, folder: Path | None = None, **config: Any) -> None:
-        """Raises ConfigError."""
+        """Create a broker without starting it.
+
+        Raises:
+            ConfigError: The config is invalid.
+        """
         load_config(None, {}, **config)
         self._config = config
         self._temporary: weakref.finalize[[str, bool], Broker] | None = None
@@ -60,10 +65,10 @@ class Broker:
         self._control: ControlChannel | None = None
         self._port = 0
         self.detours: dict[str, str] = {}
-        """Where this node finds its peers, by the addresses that the metadata has of them: a link that can be cut."""
+        """Addresses at which this node reaches its peers, by their real addresses: proxies that can be interrupted."""
         self.keeps_requests = True
-        """Whether it notes what it is asked, for `last_requests`: a sixth of the time of one that is asked small things
-        at full speed. A node that is measured does without."""
+        """Whether the broker records requests for `last_requests`, which costs a sixth of its throughput with small
+        requests. Disable it in benchmarks."""
         self._paused = False
         self._faulty = False
 
@@ -79,35 +84,39 @@ class Broker:
 
     @property
     def command(self) -> list[str]:
-        """What is run: `chronik.testing.broker_process`; a subclass may do something to its process first."""
+        """Return the command line of the broker process, `chronik.testing.broker_process`; subclasses may wrap it."""
         return [sys.executable, "-P", "-m", "chronik.testing.broker_process"]
 
-    # Where it is
+    # Addresses, paths and config
 
     @property
     def port(self) -> int:
-        """The port it chose at its first start, and keeps."""
+        """Return the port of the broker, which it keeps after its first start."""
         if not self._port:
             raise BrokerFailed("the broker was never started")
         return self._port
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as bootstrap.servers."""
+        """Return the address for clients' `bootstrap.servers`."""
         return f"{HOST}:{self.port}"
 
     @property
     def data_dir(self) -> Path:
+        """Return the data directory."""
         return self._folder / "data"
 
     @property
     def config(self) -> dict[str, Any]:
-        """What it is configured with, beside its defaults: a copy."""
+        """Return a copy of the config, without defaults."""
         return deepcopy(self._config)
 
     def configure(self, **config: Any) -> None:
-        """Changes keys of its config, from its next start on. Of `broker`, Kafka's own, those stay that are not named.
-        Raises ConfigError."""
+        """Change config keys from the next start on; of `broker`, only the named configs change.
+
+        Raises:
+            ConfigError: The config is invalid.
+        """
         if "broker" in config:
             config["broker"] = self._config.get("broker", {}) | config["broker"]
         changed = self._config | config
@@ -116,55 +125,66 @@ class Broker:
 
     @property
     def pid(self) -> int:
+        """Return the process id of the running broker."""
         return self._running_process().pid
 
     @property
     def running(self) -> bool:
-        process = self._process  # another thread may just have killed it
+        """Return whether the process is running."""
+        process = self._process  # another thread may kill it concurrently
         return process is not None and process.poll() is None
 
     @property
     def log(self) -> str:
-        """All that it has logged, over all its restarts."""
+        """Return the log of all runs of the broker."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
-    # Its life
+    # Lifecycle
 
     def start(self) -> Broker:
-        """Returns when it answers clients. Raises BrokerFailed with the end of its log when it does not."""
+        """Start the broker and wait until it accepts clients.
+
+        Raises:
+            BrokerFailed: The broker did not start; the message ends with the last lines of its log.
+        """
         if self.running:
             raise BrokerFailed(f"the broker is running already, with pid {self.pid}")
         self._release()
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
-            is_usual = type(self).command is Broker.command
-            self._process = (is_usual and forked(log)) or self._started_from_nothing(log)
+            is_default_command = type(self).command is Broker.command
+            self._process = (is_default_command and forked(log)) or self._start_new_process(log)
         self._control = ControlChannel(self._process)
         try:
-            place = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
-            # Only what is not as usual: nodes of earlier versions know of none of it.
-            beside: dict[str, Any] = {DETOURS: self.detours} if self.detours else {}
-            beside |= {} if self.keeps_requests else {KEEPS_REQUESTS: False}
-            self._control.send({"data_dir": self.data_dir} | place | self._config | beside)
+            kafka_address = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
+            # Only non-default options: nodes of earlier versions do not know them.
+            options: dict[str, Any] = {DETOURS: self.detours} if self.detours else {}
+            options |= {} if self.keeps_requests else {KEEPS_REQUESTS: False}
+            self._control.send({"data_dir": self.data_dir} | kafka_address | self._config | options)
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
         except BrokerFailed as failure:
             self.kill()
             raise self._with_log(f"the broker did not start: {failure}") from None
         return self
 
-    def _started_from_nothing(self, log: IO[bytes]) -> BrokerProcess:
+    def _start_new_process(self, log: IO[bytes]) -> BrokerProcess:
         return subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            # A group of its own: Ctrl-C reaches the test run alone, which then stops its brokers. And should the
-            # run be killed while the broker is paused, the system wakes and hangs up an orphaned group: it ends.
+            # A separate process group: Ctrl-C reaches only the test run, which then stops its brokers. If the run is
+            # killed while the broker is paused, the kernel continues the orphaned group and sends SIGHUP, which ends
+            # it.
             process_group=None if sys.platform == "win32" else 0,
         )
 
     def stop(self) -> None:
-        """Ends it gracefully (SIGTERM). Raises BrokerFailed when it ends otherwise."""
+        """Stop the broker gracefully (SIGTERM).
+
+        Raises:
+            BrokerFailed: It did not stop in time, or with another exit code than 0.
+        """
         process = self._running_process()
         self.resume()
         process.terminate()
@@ -175,26 +195,26 @@ class Broker:
             raise self._with_log(f"the broker did not stop within {STOP_SECONDS_MAX:g} s") from None
         self._release()
         if code != 0 and sys.platform != "win32":
-            raise self._with_log(f"the broker ended with exit code {code}")
+            raise self._with_log(f"the broker exited with code {code}")
 
     def kill(self) -> None:
-        """Ends it as a crash would (SIGKILL), and waits until it is gone."""
+        """Kill the broker (SIGKILL), as in a crash, and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._release()
 
     def restart(self) -> None:
-        """Starts it on its old port and data, after a graceful stop if it is still running."""
+        """Start the broker with its port and data, after a graceful stop if it is running."""
         if self.running:
             self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Freezes the process (SIGSTOP): its connections stay open, nothing is answered."""
+        """Pause the process (SIGSTOP): its connections stay open, but it does not respond."""
         process = self._running_process()
         process.send_signal(signal.SIGSTOP)
-        # A signal takes effect after it was sent: wait until all threads stand still.
+        # The signal takes effect asynchronously: wait until all threads are stopped.
         if isinstance(process, Forked):
             process.wait_until_stopped()
         elif sys.platform == "linux":
@@ -202,12 +222,13 @@ class Broker:
         self._paused = True
 
     def resume(self) -> None:
+        """Continue a paused process."""
         if self._paused:
             self._running_process().send_signal(signal.SIGCONT)
             self._paused = False
 
     def heal(self) -> None:
-        """Undoes whatever a test did to it: the next one finds it running and without faults."""
+        """Undo the effects of a test: start or resume the broker if necessary, and remove all faults."""
         if not self.running:
             self.start()
         self.resume()
@@ -215,7 +236,7 @@ class Broker:
             self.clear_faults()
 
     def close(self) -> None:
-        """Stops it if it is running, and removes its temporary folder."""
+        """Stop the broker if it is running, and remove its temporary directory."""
         try:
             if self.running:
                 self.stop()
@@ -224,61 +245,68 @@ class Broker:
             if self._temporary is not None:
                 self._temporary()
 
-    # What is in it
+    # Topics and records
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic."""
         with self.cluster() as cluster:
             create_topics(cluster, [NewTopic(name, partitions, configs=configs or {})])
 
     def records(self, topic: str) -> list[ConsumedRecord]:
-        """Returns all records of a topic, ordered by partition and offset."""
+        """Return all records of a topic, ordered by partition and offset."""
         with self.cluster() as cluster:
             return read_all(cluster, topic)
 
     def cluster(self) -> Cluster:
-        """Returns a client of ours, for whatever else a test wants to ask."""
+        """Return a client for other requests to the broker."""
         return Cluster(self.bootstrap, client_id="chronik-testing")
 
-    # What it does to clients
+    # Fault injection
 
     def fail(self, api: str, error: str, times: int | None = 1) -> None:
-        """Answers the next `times` requests of an API with an error; None: all, until `clear_faults`."""
+        """Respond to the next `times` requests of an API with an error; None: to all, until `clear_faults`."""
         if error not in ErrorCode.__members__:
-            raise ValueError(f"no error code of Kafka's is called {error!r}")
-        self._ask("fail", api=_checked_api(api), error=error, times=_checked_times(times))
+            raise ValueError(f"unknown Kafka error code {error!r}")
+        self._ask("fail", api=_check_api(api), error=error, times=_check_times(times))
         self._faulty = True
 
     def delay(self, api: str, seconds: float, times: int | None = None) -> None:
-        """Holds the next `times` requests of an API back; None: all, until `clear_faults`."""
+        """Delay the next `times` requests of an API; None: all, until `clear_faults`."""
         if seconds < 0:
-            raise ValueError(f"a delay of {seconds} s")
-        self._ask("delay", api=_checked_api(api), seconds=seconds, times=_checked_times(times))
+            raise ValueError(f"negative delay: {seconds} s")
+        self._ask("delay", api=_check_api(api), seconds=seconds, times=_check_times(times))
         self._faulty = True
 
     def fence(self, transactional_id: str) -> None:
-        """Does what a second producer with this id does: the first one is fenced, and its transaction aborted."""
+        """Fence the producer with this transactional id, as a second producer does: its transaction is aborted."""
         with self.cluster() as cluster:
             init_producer(cluster, transactional_id)
 
     def time_out(self, transactional_id: str) -> None:
-        """Aborts the open transaction of this id as if `transaction.timeout.ms` were over. Raises BrokerFailed when
-        none is open."""
+        """Abort the open transaction of this id as if `transaction.timeout.ms` had expired.
+
+        Raises:
+            BrokerFailed: The id has no open transaction.
+        """
         outcome = self._ask("time_out", transactional_id=transactional_id)
         if outcome != ErrorCode.NONE.name:
             raise BrokerFailed(f"the transaction of {transactional_id!r} cannot time out: {outcome}")
 
     def move_coordinator(self, times: int | None = 1) -> None:
-        """Answers the next `times` requests of each kind for a transaction's coordinator with NOT_COORDINATOR: clients
-        look for it anew, as after its node was replaced. None: all, until `clear_faults`."""
+        """Respond with NOT_COORDINATOR to the next `times` requests of each transaction API; None: to all.
+
+        Clients then look up the coordinator again, as after a change of the coordinator.
+        """
         for api in ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
             self.fail(api, ErrorCode.NOT_COORDINATOR.name, times)
 
     def clear_faults(self) -> None:
+        """Remove all injected faults."""
         self._ask("clear_faults")
         self._faulty = False
 
     def last_requests(self, count: int = 20) -> list[SeenRequest]:
-        """Returns the last requests that it has answered since its start, oldest first."""
+        """Return the last requests that the broker has answered since its start, oldest first."""
         return [SeenRequest(*fields) for fields in self._ask("last_requests", count=count)]
 
     def _ask(self, command: str, **arguments: Any) -> Any:
@@ -295,11 +323,11 @@ class Broker:
         if self._process is None:
             raise BrokerFailed("the broker is not running")
         if (code := self._process.poll()) is not None:
-            raise self._with_log(f"the broker ended by itself with exit code {code}")
+            raise self._with_log(f"the broker exited unexpectedly with code {code}")
         return self._process
 
     def _release(self) -> None:
-        """Lets go of a process that has ended."""
+        """Release the resources of a process that has ended."""
         if self._control is not None:
             self._control.close()
         self._process = self._control = None
@@ -307,16 +335,16 @@ class Broker:
 
     def _with_log(self, message: str) -> BrokerFailed:
         lines = self.log.splitlines()[-LOG_LINES_SHOWN:]
-        return BrokerFailed("\n  ".join([message, *(lines or ["(it logged nothing)"])]))
+        return BrokerFailed("\n  ".join([message, *(lines or ["(its log is empty)"])]))
 
 
-def _checked_api(api: str) -> str:
+def _check_api(api: str) -> str:
     if api not in API_NAMES:
-        raise ValueError(f"no API is called {api!r}; there are {', '.join(sorted(API_NAMES))}")
+        raise ValueError(f"unknown API {api!r}; expected one of {', '.join(sorted(API_NAMES))}")
     return api
 
 
-def _checked_times(times: int | None) -> int | None:
+def _check_times(times: int | None) -> int | None:
     if times is not None and times < 1:
-        raise ValueError(f"times = {times}; at least 1, or None for all")
+        raise ValueError(f"times = {times}: expected at least 1, or None for all")
     return times

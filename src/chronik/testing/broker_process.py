@@ -1,7 +1,7 @@
-"""The broker that a test runs: a real node in a process of its own, with faults on demand.
+"""Process of a test broker: a real node with fault injection, controlled through stdin and stdout.
 
-Reads its config as the first line of stdin, says `{"ready": PORT}` on stdout, then answers one JSON line with another.
-When stdin ends the parent is gone, and the process ends at once: a killed test run leaves no broker behind.
+The first line on stdin is the config. The process writes `{"ready": PORT}` to stdout, then answers each JSON line with
+one. When stdin is closed, the parent is gone, and the process exits: a killed test run leaves no broker behind.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ EXIT_ORPHANED = 3
 DETOURS = "detours"
 FIRST_USER = "first_user"
 KEEPS_REQUESTS = "keeps_requests"
-"""What the config's line has beside the config: see `Broker.detours` and `Broker.keeps_requests`."""
+"""Keys of the config line that are not config keys: see `Broker.detours` and `Broker.keeps_requests`."""
 
 
 class Control:
-    """The test's side of the broker. Everything but the reading of lines happens on the node's event loop."""
+    """The control channel of a broker process. Commands are read in a thread and run on the node's event loop."""
 
     def __init__(self, commands: io.FileIO, answers: IO[bytes], faults: Faults, seen: SeenRequests) -> None:
         self._commands = commands
@@ -42,21 +42,22 @@ class Control:
         self._node: Node | None = None
 
     def ready(self, node: Node, address: Address) -> None:
+        """Report the port to the test, and start to read commands."""
         self._node = node
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="control", daemon=True).start()
-        self._say({"ready": address.port})
+        self._write({"ready": address.port})
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         for line in self._commands:
             try:
-                loop.call_soon_threadsafe(self._obey, json.loads(line))
-            except RuntimeError:  # the loop has ended, and the process is about to
+                loop.call_soon_threadsafe(self._run_command, json.loads(line))
+            except RuntimeError:  # the loop is closed, and the process is about to exit
                 return
         os._exit(EXIT_ORPHANED)
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        self._say({"id": message["id"], "result": self._result(message)})
+    def _run_command(self, message: dict[str, Any]) -> None:
+        self._write({"id": message["id"], "result": self._result(message)})
 
     def _result(self, message: dict[str, Any]) -> Any:
         match message["command"]:
@@ -74,36 +75,37 @@ class Control:
                 return self._seen.last(message["count"])
         return None
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _write(self, message: dict[str, Any]) -> None:
         self._answers.write(json.dumps(message).encode() + b"\n")
         self._answers.flush()
 
 
 def take_detours(detours: Mapping[str, str]) -> None:
-    """Has peers dialled where the test wants them to be. All that nodes tell each other stays as it is."""
+    """Make the node connect to its peers through proxies; the addresses that nodes exchange stay the same."""
     if not detours:
         return
-    from chronik.peers.link import PeerLink  # a node that stands alone needs none
+    from chronik.peers.link import PeerLink  # not needed by a standalone node
 
-    begin = PeerLink.__init__
+    original_init = PeerLink.__init__
 
-    def begin_elsewhere(self: PeerLink, identity: Any, peer: int, address: Address, *others: Any) -> None:
-        begin(self, identity, peer, Address.parse(detours.get(str(address), str(address))), *others)
+    def init_with_proxy(self: PeerLink, identity: Any, peer: int, address: Address, *others: Any) -> None:
+        original_init(self, identity, peer, Address.parse(detours.get(str(address), str(address))), *others)
 
-    setattr(PeerLink, "__init__", begin_elsewhere)  # noqa: B010 - of other arguments, as far as types are concerned
+    setattr(PeerLink, "__init__", init_with_proxy)  # noqa: B010 - its signature differs from the original
 
 
 def main() -> int:
-    # A private copy of stdout: whatever else prints must not get between the answers.
+    """Run the broker, and return the exit code."""
+    # A private copy of stdout, so that other output cannot mix with the responses.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # Unbuffered: the thread that waits for commands must not hold a lock that the end of the process waits for.
+    # Unbuffered: the reading thread must not hold a lock that the interpreter's shutdown waits for.
     commands = open(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # noqa: SIM115 - read until the process ends
-    told = json.loads(commands.readline())
-    take_detours(told.pop(DETOURS, {}))
-    name_and_password = told.pop(FIRST_USER, None)
-    keeps_requests = told.pop(KEEPS_REQUESTS, True)
-    config = load_config(None, {}, **told)
+    options = json.loads(commands.readline())
+    take_detours(options.pop(DETOURS, {}))
+    name_and_password = options.pop(FIRST_USER, None)
+    keeps_requests = options.pop(KEEPS_REQUESTS, True)
+    config = load_config(None, {}, **options)
     faults = Faults()
     seen = SeenRequests(also_logged=config.log_level == "debug")
     if keeps_requests:

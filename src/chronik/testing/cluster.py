@@ -1,4 +1,4 @@
-"""A cluster to test against: real processes that can be killed, paused, restarted and cut off from each other."""
+"""A cluster for tests: real processes that can be killed, paused, restarted and partitioned from each other."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from chronik.testing.links import Links
 from chronik.testing.ports import HOST, ReservedPorts
 
 ASK_SECONDS_MAX = 10.0
-"""The time for one answer: a loaded machine may need some, and one that never comes must not hold up a test."""
+"""Timeout of one request: enough for a loaded machine, without blocking a test forever."""
 
 READY_SECONDS_MAX = 60.0
-"""A cluster is ready in about two; the rest is for machines that do much else."""
+"""Timeout of waits. A cluster is ready in about two seconds; the rest is for loaded machines."""
 
 POLL_SECONDS = 0.03
 
@@ -38,16 +38,16 @@ ROLE_LEADER = "leader"
 
 
 class ClusterNode(Broker):
-    """A node of a `Cluster`: all that a `Broker` can do, and what it says about itself over HTTP."""
+    """A node of a `Cluster`: a `Broker` that can also be queried over HTTP."""
 
     def __init__(self, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
         self.node_id: int = config["node_id"]
         self.kafka = kafka
         self.http = http
-        place = {} if LISTENERS in config.get("broker", ()) else {"kafka": str(kafka)}
-        if _asks_who(config.get("broker", {})):
+        kafka_address = {} if LISTENERS in config.get("broker", ()) else {"kafka": str(kafka)}
+        if _requires_login(config.get("broker", {})):
             config.setdefault("http_token", secrets.token_hex(16))
-        super().__init__(folder, http=str(http), **place, **config)
+        super().__init__(folder, http=str(http), **kafka_address, **config)
         self._port = kafka.port
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class ClusterNode(Broker):
 
     @property
     def live(self) -> bool:
-        """Running, and neither paused nor ended by itself."""
+        """Return whether the process is running and not paused."""
         return self.running and not self._paused
 
     @cached_property
@@ -70,42 +70,48 @@ class ClusterNode(Broker):
         return Way(None if token is None else str(token), tls)
 
     def status(self) -> dict[str, Any]:
-        """Returns its own view of the cluster, and of its place in it. Raises NodeSilent."""
+        """Return the node's status, with its view of the cluster. Raises NodeSilent."""
         return ask_status(self.http, ASK_SECONDS_MAX, *self._way)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Returns what this very node holds of a group and its offsets, whoever coordinates it. Raises NodeSilent."""
+        """Return a group and its offsets as this node knows them, regardless of its coordinator. Raises NodeSilent."""
         return ask_group(self.http, group_id, ASK_SECONDS_MAX, *self._way)
 
     def why_not_ready(self) -> str | None:
-        """Returns None when it is. Raises NodeSilent."""
+        """Return why the node is not ready, or None if it is. Raises NodeSilent."""
         return ask_ready(self.http, ASK_SECONDS_MAX, *self._way)
 
     def listed_brokers(self) -> list[int]:
-        """Returns the brokers that this very node's Metadata API lists. Raises ClientError."""
+        """Return the broker ids in this node's Metadata response. Raises ClientError."""
         with Connection(self.kafka, client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX) as connection:
             return listed_brokers(connection)
 
 
 class NodeAddresses(NamedTuple):
+    """The three addresses of a node."""
+
     kafka: Address
     http: Address
     raft: Address
 
 
 class Cluster:
-    """Nodes 1 to `nodes`, on ports that stay theirs. Further keywords are keys of the nodes' config files.
+    """A cluster of nodes 1 to `nodes` on reserved ports. Further keyword arguments are config keys of all nodes.
 
         with Cluster(3) as cluster:
             Producer({"bootstrap.servers": cluster.bootstrap})
             cluster.leader().kill()
             cluster.wait_until_ready()
 
-    With `links=True` nodes speak to each other through proxies that `cut`, `cut_off` and `heal` control.
+    With `links=True`, nodes connect through proxies that `cut`, `cut_off` and `heal` control.
     """
 
     def __init__(self, nodes: int = 3, folder: Path | None = None, *, links: bool = False, **config: Any) -> None:
-        """Raises ConfigError."""
+        """Create the nodes without starting them.
+
+        Raises:
+            ConfigError: The config is invalid.
+        """
         self._temporary: weakref.finalize[[str, bool], Cluster] | None = None
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="chronik-cluster-"))
@@ -126,13 +132,13 @@ class Cluster:
         self.nodes: dict[int, ClusterNode] = {}
         try:
             for node_id in ids:
-                self._make_node(node_id, addresses[node_id], self._peers_of(node_id))
+                self._add_cluster_node(node_id, addresses[node_id], self._peers_of(node_id))
         except BaseException:
             self.close()
             raise
 
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
-        """Chooses addresses on this machine; a cluster elsewhere overrides it."""
+        """Reserve addresses on this machine; subclasses with remote nodes override it."""
         ids = list(ids)
         self._reserved.append(ReservedPorts(3 * len(ids)))
         ports = iter(self._reserved[-1].ports)
@@ -141,7 +147,7 @@ class Cluster:
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
         return ClusterNode(folder, kafka, http, **config)
 
-    def _make_node(self, node_id: int, addresses: NodeAddresses, peers: list[dict[str, Any]]) -> ClusterNode:
+    def _add_cluster_node(self, node_id: int, addresses: NodeAddresses, peers: list[dict[str, Any]]) -> ClusterNode:
         kafka, http, _ = addresses
         home = self._folder / f"node{node_id}"
         node = self._new_node(home, kafka, http, node_id=node_id, peers=peers, **self._common)
@@ -152,12 +158,16 @@ class Cluster:
         return node
 
     def add_node(self, node_id: int, known: Collection[int] | None = None) -> ClusterNode:
-        """Makes a node more, which is not started, nor part of the cluster yet: that takes `chronik cluster add-node`.
-        `known` are the nodes that its file names beside it: all, unless said otherwise. No other node's file names it.
-        If links can be cut, it has to be made before any node is started: they are told of its link at their start.
+        """Create another node without starting it or adding it to the cluster (see `chronik cluster add-node`).
+
+        With `links=True`, it must be created before any node is started, because nodes learn their links at start.
+
+        Args:
+            node_id: The id of the new node.
+            known: The other nodes in its `[[peers]]`; default: all. The other nodes' peers do not include it.
         """
         if self._links is not None and any(node.running for node in self.nodes.values()):
-            raise ValueError("nodes are added to a cluster whose links can be cut before any of its nodes is started")
+            raise ValueError("with links=True, add nodes before any node of the cluster is started")
         peers = self._peers_of(node_id)
         addresses = self._addresses([node_id])[node_id]
         self._kafka[node_id], self._raft[node_id] = addresses.kafka, addresses.raft
@@ -167,14 +177,14 @@ class Cluster:
                 node.detours[str(addresses.raft)] = str(self._links.address(other, node_id))
         named = [peer for peer in peers if known is None or peer["id"] in known]
         own = {"id": node_id, "kafka": str(addresses.kafka), "raft": str(addresses.raft)}
-        return self._make_node(node_id, addresses, [*named, own])
+        return self._add_cluster_node(node_id, addresses, [*named, own])
 
     def _peers_of(self, node_id: int) -> list[dict[str, Any]]:
-        """Returns the peers that a node's file names."""
+        """Return the `[[peers]]` of a node's config."""
         return [{"id": peer, "kafka": str(self._kafka[peer]), "raft": str(self._raft[peer])} for peer in self._raft]
 
     def raft_address(self, node_id: int) -> Address:
-        """Returns where a node listens to its peers."""
+        """Return the address at which a node accepts its peers."""
         return self._raft[node_id]
 
     def __enter__(self) -> Cluster:
@@ -194,30 +204,34 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as bootstrap.servers: all nodes."""
+        """Return the addresses of all nodes for clients' `bootstrap.servers`."""
         return ",".join(str(address) for address in self._kafka.values())
 
     @property
     def live(self) -> list[ClusterNode]:
+        """Return the nodes that are running and not paused."""
         return [node for node in self.nodes.values() if node.live]
 
-    # Its life
+    # Lifecycle
 
     def start(self) -> None:
-        """Starts the nodes that are down, at the same time. Raises BrokerFailed. They may not have met yet."""
-        _all_at_once(lambda node: node.start(), [node for node in self.nodes.values() if not node.running])
+        """Start all stopped nodes in parallel, without waiting until they form a cluster. Raises BrokerFailed."""
+        _run_in_parallel(lambda node: node.start(), [node for node in self.nodes.values() if not node.running])
 
     def stop(self) -> None:
-        """Ends all nodes gracefully, at the same time. Raises BrokerFailed when one ends otherwise."""
-        _all_at_once(lambda node: node.stop(), [node for node in self.nodes.values() if node.running])
+        """Stop all nodes gracefully and in parallel. Raises BrokerFailed if one exits abnormally."""
+        _run_in_parallel(lambda node: node.stop(), [node for node in self.nodes.values() if node.running])
 
     def restart(self) -> None:
+        """Stop and start all nodes."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Kills what is running, and removes the temporary folder. (Nodes that all leave gracefully hand over to each
-        other until nobody is left, which takes time that no test needs; `stop` does it.)"""
+        """Kill the running nodes, and remove the temporary directory.
+
+        A graceful stop of all nodes would transfer leadership repeatedly, which takes time that no test needs.
+        """
         try:
             for node in self.nodes.values():
                 node.kill()
@@ -229,14 +243,14 @@ class Cluster:
             if self._temporary is not None:
                 self._temporary()
 
-    # How it stands
+    # State
 
     def status(self, node_id: int) -> dict[str, Any]:
-        """Returns what that node says about itself. Raises NodeSilent."""
+        """Return the status of a node. Raises NodeSilent."""
         return self.nodes[node_id].status()
 
     def leader(self, seconds: float = READY_SECONDS_MAX) -> ClusterNode:
-        """Returns the live node that leads, once all live nodes say so."""
+        """Wait until all live nodes report the same live leader, and return it."""
         found: list[ClusterNode] = []
 
         def missing() -> str | None:
@@ -251,7 +265,7 @@ class Cluster:
         return found[0]
 
     def wait_until_ready(self, seconds: float = READY_SECONDS_MAX) -> None:
-        """Returns when every live node, asked directly, is ready and lists every live one."""
+        """Wait until every live node is ready and lists all live nodes in its metadata."""
         live = {node.node_id for node in self.live}
 
         def missing() -> str | None:
@@ -259,14 +273,14 @@ class Cluster:
                 listed = node.listed_brokers()
                 if not live <= set(listed):
                     return f"node {node.node_id} lists {listed}"
-                if (why_not := node.why_not_ready()) is not None:
-                    return f"node {node.node_id} is {why_not}"
+                if (not_ready := node.why_not_ready()) is not None:
+                    return f"node {node.node_id} is {not_ready}"
             return None
 
         self.wait_until(missing, f"nodes {sorted(live)} ready, each listing all of them", seconds)
 
     def wait_until_listed(self, brokers: Collection[int], seconds: float = READY_SECONDS_MAX) -> None:
-        """Returns when every live node, asked directly, lists these brokers and no others."""
+        """Wait until every live node lists exactly these brokers."""
         expected = sorted(brokers)
 
         def missing() -> str | None:
@@ -276,8 +290,13 @@ class Cluster:
         self.wait_until(missing, f"brokers {expected} listed by every live node", seconds)
 
     def wait_until_agreed(self, seconds: float = READY_SECONDS_MAX) -> int:
-        """Returns an index that all live nodes have applied, with the same state there, and that includes all that
-        any of them had applied at the call. Raises AssertionError when states differ at an equal index."""
+        """Wait until all live nodes have the same state, and return the log index at which they agree.
+
+        The index includes everything that any of them had applied when the wait started.
+
+        Raises:
+            AssertionError: States differ at the same index.
+        """
         goal: int = max(node.status()["applied_index"] for node in self.live)
         reached = goal
 
@@ -296,43 +315,43 @@ class Cluster:
         return reached
 
     def wait_until(self, missing: Callable[[], str | None], what: str, seconds: float = READY_SECONDS_MAX) -> None:
-        """Asks `missing` until it returns None; a node that does not answer yet is one more reason to wait."""
+        """Call `missing` until it returns None. A node that does not respond yet is a reason to wait, too."""
         deadline = time.monotonic() + seconds
         while True:
             try:
-                why = missing()
+                reason = missing()
             except (NodeSilent, ClientError) as silent:
-                why = str(silent)
-            if why is None:
+                reason = str(silent)
+            if reason is None:
                 return
             if time.monotonic() > deadline:
-                raise BrokerFailed(f"not within {seconds:g} s: {what}; at last: {why}")
+                raise BrokerFailed(f"timeout after {seconds:g} s waiting for {what}; last state: {reason}")
             time.sleep(POLL_SECONDS)
 
-    # The network between its nodes
+    # Network
 
     def cut(self, source: int, target: int) -> None:
-        """Lets nothing pass from one node to another any more; the other way is as it was."""
+        """Drop everything that one node sends to another; the opposite direction is unaffected."""
         self._cuttable().cut([(source, target)])
 
     def cut_off(self, *node_ids: int) -> None:
-        """Lets nothing pass between these nodes and the others, either way."""
+        """Partition the given nodes from the others, in both directions."""
         others = [node_id for node_id in self._raft if node_id not in node_ids]
         pairs = [(inside, outside) for inside in node_ids for outside in others]
         self._cuttable().cut([*pairs, *((outside, inside) for inside, outside in pairs)])
 
     def heal(self) -> None:
-        """Lets every node hear every other again."""
+        """Restore all links."""
         self._cuttable().heal()
 
     def _cuttable(self) -> Links:
         if self._links is None:
-            raise ValueError("a cluster whose links can be cut is made with Cluster(links=True)")
+            raise ValueError("interrupting links requires Cluster(links=True)")
         return self._links
 
 
-def _all_at_once(action: Callable[[ClusterNode], object], nodes: Iterable[ClusterNode]) -> None:
-    """Acts on all of them, whatever becomes of one; then raises what went wrong first."""
+def _run_in_parallel(action: Callable[[ClusterNode], object], nodes: Iterable[ClusterNode]) -> None:
+    """Run the action on all nodes in parallel, then raise the first error."""
     nodes = list(nodes)
     if not nodes:
         return
@@ -342,6 +361,6 @@ def _all_at_once(action: Callable[[ClusterNode], object], nodes: Iterable[Cluste
         each.result()
 
 
-def _asks_who(broker: Mapping[str, Any]) -> bool:
-    """Whether nodes show nothing over HTTP without a login or a token."""
+def _requires_login(broker: Mapping[str, Any]) -> bool:
+    """Return whether the nodes require a login or a token over HTTP."""
     return "authorizer.class.name" in broker or any("SASL" in str(value) for value in broker.values())

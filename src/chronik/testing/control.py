@@ -1,6 +1,6 @@
-"""How a test talks to its broker process: JSON lines on the process's own stdin and stdout.
+"""Control channel between a test and its broker process: JSON lines on stdin and stdout of the process.
 
-No port and no token to guard, and the end of the pipe tells the process that its parent is gone, however it died.
+It needs no port and no token, and the end of the pipe tells the process that its parent is gone, however it ended.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ ANSWER_SECONDS_MAX = 30.0
 
 
 class BrokerFailed(ChronikError):
-    """The broker did not start, died, or does not answer; the message ends with the last lines of its log."""
+    """The broker did not start, ended, or does not respond; the message ends with the last lines of its log."""
 
 
 class ControlChannel:
+    """The test's end of the control channel."""
+
     def __init__(self, process: BrokerProcess) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -34,36 +36,37 @@ class ControlChannel:
         self._reader.start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises BrokerFailed when the process is gone."""
+        """Send a message; raise BrokerFailed if the process has ended."""
         try:
             self._stdin.write(json.dumps(message, default=str).encode() + b"\n")
             self._stdin.flush()
         except OSError as error:
-            raise BrokerFailed("the broker process is gone") from error
+            raise BrokerFailed("the broker process has ended") from error
 
     def receive(self, seconds: float) -> dict[str, Any]:
-        """Raises BrokerFailed when nothing comes in time, or ever."""
+        """Return the next message; raise BrokerFailed if none arrives in time or the process has ended."""
         try:
             message = self._lines.get(timeout=seconds)
         except queue.Empty:
-            raise BrokerFailed(f"the broker process said nothing for {seconds:g} s") from None
+            raise BrokerFailed(f"no response of the broker process within {seconds:g} s") from None
         if message is None:
-            self._lines.put(None)  # whoever asks next must not wait either
+            self._lines.put(None)  # for the next caller
             raise BrokerFailed("the broker process has ended")
         return message
 
     def call(self, command: str, **arguments: Any) -> Any:
+        """Run a command in the broker process, and return its result."""
         with self._lock:
             self._last_id += 1
             self.send({"id": self._last_id, "command": command, **arguments})
             while True:
                 answer = self.receive(ANSWER_SECONDS_MAX)
-                if answer.get("id") == self._last_id:  # an older one was given up on while the broker was stopped
+                if answer.get("id") == self._last_id:  # otherwise: the response to a call that timed out
                     return answer["result"]
 
     def close(self) -> None:
-        """To be called after the process has ended."""
-        with suppress(OSError):  # what was still buffered has no reader any more
+        """Close the channel. Call it after the process has ended."""
+        with suppress(OSError):  # buffered data cannot be written any more
             self._stdin.close()
         self._reader.join()
         self._stdout.close()

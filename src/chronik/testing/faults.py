@@ -1,4 +1,4 @@
-"""Faults that a test asks for: answers replaced by errors, requests held back."""
+"""Fault injection into request handling: error responses and delays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ T = TypeVar("T")
 
 @dataclass
 class _Rule(Generic[T]):
+    """An effect on the next requests of an API."""
+
     effect: T
     times_left: int | None
-    """None: until the faults are cleared."""
+    """Remaining requests; None: until the faults are cleared."""
 
 
 class _Rules(Generic[T]):
-    """Per API, in the order they were asked for: each is used up before the next one begins."""
+    """Rules by API, applied in the order in which they were added: each is used up before the next one."""
 
     def __init__(self) -> None:
         self._by_api: dict[str, list[_Rule[T]]] = {}
@@ -41,7 +43,7 @@ class _Rules(Generic[T]):
 
 
 class Faults:
-    """An interceptor for the node: called with the name of the API of every request."""
+    """A request interceptor that injects faults; it is called with the API name of every request."""
 
     def __init__(self) -> None:
         self.clear()

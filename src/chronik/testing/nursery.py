@@ -1,10 +1,10 @@
-"""Brokers that start in a fifth of the time: forked off a process that has loaded all that a node needs.
+"""Fork server for test brokers: forks them from a process that has imported everything, in a fifth of the time.
 
-Loading is most of what a start costs, and tests start brokers by the hundred. Each is a process of its own all the
-same, which can be killed, paused and looked at. There are two such processes, so that not all nodes of a cluster
-have the same seed of hashes: what depends on the order of a set must not look as if it did not.
+Imports are most of the cost of a start, and tests start hundreds of brokers. Each broker is still a process of its own
+that can be killed, paused and inspected. There are two fork servers, so that the nodes of a cluster have different hash
+seeds, and an accidental dependency on the order of a set is detected.
 
-Linux only: elsewhere, and where a broker is run by another command, each is started from nothing.
+Linux only: on other systems, and for brokers with another command line, each process is started from scratch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from typing import IO, Final, Protocol
 from chronik.testing.nursery_process import FILES
 
 NURSERIES: Final = 2
+"""Number of fork servers."""
 STARTED_EVENT: Final = "chronik.testing.fork"
-"""What is told to `sys.audit` when a broker is forked."""
+"""Name of the `sys.audit` event that is raised for a forked broker."""
 
 
 class BrokerProcess(Protocol):
-    """What a broker's process is asked for, however it was started: as `subprocess.Popen` has it."""
+    """The interface of a broker process, however it was started: a subset of `subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...
@@ -50,46 +51,47 @@ class BrokerProcess(Protocol):
 
 
 class Forked:
-    """A process that is nobody's child here: the nursery tells how it ended."""
+    """A process that is not a child of this one; the fork server reports its exit code."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], told: int) -> None:
-        """Raises OSError."""
+        """Read the process id from the pipe `told`; raise OSError if the fork server has ended."""
         self.stdin = stdin
         self.stdout = stdout
         self._told: Final = os.fdopen(told, "rb", buffering=0)
         self._lock = threading.Lock()
         self._code: int | None = None
         if not (pid := self._line()):
-            raise OSError("the process that forks brokers has ended")
+            raise OSError("the fork server has ended")
         self.pid: Final = int(pid)
 
     def poll(self) -> int | None:
+        """Return the exit code, or None while the process is running."""
         with self._lock:
             if self._code is None and select.select([self._told], [], [], 0)[0]:
                 line = self._line()
                 self._told.close()
-                self._code = int(line) if line else self._abandoned()
+                self._code = int(line) if line else self._kill_orphan()
             return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
-        ends = None if timeout is None else time.monotonic() + timeout
+        """Wait for the end of the process, and return the exit code. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
-            left = None if ends is None else ends - time.monotonic()
-            if left is not None and left <= 0:
+            left_seconds = None if deadline is None else deadline - time.monotonic()
+            if left_seconds is not None and left_seconds <= 0:
                 raise subprocess.TimeoutExpired("a broker", timeout or 0.0)
-            self._await_news(left)
+            self._wait_readable(left_seconds)
         return code
 
-    def _await_news(self, seconds: float | None) -> None:
+    def _wait_readable(self, seconds: float | None) -> None:
         try:
             select.select([self._told], [], [], seconds)
-        except ValueError:  # another thread has just read how it ended
+        except ValueError:  # another thread has read the exit code and closed the pipe
             return
 
     def send_signal(self, number: int, /) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # between the look and the signal
+            with contextlib.suppress(ProcessLookupError):  # it ended after the check
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -99,36 +101,38 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait_until_stopped(self) -> None:
-        """Until all of its threads stand still, or it has ended."""
+        """Wait until all threads of the process are stopped, or it has ended."""
         while self.poll() is None and not all(state in "TXZ" for state in self._states()):
-            time.sleep(0.0005)  # the system tells parents alone
+            time.sleep(0.0005)  # the kernel notifies only parents
 
     def _states(self) -> Iterator[str]:
         for task in Path(f"/proc/{self.pid}/task").glob("*/stat"):
             try:
                 yield task.read_text().rpartition(")")[2].split()[0]
-            except OSError:  # a thread that has just ended
+            except OSError:  # the thread has ended
                 continue
 
     def _line(self) -> bytes:
         return self._told.readline()
 
-    def _abandoned(self) -> int:
-        """The nursery was killed. Nobody will ever tell how this one ends, so it ends now."""
+    def _kill_orphan(self) -> int:
+        """Kill the process, because the fork server was killed and cannot report its end."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return -signal.SIGKILL
 
 
 class Nursery:
+    """A fork server process."""
+
     def __init__(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._control, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with server_socket:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "chronik.testing.nursery_process", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "chronik.testing.nursery_process", str(server_socket.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[server_socket.fileno()],
                 process_group=0,
             )
         atexit.register(self.close)
@@ -138,7 +142,7 @@ class Nursery:
         return self._process.poll() is None
 
     def fork(self, log: IO[bytes]) -> Forked:
-        """Starts a broker whose stderr is `log`. Raises OSError."""
+        """Fork a broker whose stderr is `log`. Raises OSError."""
         sys.audit(STARTED_EVENT)
         request = json.dumps({"folder": os.getcwd(), "environment": dict(os.environ)}).encode()
         (stdin, our_stdin), (our_stdout, stdout), (our_told, told) = (os.pipe() for _ in range(3))
@@ -157,12 +161,12 @@ class Nursery:
 
 
 _nurseries: list[Nursery] = []
-_turns = itertools.count()
+_fork_counter = itertools.count()
 _lock = threading.Lock()
 
 
 def forked(log: IO[bytes]) -> Forked | None:
-    """Returns a broker that waits for its config, or None where there are no nurseries."""
+    """Return a forked broker process that waits for its config, or None where fork servers are not supported."""
     if sys.platform != "linux":
         return None
     with _lock:
@@ -170,4 +174,4 @@ def forked(log: IO[bytes]) -> Forked | None:
         if len(_nurseries) < NURSERIES:
             _nurseries.append(Nursery())
             return _nurseries[-1].fork(log)
-        return _nurseries[next(_turns) % NURSERIES].fork(log)
+        return _nurseries[next(_fork_counter) % NURSERIES].fork(log)

@@ -1,6 +1,7 @@
-"""A process that has loaded all that a node needs, and forks brokers off itself: see `chronik.testing.nursery`.
+"""Process of a fork server: imports everything that a node needs, and forks brokers.
 
-It has no threads, which a fork would not copy. When whoever started it is gone, it goes too.
+It is started by `chronik.testing.fork_server`. It has no threads, because a fork would not copy them. It exits when the
+test run closes the control socket.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.testing import broker_process
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-"""An environment and a folder. The system's own limit for an environment is larger, and nobody's is nearly as large."""
+"""Bytes of a request: an environment and a working directory. Real environments are far smaller."""
 
 FILES: Final = 4
-"""What comes with a request: stdin, stdout and stderr of the broker, and where its pid and its end are told."""
+"""Descriptors sent with a request: stdin, stdout and stderr of the broker, and the pipe for its pid and exit code."""
 
 
 class Child(NamedTuple):
+    """A forked broker."""
+
     pid: int
     told: int
 
 
 def load() -> None:
-    """Imports what nodes import sooner or later; a node alone needs no Raft, but it costs a fork nothing."""
+    """Import the modules of all kinds of nodes: a fork shares them at no cost, even if it does not need them."""
     import uvloop  # noqa: F401
 
     import chronik.node.alone
@@ -48,10 +51,11 @@ def load() -> None:
             decoder(REQUESTS[key], version)
             encoder(RESPONSES[key], version)
     gc.collect()
-    gc.freeze()  # else each child's first collection would copy everything
+    gc.freeze()  # otherwise, each child's first collection would copy all pages
 
 
 def serve(control: socket.socket) -> None:
+    """Fork brokers on request, and report their exit codes, until the control socket is closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         while True:
@@ -62,13 +66,13 @@ def serve(control: socket.socket) -> None:
                         return
                     _fork(selector, json.loads(request), files)
                 else:
-                    _bury(selector, key.fd, key.data)
+                    _reap(selector, key.fd, key.data)
 
 
 def _fork(selector: selectors.BaseSelector, request: dict[str, Any], files: list[int]) -> None:
     pid = os.fork()
     if pid == 0:
-        _live(selector, request, files)
+        _run_child(selector, request, files)
     *streams, told = files
     for each in streams:
         os.close(each)
@@ -76,20 +80,20 @@ def _fork(selector: selectors.BaseSelector, request: dict[str, Any], files: list
     selector.register(os.pidfd_open(pid), selectors.EVENT_READ, Child(pid, told))
 
 
-def _bury(selector: selectors.BaseSelector, pidfd: int, child: Child) -> None:
+def _reap(selector: selectors.BaseSelector, pidfd: int, child: Child) -> None:
     _, status = os.waitpid(child.pid, 0)
     selector.unregister(pidfd)
     os.close(pidfd)
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+    with contextlib.suppress(BrokenPipeError):  # the test has closed the pipe
         os.write(child.told, b"%d\n" % os.waitstatus_to_exitcode(status))
     os.close(child.told)
 
 
-def _live(selector: selectors.BaseSelector, request: dict[str, Any], files: list[int]) -> None:
-    """What the child does, to its end."""
+def _run_child(selector: selectors.BaseSelector, request: dict[str, Any], files: list[int]) -> None:
+    """Run the broker in the child process; never returns."""
     code = 1
     try:
-        for key in list(selector.get_map().values()):  # its siblings', and the way to whoever wants more
+        for key in list(selector.get_map().values()):  # descriptors of siblings and the control socket
             os.close(key.fd)
             if isinstance(key.data, Child):
                 os.close(key.data.told)

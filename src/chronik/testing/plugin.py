@@ -1,6 +1,6 @@
-"""The pytest plugin: a broker per test run, a topic per test, and as many brokers and clusters as a test asks for.
+"""Pytest plugin with fixtures for brokers, topics and clusters.
 
-Safe under xdist: every worker has its own broker. Imports nothing of Chronik until a fixture is used.
+It works with xdist: every worker has its own broker. Chronik's modules are imported when a fixture is used.
 """
 
 from __future__ import annotations
@@ -18,33 +18,37 @@ if TYPE_CHECKING:
     from chronik.testing.secured import SecuredBroker
 
 LAST_REQUESTS_SHOWN = 20
-TOPIC_NAME_CHARACTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
+TOPIC_NAME_CHARACTERS_MAX = 200  # below Kafka's 249, leaving space for a unique suffix
 
 _brokers_key = pytest.StashKey["list[Broker]"]()
-_began_key = pytest.StashKey[float]()
+_started_key = pytest.StashKey[float]()
 
 
 class BrokerFactory(Protocol):
+    """A function that starts a broker."""
+
     def __call__(self, **config: Any) -> Broker: ...
 
 
 class ClusterFactory(Protocol):
+    """A function that creates a cluster."""
+
     def __call__(self, nodes: int = 3, *, start: bool = True, links: bool = False, **config: Any) -> Cluster: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_brokers_key] = []
     config.addinivalue_line(
-        "markers", "chronik_topic(partitions=1, configs=None): how the topic of the fixture chronik_topic is made"
+        "markers", "chronik_topic(partitions=1, configs=None): options of the topic of the fixture chronik_topic"
     )
     config.addinivalue_line(
-        "markers", "chronik_users(alice='wonderland', …): whom the broker of the fixture chronik_secured_broker knows"
+        "markers", "chronik_users(alice='wonderland', …): users and passwords for the fixture chronik_secured_broker"
     )
 
 
 @pytest.fixture(scope="session")
 def chronik_broker_config() -> Mapping[str, Any]:
-    """The config of `chronik_broker`; override it in a conftest.py, with the keys of the config file."""
+    """Config keys of the fixture `chronik_broker`; override it in a conftest.py."""
     return {}
 
 
@@ -54,7 +58,7 @@ def chronik_broker(
     tmp_path_factory: pytest.TempPathFactory,
     chronik_broker_config: Mapping[str, Any],
 ) -> Iterator[Broker]:
-    """A broker for the whole run (with xdist: one per worker). After each test it is healed, not emptied."""
+    """A broker for the whole run (with xdist: per worker). After each test, its faults are removed, not its data."""
     from chronik.testing.broker import Broker
 
     with Broker(tmp_path_factory.mktemp("chronik-broker"), **chronik_broker_config) as broker:
@@ -66,7 +70,7 @@ def chronik_broker(
 
 @pytest.fixture
 def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str:
-    """The name of a topic that nobody has used before."""
+    """The name of a new topic of the shared broker."""
     marker = request.node.get_closest_marker("chronik_topic")
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_CHARACTERS_MAX]
     name = f"{readable}-{secrets.token_hex(4)}"
@@ -78,7 +82,7 @@ def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str
 def chronik_broker_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerFactory]:
-    """Starts a broker of the test's own at each call, with the keys of the config file; all end with the test."""
+    """A function that starts a broker for the test, with config keys as arguments; it is stopped after the test."""
     from contextlib import ExitStack
 
     from chronik.testing.broker import Broker
@@ -99,7 +103,7 @@ def chronik_broker_factory(
 def chronik_secured_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredBroker]:
-    """A broker of the test's own behind TLS and a login; `chronik_users` as a mark names who may come in."""
+    """A broker with TLS and SASL for the test; the mark `chronik_users` defines its users."""
     from chronik.testing.secured import SecuredBroker
 
     marker = request.node.get_closest_marker("chronik_users")
@@ -114,7 +118,7 @@ def chronik_secured_broker(
 def chronik_cluster_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
-    """Makes a cluster of the test's own at each call, ready unless `start=False`; all end with the test."""
+    """A function that creates a cluster for the test, ready unless `start=False`; it is closed after the test."""
     from contextlib import ExitStack, closing
 
     from chronik.testing.cluster import Cluster
@@ -138,7 +142,7 @@ def chronik_cluster_factory(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Leaves the broker that tests share as the next test expects it."""
+    """Restore the shared broker for the next test."""
     if "chronik_broker" in getattr(item, "fixturenames", ()):
         for broker in item.config.stash[_brokers_key]:
             broker.heal()
@@ -146,13 +150,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Shows what its brokers were asked below a failed test."""
+    """Add the last requests of its brokers to the report of a failed test."""
     report: pytest.TestReport = yield
     if call.when == "setup":
-        item.stash[_began_key] = call.start
+        item.stash[_started_key] = call.start
     if report.failed:
         for broker in item.config.stash[_brokers_key]:
-            if lines := _last_requests(broker, item.stash[_began_key]):
+            if lines := _last_requests(broker, item.stash[_started_key]):
                 report.sections.append((f"Last requests to {broker!r}", "\n".join(lines)))
     return report
 

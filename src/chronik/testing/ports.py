@@ -1,4 +1,4 @@
-"""Ports that nobody else gets, for processes that are told theirs before they start."""
+"""Reservation of free ports for processes that must know their port before they start."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ import weakref
 HOST = "127.0.0.1"
 
 HELD_WHILE_IN_USE = sys.platform == "linux"
-"""On Linux a bound socket that does not listen, with SO_REUSEADDR, keeps a port from everyone who asks for any port
-(listeners and outgoing connections alike) and lets in whoever asks for this one with SO_REUSEADDR, as servers do. So it
-stays ours while its process is down. Elsewhere it must be let go before the process starts, and may be lost."""
+"""Whether reserved ports can stay bound while in use. On Linux, a bound socket with SO_REUSEADDR that does not listen
+keeps the port from being assigned to others, but allows a server to bind it explicitly with SO_REUSEADDR. On other
+systems, the port must be released before the process starts, and may be lost."""
 
 
 class ReservedPorts:
+    """Ports that no other process is assigned."""
+
     def __init__(self, count: int) -> None:
-        sockets = [_bound() for _ in range(count)]
+        sockets = [_bind_any() for _ in range(count)]
         self.ports: list[int] = [each.getsockname()[1] for each in sockets]
-        # Who forgets them, or fails before the release, leaves no socket to be complained of in somebody else's test.
+        # The finalizer closes the sockets of tests that fail before `release`, which would cause warnings in others.
         self._closing = weakref.finalize(self, _close, sockets)
         if not HELD_WHILE_IN_USE:
             self.release()
 
     def release(self) -> None:
+        """Release the ports."""
         self._closing()
 
 
@@ -32,7 +35,7 @@ def _close(sockets: list[socket.socket]) -> None:
         each.close()
 
 
-def _bound() -> socket.socket:
+def _bind_any() -> socket.socket:
     reserved = socket.socket()
     try:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

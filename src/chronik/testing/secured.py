@@ -1,4 +1,4 @@
-"""A broker that lets in only whom it knows, over TLS, and does for them only what they may do."""
+"""A broker for tests with TLS, SASL authentication and ACLs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ ADMIN: Final = "admin"
 
 
 class SecuredBroker(Broker):
-    """One node, standalone, with TLS and logins (PLAIN and SCRAM), whose users have no rights but those that ACLs give.
-    `admin` is a super user.
+    """A standalone node with TLS, PLAIN and SCRAM, whose users have only the permissions that ACLs grant.
+
+    The user `admin` is a super user.
 
         with SecuredBroker(users={"alice": "wonderland"}) as broker:
             broker.allow("alice", "Write", topic="orders")
             Producer(broker.settings("alice"))
 
-    With `tls=False` nothing is encrypted, and with `rights=False` everyone who is let in may do everything.
+    With `tls=False`, connections are not encrypted; with `rights=False`, authenticated users may do everything.
     """
 
     def __init__(
@@ -42,9 +43,13 @@ class SecuredBroker(Broker):
         rights: bool = True,
         **config: Any,
     ) -> None:
-        """Raises ConfigError."""
+        """Create a broker without starting it.
+
+        Raises:
+            ConfigError: The config is invalid.
+        """
         self._passwords = {ADMIN: secrets.token_urlsafe()} | dict(users or {})
-        self._are_added = False
+        self._has_users = False
         self._protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
         security = {
             "listener.security.protocol.map": f"PLAINTEXT:{self._protocol}",
@@ -59,7 +64,7 @@ class SecuredBroker(Broker):
         self._config[FIRST_USER] = [ADMIN, self._passwords[ADMIN]]
 
     def _certificates(self) -> dict[str, str]:
-        """Makes a CA, and a certificate for this machine."""
+        """Create a CA and a certificate for this machine, and return the broker configs that use it."""
         from chronik.tls.issuing import Authority
 
         authority = Authority("chronik-testing")
@@ -72,21 +77,21 @@ class SecuredBroker(Broker):
 
     @property
     def ca_file(self) -> Path:
-        """The certificate to trust."""
+        """Return the path of the CA certificate that clients must trust."""
         return self._folder / "ca.pem"
 
     def start(self) -> SecuredBroker:
         super().start()
-        if not self._are_added:
+        if not self._has_users:
             with self.cluster() as cluster:
                 for name, password in self._passwords.items():
                     if name != ADMIN:
                         set_password(cluster, name, password, list(BY_NAME), ITERATIONS_MIN)
-            self._are_added = True
+            self._has_users = True
         return self
 
     def settings(self, user: str = ADMIN, mechanism: str = SCRAM_SHA_256) -> dict[str, str]:
-        """Returns what clients of librdkafka take, and `chronik … --client-config`; others have other names for it."""
+        """Return the client settings of a user in librdkafka's names, as for `chronik … --client-config`."""
         found = {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": self._protocol,
@@ -97,12 +102,14 @@ class SecuredBroker(Broker):
         return found | ({"ssl.ca.location": str(self.ca_file)} if self._protocol == "SASL_SSL" else {})
 
     def cluster(self, user: str = ADMIN) -> Cluster:
-        """Returns a client of ours that is logged in."""
+        """Return a client that is authenticated as the user."""
         return Cluster(Access(self.bootstrap, parse_security(self.settings(user))), client_id="chronik-testing")
 
     def allow(self, user: str, operation: str, **resource: str) -> None:
-        """Gives a right in Kafka's words: `allow("alice", "Read", topic="orders")`; `group`, `transactional_id` and
-        `cluster` are there, too. A name may be "*"."""
+        """Grant a permission, such as `allow("alice", "Read", topic="orders")`.
+
+        Resources are `topic`, `group`, `transactional_id` and `cluster`; the name may be "*".
+        """
         ((kind, name),) = resource.items()
         resource_type = ResourceType[kind.upper()]
         literal = AclBinding(

@@ -1,4 +1,4 @@
-"""The requests a broker has answered, as a failing test shows them."""
+"""Recording of the requests that a broker has answered, shown for failed tests."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import NamedTuple
 from chronik.shown import escaped, shortened
 
 SEEN_REQUESTS_MAX = 1000
-"""How many a broker remembers: more than anyone reads below a failed test, less than a megabyte."""
+"""Requests that a broker records: more than anyone reads after a failed test, less than 1 MB."""
 
 
 CLIENT_ID_CHARACTERS_MAX = 200
-"""How much is kept of a client's name, which may have 32,767."""
+"""Characters kept of a client id, which may have 32,767."""
 
 
 class SeenRequest(NamedTuple):
+    """A request that a broker has answered."""
+
     answered_at: float
-    """Seconds since 1970."""
+    """Time of the response in seconds since the epoch."""
     connection: int
     client_id: str | None
     api: str
     version: int
     milliseconds: float
     outcome: str
-    """"ok", or the names of the error codes in the answer."""
+    """"ok", or the names of the error codes in the response."""
 
     def __str__(self) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(self.answered_at))
@@ -38,7 +40,7 @@ class SeenRequest(NamedTuple):
 
 
 class SeenRequests(logging.Filter):
-    """Takes the router's debug line about each request out of the log and into a ring."""
+    """A log filter that moves the router's debug line about each request into a ring buffer."""
 
     def __init__(self, also_logged: bool) -> None:
         super().__init__()
@@ -46,21 +48,23 @@ class SeenRequests(logging.Filter):
         self._ring: deque[SeenRequest] = deque(maxlen=SEEN_REQUESTS_MAX)
 
     def watch(self, logger: logging.Logger) -> None:
+        """Start to record the requests that the logger reports."""
         logger.setLevel(logging.DEBUG)
         logger.addFilter(self)
 
     def last(self, count: int) -> list[SeenRequest]:
+        """Return the last requests, oldest first."""
         return list(self._ring)[-count:] if count > 0 else []
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.DEBUG:
             return True
         if isinstance(record.args, tuple) and len(record.args) == 7:
-            self._ring.append(_seen(record))
+            self._ring.append(_from_log_record(record))
         return self._also_logged
 
 
-def _seen(record: logging.LogRecord) -> SeenRequest:
+def _from_log_record(record: logging.LogRecord) -> SeenRequest:
     assert isinstance(record.args, tuple)
     connection, client_id, api, version, _, milliseconds, outcome = record.args
     return SeenRequest(

@@ -1,4 +1,4 @@
-"""TLS on a connection, whoever speaks over it: settings, contexts that follow their files, and a transport.
+"""TLS for all connections: settings, contexts that reload changed certificates, and a transport.
 
-OpenSSL, by `ssl` of the standard library, has the secrets and the cryptography; its fixes come with the system or with
-Python."""
+The cryptography is OpenSSL's, through the standard library's `ssl`; security fixes come with the system or Python.
+"""

@@ -1,4 +1,4 @@
-"""What was written and is not encrypted yet, and how much of it is next."""
+"""Buffer of data that was written but not encrypted yet."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from typing import Final
 from chronik.limits import KIB
 
 SLICE_BYTES: Final = 64 * KIB
-"""What is encrypted at one go: four records of TLS. After each slice others may have a turn."""
+"""Bytes encrypted at a time: four TLS records. Other work may run after each slice."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Backlog:
+    """A FIFO buffer of plaintext that is waiting for encryption."""
+
     def __init__(self) -> None:
-        self._pieces: deque[Buffer] = deque()
+        self._buffers: deque[Buffer] = deque()
         self.size_bytes = 0
 
-    def extend(self, pieces: Iterable[Buffer]) -> None:
-        for piece in pieces:
-            self._pieces.append(piece)
-            self.size_bytes += len(piece)
+    def extend(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            self._buffers.append(buffer)
+            self.size_bytes += len(buffer)
 
     def clear(self) -> None:
-        self._pieces.clear()
+        self._buffers.clear()
         self.size_bytes = 0
 
     def next_slice(self) -> Buffer:
-        """Takes up to SLICE_BYTES out. Small pieces are joined: each record of TLS costs bytes and time."""
-        waiting = self._pieces
+        """Remove and return up to SLICE_BYTES. Small buffers are joined, because each TLS record has overhead."""
+        waiting = self._buffers
         taken: list[Buffer] = []
-        room = SLICE_BYTES
-        while waiting and room:
-            piece = waiting.popleft()
-            if len(piece) > room:
-                view = memoryview(piece)
-                waiting.appendleft(view[room:])
-                piece = view[:room]
-            if piece:
-                taken.append(piece)
-            room -= len(piece)
-        self.size_bytes -= SLICE_BYTES - room
+        free_bytes = SLICE_BYTES
+        while waiting and free_bytes:
+            buffer = waiting.popleft()
+            if len(buffer) > free_bytes:
+                view = memoryview(buffer)
+                waiting.appendleft(view[free_bytes:])
+                buffer = view[:free_bytes]
+            if buffer:
+                taken.append(buffer)
+            free_bytes -= len(buffer)
+        self.size_bytes -= SLICE_BYTES - free_bytes
         return taken[0] if len(taken) == 1 else b"".join(taken)

@@ -1,5 +1,7 @@
-"""Ciphers by the names that Kafka's configs have for them (IANA's), and OpenSSL's names for those of TLS 1.2: those
-with forward secrecy that are not broken."""
+"""Supported cipher suites: IANA names, as in Kafka's configs, and OpenSSL's names for TLS 1.2.
+
+The TLS 1.2 suites are those with forward secrecy and without known weaknesses.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The context of each new connection: made of PEM files, and made anew when they change.
+"""SSL contexts that are loaded from PEM files and reloaded when the files change.
 
-What is in force was whole when it was loaded: a file that is missing, half-written or does not fit its key leaves the
-last good one in force, with one line in the log.
+Only complete sets are used: if a file is missing, half-written or does not match its key, the previous context stays in
+use and an error is logged.
 """
 
 from __future__ import annotations
@@ -24,83 +24,92 @@ from chronik.tls.settings import NONE, REQUIRED, TLS_1_2, TLS_1_3, Source, TlsSe
 logger = logging.getLogger("chronik.tls")
 
 LOOK_SECONDS: Final = 1.0
-"""How often files are looked at. A new certificate is in force soon after it is written."""
+"""Seconds between checks for changed certificate files."""
 
 CURVE: Final = "prime256v1"
-"""P-256: the curve that every client and every standard allows, and the one that OpenSSL is fastest at signing with."""
+"""P-256: supported by every client and standard, and the fastest curve for signing in OpenSSL."""
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
-_AUTH: Final = {NONE: ssl.CERT_NONE, REQUIRED: ssl.CERT_REQUIRED}
+_VERIFY_MODES: Final = {NONE: ssl.CERT_NONE, REQUIRED: ssl.CERT_REQUIRED}
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What was loaded at one moment."""
+    """The SSL contexts that were loaded together from one state of the files."""
 
     accepting: ssl.SSLContext
     dialling: ssl.SSLContext | None = None
     fingerprint: bytes = b""
-    """SHA-256 of the certificate that is shown."""
+    """SHA-256 of this end's certificate."""
 
 
 class TlsContext:
-    """`context` is for the next connection."""
+    """The current SSL context of a listener or of the peer connections, with reload."""
 
     def __init__(self, name: str, settings: TlsSettings, *, dials_too: bool = False) -> None:
-        """`name` is what lines of the log call it. With `dials_too` there is a context for connections that this end
-        dials: it shows the same certificate, and wants one that the same CAs have signed; its name is not looked at.
-        Raises ConfigError."""
+        """Load the contexts.
+
+        Args:
+            name: The name used in log lines.
+            settings: The PEM files and TLS options.
+            dials_too: Whether to load a context for outgoing connections, too. It presents the same certificate and
+                requires one signed by the same CAs, without checking the host name.
+
+        Raises:
+            ConfigError: A file cannot be read or does not fit.
+        """
         self.name: Final = name
         self.settings: Final = settings
         self._dials_too = dials_too
-        self._stamp = _stamp(settings.files)
-        self._complained_of: Stamp = ()
+        self._file_stamp = _file_stamp(settings.files)
+        self._failed_stamp: Stamp = ()
         self.loaded = self._load()
 
     @property
     def context(self) -> ssl.SSLContext:
+        """Return the SSL context for the next accepted connection."""
         return self.loaded.accepting
 
     def _load(self) -> Loaded:
         settings = self.settings
         texts = _read(settings.key), _read(settings.chain)
         accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _prepare(accepting, settings, texts)
-        accepting.verify_mode = _AUTH.get(settings.client_auth, ssl.CERT_OPTIONAL)
+        _configure(accepting, settings, texts)
+        accepting.verify_mode = _VERIFY_MODES.get(settings.client_auth, ssl.CERT_OPTIONAL)
         if not self._dials_too:
             return Loaded(accepting)
         dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        dialling.check_hostname = False  # nodes show by the cluster's secret who they are, bound to the certificate
-        _prepare(dialling, settings, texts)
+        dialling.check_hostname = False  # nodes authenticate with the cluster secret, bound to the certificate
+        _configure(dialling, settings, texts)
         return Loaded(accepting, dialling, _fingerprint(texts[1]))
 
     def look(self) -> bool:
-        """Loads the files if they have changed, and returns whether that was so and succeeded."""
-        stamp = _stamp(self.settings.files)
-        if stamp in (self._stamp, self._complained_of):
+        """Reload the files if they have changed, and return whether new contexts are in use."""
+        stamp = _file_stamp(self.settings.files)
+        if stamp in (self._file_stamp, self._failed_stamp):
             return False
         try:
             self.loaded = self._load()
         except ConfigError as error:
-            self._complained_of = stamp
-            logger.error("%s goes on with its certificates of before: %s", self.name, error)
+            self._failed_stamp = stamp
+            logger.error("%s: certificate reload failed: %s; keeping the current certificate", self.name, error)
             return False
-        self._stamp, self._complained_of = stamp, ()
-        logger.info("%s has loaded its certificates anew", self.name)
+        self._file_stamp, self._failed_stamp = stamp, ()
+        logger.info("%s: certificate reloaded", self.name)
         return True
 
 
 async def keep_up_to_date(contexts: Sequence[TlsContext]) -> None:
-    """Looks for changed files until cancelled. In a thread: a disk may hang, and a private key takes time to check."""
+    """Check for changed files until cancelled, in a thread because disks may hang and checking a key takes time."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         for context in contexts:
             await asyncio.to_thread(context.look)
 
 
-def _stamp(paths: Sequence[str]) -> Stamp:
-    """Changes whenever a file is replaced or written to."""
+def _file_stamp(paths: Sequence[str]) -> Stamp:
+    """Return modification time, size and inode of each file, which change whenever a file is replaced or written."""
     found: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:
@@ -117,7 +126,7 @@ def _fingerprint(chain: str) -> bytes:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest()
 
 
-def _prepare(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
+def _configure(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
     context.minimum_version = _VERSIONS[settings.versions[0]]
     context.maximum_version = _VERSIONS[settings.versions[-1]]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -131,29 +140,29 @@ def _prepare(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, s
 
 
 def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
-    """A file was read once: key and certificates must be of one moment. OpenSSL takes them from a file only."""
+    """Load key and certificates from text that was read once, so that they belong together. OpenSSL needs a file."""
     text = texts[0] if settings.key == settings.chain else "\n".join(texts)
     try:
-        with _InMemory(text) as path:
+        with _PrivateFile(text) as path:
             context.load_cert_chain(path, password=settings.key_password or "")
     except (ssl.SSLError, ValueError, OSError) as error:
-        told = "a PRIVATE KEY and a CERTIFICATE in PEM"
+        expected = "a PRIVATE KEY and a CERTIFICATE in PEM format"
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            told = "a key and a certificate that belong together"
+            expected = "a key and a certificate that match"
         elif "ENCRYPTED" in texts[0]:
-            told = "a key that ssl.key.password opens"
-        raise _wrong(settings.chain, f"{told} ({_short(error)})") from None
+            expected = "a key that ssl.key.password decrypts"
+        raise _config_error(settings.chain, f"{expected} ({_error_text(error)})") from None
 
 
 def _load_trust(context: ssl.SSLContext, trust: Source) -> None:
     text = _read(trust)
-    expected = "CERTIFICATEs in PEM, one at least"
+    expected = "at least one CERTIFICATE in PEM format"
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise _wrong(trust, f"{expected} ({_short(error)})") from None
+        raise _config_error(trust, f"{expected} ({_error_text(error)})") from None
     if not context.cert_store_stats()["x509"]:
-        raise _wrong(trust, expected)
+        raise _config_error(trust, expected)
 
 
 def _read(source: Source) -> str:
@@ -162,21 +171,21 @@ def _read(source: Source) -> str:
     try:
         return Path(source.path).read_text(encoding="ascii", errors="replace")
     except OSError as error:
-        raise _wrong(source, f"a file that can be read ({error.strerror or error})") from None
+        raise _config_error(source, f"a readable file ({error.strerror or error})") from None
 
 
-def _wrong(source: Source, expected: str) -> ConfigError:
+def _config_error(source: Source, expected: str) -> ConfigError:
     value = "[hidden]" if source.path is None else source.path
     return ConfigError(f"{source.key} = {value!r}: expected {expected}")
 
 
-def _short(error: Exception) -> str:
-    told = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
-    return told.partition(" (_ssl.c")[0]
+def _error_text(error: Exception) -> str:
+    message = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+    return message.partition(" (_ssl.c")[0]
 
 
-class _InMemory:
-    """A file that nobody else sees, and that never gets to a disk where the system has such files."""
+class _PrivateFile:
+    """A private file for OpenSSL: an anonymous memory file where the system supports it, else a temporary file."""
 
     def __init__(self, text: str) -> None:
         self._text = text.encode()

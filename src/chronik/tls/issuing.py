@@ -1,6 +1,6 @@
-"""Certificates to begin with: a CA, and what it signs. For those who have no other, and for tests.
+"""A simple certificate authority for tests and for clusters without a PKI.
 
-The library `cryptography` does it, which is loaded here alone: brokers only use certificates, by OpenSSL.
+Only this module imports the library `cryptography`; brokers use certificates through OpenSSL.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS = 3650
 LEAF_DAYS = 825
-"""What clients accept at most of a certificate that has to do with HTTPS; others take it too."""
+"""Validity of server and client certificates: the maximum that HTTPS clients accept."""
 
 PRIOR = timedelta(days=1)
-"""Certificates are valid from a day ago: not every clock is right."""
+"""Time by which certificates are backdated, because clocks differ."""
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A private key and its certificate, in PEM."""
+    """A private key and its certificate in PEM format."""
 
     key: bytes
     certificate: bytes
 
     @property
     def both(self) -> bytes:
-        """As Kafka's `ssl.keystore.location` has it."""
+        """Return the key followed by the certificate, as expected in Kafka's `ssl.keystore.location`."""
         return self.key + self.certificate
 
     def __repr__(self) -> str:
@@ -39,11 +39,11 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class Authority:
-    """A CA: signs certificates for P-256 keys that it makes."""
+    """A certificate authority that generates P-256 keys and signs their certificates."""
 
     def __init__(self, name: str, issued: Issued | None = None) -> None:
-        """Makes a new one, unless it is given."""
-        self._key = _new_key() if issued is None else _loaded_key(issued.key)
+        """Create a new CA, or load an existing one from `issued`."""
+        self._key = _new_key() if issued is None else _load_key(issued.key)
         if issued is None:
             self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
             builder = _builder(self._name, self._name, self._key.public_key(), CA_DAYS)
@@ -56,15 +56,22 @@ class Authority:
 
     @property
     def issued(self) -> Issued:
+        """Return the CA's own key and certificate."""
         return Issued(_key_pem(self._key), self.certificate)
 
     @property
     def certificate(self) -> bytes:
-        """What is trusted, in PEM."""
+        """Return the CA certificate in PEM format, for truststores."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, subject: str | x509.Name, hosts: Iterable[str] = (), *, days: int = LEAF_DAYS) -> Issued:
-        """Takes a subject by RFC 4514, such as `CN=node1,O=example`. `hosts` are names and addresses."""
+        """Issue a certificate.
+
+        Args:
+            subject: The subject as in RFC 4514, such as `CN=node1,O=example`.
+            hosts: The DNS names and IP addresses of the certificate.
+            days: The validity in days.
+        """
         key = _new_key()
         name = x509.Name.from_rfc4514_string(subject) if isinstance(subject, str) else subject
         builder = _builder(name, self._name, key.public_key(), days)
@@ -85,10 +92,10 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _loaded_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key of this CA is not one of P-256")
+        raise ValueError("the CA key is not an elliptic-curve key (P-256)")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Why TLS came to nothing, in words."""
+"""Readable messages for TLS errors."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import ssl
 from typing import Final
 
 _REASONS: Final = {
-    "HTTP_REQUEST": "it does not speak TLS",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "UNSUPPORTED_PROTOCOL": "it speaks no version of TLS that is allowed here",
-    "VERSION_TOO_LOW": "it speaks no version of TLS that is allowed here",
-    "NO_SHARED_CIPHER": "it offers no cipher that is allowed here",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has shown no certificate",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate that it was shown",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not trust the certificate that it was shown",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not trust the certificate that it was shown",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate to be shown",
+    "HTTP_REQUEST": "the peer does not use TLS",
+    "WRONG_VERSION_NUMBER": "the peer does not use TLS",
+    "UNSUPPORTED_PROTOCOL": "the peer supports no enabled TLS version",
+    "VERSION_TOO_LOW": "the peer supports no enabled TLS version",
+    "NO_SHARED_CIPHER": "the peer supports no enabled cipher suite",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer presented no certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not trust our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not trust our certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
 }
 
 
 def reason_of(error: Exception) -> str:
+    """Return a readable message for an error of a TLS connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
+        return f"the peer's certificate is not trusted: {error.verify_message}"
     code = getattr(error, "reason", None) or str(error)
     return _REASONS.get(code, f"TLS failed: {code}")

@@ -1,7 +1,7 @@
-"""Kafka's `ssl.*` configs of one listener, read and checked. Pure.
+"""Parsing and validation of Kafka's `ssl.*` configs of one listener. No I/O.
 
-`listener.name.<name>.ssl.…` holds for one listener, before what holds for all. Stores are PEM, which every tool can
-write and the standard library can read; JKS and PKCS12 are refused.
+`listener.name.<name>.ssl.…` overrides `ssl.…` for one listener. Stores must be in PEM format, which every tool
+can write and the standard library can read; JKS and PKCS12 are rejected.
 """
 
 from __future__ import annotations
@@ -16,57 +16,64 @@ from chronik.shown import shortened
 from chronik.tls.ciphers import TLS_1_2_CIPHERS, TLS_1_3_CIPHERS
 
 VALUE_CHARACTERS_MAX: Final = 200
+"""Characters of an invalid value that an error message quotes."""
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 VERSIONS: Final = (TLS_1_2, TLS_1_3)
 NONE, REQUESTED, REQUIRED = "none", "requested", "required"
 
-_SECRET: Final = (
+_SECRET_CONFIGS: Final = (
     "ssl.key.password",
     "ssl.keystore.key",
     "ssl.keystore.certificate.chain",
     "ssl.truststore.certificates",
 )
-"""Kafka calls these passwords: errors do not repeat them."""
+"""Configs that Kafka treats as passwords: error messages do not quote them."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """PEM text, in a file or in the config itself."""
+    """PEM text in a file or inline in a config."""
 
     key: str
-    """Which config names it, for errors."""
+    """Name of the config, for error messages."""
     path: str | None = None
     text: str = ""
 
     def __repr__(self) -> str:
-        """Without the text: it may be a private key."""
+        """Return the config and path without the text, which may be a private key."""
         return f"Source({self.key!r}, {self.path!r})"
 
 
 class TlsSettings(msgspec.Struct, frozen=True):
+    """The TLS settings of a listener."""
+
     key: Source
     chain: Source
     trust: Source | None = None
     client_auth: str = NONE
     versions: tuple[str, ...] = VERSIONS
     ciphers: tuple[str, ...] = ()
-    """By Kafka's (IANA's) names; none: OpenSSL's default."""
+    """Cipher suites by IANA names, as in Kafka; empty for OpenSSL's defaults."""
     key_password: str | None = None
     principal_rules: str = "DEFAULT"
 
     def __repr__(self) -> str:
-        """Without the password."""
+        """Return the settings without the key password."""
         return f"TlsSettings({self.chain!r}, {self.trust!r}, {self.client_auth!r})"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that it is read from."""
+        """Return the paths of the PEM files."""
         sources = (self.key, self.chain, self.trust)
         return tuple(dict.fromkeys(source.path for source in sources if source is not None and source.path is not None))
 
 
 def listener_settings(name: str, protocol: str, configs: Mapping[str, str]) -> TlsSettings:
-    """Raises ConfigError."""
+    """Return the TLS settings of a listener.
+
+    Raises:
+        ConfigError: A config is missing or invalid.
+    """
     return _Reader(name, configs).read(is_sasl=protocol.startswith("SASL_"))
 
 
@@ -75,20 +82,18 @@ class _Reader:
         self._name = name
         self._configs = configs
         prefix = f"listener.name.{name.lower()}."
-        self._own = {key.lower(): key for key in configs if key.lower().startswith(prefix)}
+        self._listener_configs = {key.lower(): key for key in configs if key.lower().startswith(prefix)}
         self._prefix = prefix
 
     def read(self, *, is_sasl: bool) -> TlsSettings:
         for store in ("keystore", "truststore"):
             self._one_of(f"ssl.{store}.type", ("PEM",))
         key, chain = self._key_store()
-        # As in Kafka, clients that have a password are asked for a certificate only where their listener says so.
+        # As in Kafka, a SASL listener requests client certificates only if its own config says so.
         auth = self._one_of("ssl.client.auth", (NONE, REQUESTED, REQUIRED), own_only=is_sasl) or NONE
         trust = self._trust_store()
         if auth != NONE and trust is None:
-            self._refuse(
-                "ssl.client.auth", "ssl.truststore.location beside it: the CAs that sign clients' certificates"
-            )
+            self._reject("ssl.client.auth", "ssl.truststore.location with the CAs of client certificates")
         ciphers = self._ciphers()
         versions = self._versions(ciphers)
         return TlsSettings(
@@ -108,36 +113,36 @@ class _Reader:
         if path is not None:
             for other in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
                 if self._get(other) is not None:
-                    self._refuse("ssl.keystore.location", f"no {other} beside it: the file has both")
+                    self._reject("ssl.keystore.location", f"no {other}: the file contains both")
             store = self._source("ssl.keystore.location", path)
             return store, store
         if key is None or chain is None:
-            told = "a PEM file with the private key and the certificates of this listener"
-            raise ConfigError(f"broker: listener {self._name} speaks TLS: expected ssl.keystore.location, {told}")
+            contents = "a PEM file with the listener's private key and certificate chain"
+            raise ConfigError(f"broker: listener {self._name} uses TLS: expected ssl.keystore.location, {contents}")
         return self._source("ssl.keystore.key", text=key), self._source("ssl.keystore.certificate.chain", text=chain)
 
     def _trust_store(self) -> Source | None:
         path, text = self._get("ssl.truststore.location"), self._get("ssl.truststore.certificates")
         if path is not None and text is not None:
-            self._refuse("ssl.truststore.location", "no ssl.truststore.certificates beside it")
+            self._reject("ssl.truststore.location", "no ssl.truststore.certificates")
         if path is not None:
             return self._source("ssl.truststore.location", path)
         return None if text is None else self._source("ssl.truststore.certificates", text=text)
 
     def _source(self, key: str, path: str | None = None, text: str = "") -> Source:
-        return Source(f"broker: {self._given(key)}", path, text)
+        return Source(f"broker: {self._config_name(key)}", path, text)
 
     def _versions(self, ciphers: tuple[str, ...]) -> tuple[str, ...]:
-        """A version for which no cipher is allowed is not spoken."""
+        """Return the enabled TLS versions, without those for which no cipher suite is enabled."""
         named = self._list("ssl.enabled.protocols") or VERSIONS
         if not set(named) <= set(VERSIONS):
-            self._refuse("ssl.enabled.protocols", " or ".join(VERSIONS) + ", or both with a comma between them")
+            self._reject("ssl.enabled.protocols", " or ".join(VERSIONS) + ", or both separated by a comma")
         suites = {TLS_1_2: TLS_1_2_CIPHERS, TLS_1_3: TLS_1_3_CIPHERS}
         versions = tuple(
             each for each in VERSIONS if each in named and (not ciphers or set(ciphers) & set(suites[each]))
         )
         if not versions:
-            self._refuse("ssl.cipher.suites", f"one at least of {' and '.join(named)}")
+            self._reject("ssl.cipher.suites", f"at least one suite of {' and '.join(named)}")
         return versions
 
     def _ciphers(self) -> tuple[str, ...]:
@@ -145,11 +150,11 @@ class _Reader:
         unknown = set(ciphers) - set(TLS_1_2_CIPHERS) - set(TLS_1_3_CIPHERS)
         if unknown:
             known = "TLS_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
-            self._refuse("ssl.cipher.suites", f"names such as {known}, and {sorted(unknown)[0]} is not known here")
+            self._reject("ssl.cipher.suites", f"names such as {known}; {sorted(unknown)[0]} is not supported")
         chosen = set(ciphers) & set(TLS_1_3_CIPHERS)
         if chosen and chosen != set(TLS_1_3_CIPHERS):
-            told = f"all of {', '.join(TLS_1_3_CIPHERS)}, or none of them: Python's ssl cannot choose among these; "
-            self._refuse("ssl.cipher.suites", told + 'OpenSSL\'s own file can, by "Ciphersuites"')
+            text = f"all of {', '.join(TLS_1_3_CIPHERS)}, or none of them: Python's ssl cannot select among these; "
+            self._reject("ssl.cipher.suites", text + 'OpenSSL\'s own configuration file can ("Ciphersuites")')
         return ciphers
 
     def _list(self, key: str) -> tuple[str, ...]:
@@ -158,20 +163,20 @@ class _Reader:
     def _one_of(self, key: str, choices: tuple[str, ...], *, own_only: bool = False) -> str | None:
         value = self._get(key, own_only=own_only)
         if value is not None and value.strip() not in choices:
-            self._refuse(key, " or ".join(choices))
+            self._reject(key, " or ".join(choices))
         return value if value is None else value.strip()
 
-    def _given(self, key: str) -> str:
-        """Returns the name under which it stands in the config."""
-        return self._own.get(self._prefix + key, key)
+    def _config_name(self, key: str) -> str:
+        """Return the config's full name: with the listener prefix if it is set for this listener."""
+        return self._listener_configs.get(self._prefix + key, key)
 
     def _get(self, key: str, *, own_only: bool = False) -> str | None:
-        given = self._given(key)
+        given = self._config_name(key)
         if own_only and given == key:
             return None
         return self._configs.get(given) or None
 
-    def _refuse(self, key: str, expected: str) -> NoReturn:
-        given = self._given(key)
-        value = "[hidden]" if key in _SECRET else self._configs.get(given, "")
+    def _reject(self, key: str, expected: str) -> NoReturn:
+        given = self._config_name(key)
+        value = "[hidden]" if key in _SECRET_CONFIGS else self._configs.get(given, "")
         raise ConfigError(f"broker: {given} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

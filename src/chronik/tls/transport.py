@@ -1,10 +1,10 @@
-"""A transport that encrypts: between a socket and a protocol that knows nothing of TLS.
+"""An asyncio transport that adds TLS between a socket transport and a protocol that is unaware of it.
 
-Why not the `ssl=` of the loop: there a protocol hears of a connection only when its handshake is over, so that nobody
-could count those that are not, by their addresses too; the certificate is that of the start; and an answer of 16 MB is
-encrypted at one go, while all others wait. Here bytes go through OpenSSL in memory, in slices.
+The event loop's own `ssl=` is not used for three reasons: a protocol learns of a connection after the handshake, so
+handshakes could not be limited per address; the certificate is fixed at start; and a 16 MB response is encrypted in one
+go while other connections wait. This transport passes bytes through OpenSSL in memory, in slices.
 
-What was written and not encrypted yet counts as not sent, as does what the socket holds.
+Data that is written but not encrypted yet counts as unsent, like the socket's write buffer.
 """
 
 from __future__ import annotations
@@ -22,43 +22,45 @@ from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
 
 SCRATCH_BYTES: Final = 64 * KIB
-"""Room for one read from the socket."""
+"""Size of the buffer for one read from the socket."""
 
 REPLIES_UNREAD_BYTES_MAX: Final = 64 * KIB
-"""What TLS itself has to say (new keys, farewells) to who reads nothing. Each reply has some dozens of bytes."""
+"""Unsent bytes of the TLS protocol itself (key updates, alerts) after which a client that does not read is closed."""
 
 SMALL_RECORD_BYTES_MAX: Final = 4 * KIB
 
 ALL_OF_BUFFER: Final = 0
-"""What `read` takes for "as much as there is room for"."""
+"""Argument of `SSLObject.read` that means "as much as the buffer holds"."""
 
 FAREWELL_SECONDS: Final = 1.0
-"""How long the reason of a failed handshake may take to be sent."""
+"""Seconds for sending the alert of a failed handshake."""
 
 _scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
-"""Reads on one loop never overlap."""
+"""The shared read buffer: reads on one event loop never overlap."""
 
 
 class TlsRefused(Exception):
-    """The handshake is over, and still the other end may not come in; the message is its one log line."""
+    """The owner rejects the connection although the TLS handshake succeeded; the message is logged."""
 
 
 class TlsOwner(Protocol):
+    """The interface of the component that accepts TLS connections."""
+
     @property
     def handshake_seconds(self) -> float: ...
 
     def handshake_began(self, transport: TlsTransport) -> bool:
-        """Is called for each new connection, before anything is read. Sets `share`; returns whether it may go on."""
+        """Handle a new connection before anything is read: set its `share`, and return False to reject it."""
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
-        """Returns who speaks over the connection from now on. Raises TlsRefused."""
+        """Return the protocol of an established connection. Raises TlsRefused to reject it."""
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
-        """Is called once if it was not done; without a reason if the other end just went away."""
+        """Handle a handshake that did not complete; the reason is None if the client just disconnected."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """Is a protocol to the socket's transport, and a transport to the protocol that its owner names."""
+    """A TLS layer: the protocol of a socket transport, and the transport of the protocol that its owner provides."""
 
     def __init__(self, owner: TlsOwner, context: ssl.SSLContext, *, dials: bool = False) -> None:
         super().__init__()
@@ -67,7 +69,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._dials = dials
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._ssl: ssl.SSLObject | None = None  # made when the first bytes come: it takes dozens of kB
+        self._ssl: ssl.SSLObject | None = None  # created when the first bytes arrive: it takes dozens of kB
         self._socket: asyncio.Transport
         self._inner: asyncio.BufferedProtocol | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -77,32 +79,34 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._inner_paused = False
         self._socket_paused = False
         self._reading_paused = False
-        self._has_more = False  # after a buffer was filled
+        self._has_more = False  # whether the last buffer was filled, so more may be decrypted
         self._work: Final = Callback(self._resume)
         self.share: LoopShare
-        """Of the handshake at first; the owner may set another one when that is done."""
+        """The scheduler share that pays for the handshake; the owner may set another one for the connection."""
         self._closing = False
         self._is_lost = False
         self._handshake_bytes = 0
         self.has_spoken = False
-        """Whether anything has come from the other end."""
+        """Whether any byte has arrived."""
 
     @property
     def host(self) -> str:
+        """Return the client's IP address."""
         name = self._socket.get_extra_info("peername")
         return str(name[0]) if isinstance(name, tuple) else "?"
 
     @property
     def port(self) -> int:
+        """Return the client's port."""
         name = self._socket.get_extra_info("peername")
         return int(name[1]) if isinstance(name, tuple) else 0
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """The other end's certificate in DER, if it has shown one; it was checked."""
+        """Return the verified certificate of the other end in DER format, or None."""
         return self._ssl.getpeercert(binary_form=True) if self._ssl is not None else None
 
-    # The socket's side
+    # Callbacks of the socket transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
@@ -112,9 +116,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.abort()
             return
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._owner.handshake_seconds, self._handshake_is_late)
+        self._timer = loop.call_later(self._owner.handshake_seconds, self._handshake_timed_out)
         if self._dials:
-            self._shake_hands()
+            self._do_handshake()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = self._closing = True
@@ -126,7 +130,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._inner_paused = False
             inner.connection_lost(error)
         else:
-            self._end_handshake()
+            self._cancel_handshake_timer()
             self._owner.handshake_failed(self, self._failure)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -139,13 +143,15 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._inner is None:
             self.has_spoken = True
             self._handshake_bytes += count
-            self._shake_hands_fairly()
+            self._schedule_handshake()
         elif not self._reading_paused:
             self._decrypt(self._inner)
 
     def eof_received(self) -> bool:
-        """The other end is gone, or says no more: as without TLS, what was written is sent, and then it is over. The
-        socket stays until that is done."""
+        """Send what was written and then close, as without TLS, because the other end sends nothing more.
+
+        The socket stays open until everything is sent.
+        """
         self._incoming.write_eof()
         if self._inner is None:
             self.give_up(None)
@@ -158,62 +164,64 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._socket_paused = False
-        self._go_on_writing()
+        self._continue_writing()
 
     # The handshake
 
-    def _shake_hands_fairly(self) -> None:
-        """Continue the handshake when the scheduler allows it: it takes up to a millisecond, or several with a large
-        RSA key. Nothing is read until then: a client may send megabytes behind its handshake."""
+    def _schedule_handshake(self) -> None:
+        """Continue the handshake when the scheduler allows it, since it takes a millisecond, or several with RSA.
+
+        Reading is paused until then: a client may send megabytes after its handshake.
+        """
         if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
-            self.give_up(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
+            self.give_up(f"TLS handshake of more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
             return
         if not self._work.is_queued:
             self.share.run(self._work)
         if self._work.is_queued:
             self._socket.pause_reading()
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         if self._ssl is None:
             self._ssl = self._context.wrap_bio(self._incoming, self._outgoing, server_side=not self._dials)
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
-            self._send_replies()
+            self._send_protocol_bytes()
             return
         except (ssl.SSLError, OSError, ValueError) as error:
-            self._send_replies()
+            self._send_protocol_bytes()
             self.give_up(reason_of(error))
             return
-        self._send_replies()
-        self._welcome()
+        self._send_protocol_bytes()
+        self._handshake_completed()
 
-    def _welcome(self) -> None:
+    def _handshake_completed(self) -> None:
         try:
             inner = self._owner.handshake_done(self)
         except TlsRefused as refused:
             self.give_up(str(refused))
             return
-        self._end_handshake()
+        self._cancel_handshake_timer()
         self._inner = inner
         inner.connection_made(self)
         if not self._closing and not self._reading_paused:
             self._decrypt(inner)
 
-    def _handshake_is_late(self) -> None:
-        self.give_up(f"its TLS handshake took more than {self._owner.handshake_seconds:g} s")
+    def _handshake_timed_out(self) -> None:
+        self.give_up(f"TLS handshake not completed within {self._owner.handshake_seconds:g} s")
 
     def give_up(self, reason: str | None) -> None:
-        """Ends the connection, which is nobody's yet. What TLS has to say about it is sent if it can be at once."""
+        """Close a connection whose handshake is not done. The TLS alert is sent if the socket accepts it."""
         if self._closing:
             return
         self._closing = True
         self._failure = reason
-        self._end_handshake()
+        self._cancel_handshake_timer()
         self._socket.close()
         asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._socket.abort)
 
-    def _end_handshake(self) -> None:
+    def _cancel_handshake_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -222,21 +230,23 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _decrypt(self, inner: asyncio.BufferedProtocol) -> None:
         while not self._reading_paused and not self._closing:
-            # Nobody keeps a view of the buffer: the protocol may want to make it larger.
+            # No view of the buffer may be kept: the protocol may have to resize it.
             began = time.perf_counter()
             filled = self._fill(cast(memoryview, inner.get_buffer(-1)))
             self.share.charge(time.perf_counter() - began)
             if filled:
                 inner.buffer_updated(filled)
             if self._outgoing.pending:
-                self._send_replies()
+                self._send_protocol_bytes()
             if not self._has_more:
                 return
 
     def _fill(self, buffer: memoryview) -> int:
-        """Decrypts into the buffer what there is, record by record, and returns how much it was. Some clients make a
-        record of TLS of each of Kafka's: a call for each is all that may be spent on it. Whether there is another is
-        asked only after large ones, and where one came alone: OpenSSL tells, but by an exception."""
+        """Decrypt into the buffer, record by record, and return the number of bytes.
+
+        Some clients send one TLS record per Kafka record, so each may cost only one call of OpenSSL. Whether there is
+        another record is checked after large ones and single ones only, because "no" is reported as an exception.
+        """
         read = cast("Callable[[int, memoryview], int]", cast(ssl.SSLObject, self._ssl).read)
         incoming, rest = self._incoming, buffer
         try:
@@ -248,23 +258,23 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                     break
                 count = read(ALL_OF_BUFFER, rest)
             if not count and rest:
-                self._is_over(None)
+                self._close_soon(None)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            self._is_over(None)
+            self._close_soon(None)
         except (ssl.SSLError, OSError) as error:
-            self._is_over(reason_of(error))
+            self._close_soon(reason_of(error))
         self._has_more = not rest
         return len(buffer) - len(rest)
 
-    def _is_over(self, failure: str | None) -> None:
-        """Closes after what was decrypted has been handled."""
+    def _close_soon(self, failure: str | None) -> None:
+        """Close after the decrypted data has been handled."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self.close if failure is None else self._socket.abort)
 
-    def _send_replies(self) -> None:
-        """Sends what TLS itself has to say."""
+    def _send_protocol_bytes(self) -> None:
+        """Send the bytes of the TLS protocol itself."""
         if self._socket_paused and self._outgoing.pending < REPLIES_UNREAD_BYTES_MAX:
             return
         if self._socket_paused:
@@ -298,22 +308,22 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 if not self.share.may_continue():
                     self.share.submit(self._work)
                     break
-        except ssl.SSLError:  # it ended in the midst of it; why was said where it was read
+        except ssl.SSLError:  # the connection has failed, and the reason was logged when it was read
             socket.abort()
 
     def _resume(self) -> None:
-        """Continue the handshake, or encrypt what is left to be written."""
+        """Continue the handshake, or encrypt the rest of what was written."""
         if self._is_lost:
             return
         if self._inner is None:
             if not self._closing:
-                self._shake_hands()
+                self._do_handshake()
             if self.is_reading():
                 self._socket.resume_reading()
         else:
-            self._go_on_writing()
+            self._continue_writing()
 
-    def _go_on_writing(self) -> None:
+    def _continue_writing(self) -> None:
         if self._work.is_queued:
             return
         if self._outgoing.pending and not self._socket_paused:
@@ -323,12 +333,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._backlog.size_bytes or self._socket_paused or self._work.is_queued:
             return
         if self._closing:
-            self._say_farewell()
+            self._send_close_notify()
         elif self._inner_paused and self._inner is not None:
             self._inner_paused = False
             self._inner.resume_writing()
 
-    # What a transport can do
+    # Methods of asyncio.Transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._socket.get_extra_info(name, default)
@@ -350,11 +360,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """What has come already is decrypted first, in a moment: the protocol may be in the midst of something."""
+        """Resume reading. Received data is decrypted in the next iteration: the protocol may be in an operation."""
         self._reading_paused = False
-        asyncio.get_running_loop().call_soon(self._read_on)
+        asyncio.get_running_loop().call_soon(self._continue_reading)
 
-    def _read_on(self) -> None:
+    def _continue_reading(self) -> None:
         if self._reading_paused or self._closing or self._inner is None:
             return
         self._decrypt(self._inner)
@@ -362,7 +372,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Writing is resumed when everything is encrypted and the socket takes more, whatever `low` is."""
+        """Set the high-water mark. Writing resumes when everything is encrypted and the socket accepts more."""
         self._high = SLICE_BYTES if high is None else high
         self._socket.set_write_buffer_limits(high=self._high)
 
@@ -376,19 +386,19 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return False
 
     def close(self) -> None:
-        """Sends what was written, then ends."""
+        """Send what was written, then close."""
         if self._closing:
             return
         self._closing = True
         if not self._socket.is_closing():
             self._socket.pause_reading()
         if not self._backlog.size_bytes and not self._socket_paused:
-            self._say_farewell()
+            self._send_close_notify()
 
-    def _say_farewell(self) -> None:
+    def _send_close_notify(self) -> None:
         if self._socket.is_closing():
             return
-        with suppress(ssl.SSLError, OSError, ValueError):  # it would wait for the other's farewell, which nobody needs
+        with suppress(ssl.SSLError, OSError, ValueError):  # do not wait for the peer's close_notify
             cast(ssl.SSLObject, self._ssl).unwrap()
         if self._outgoing.pending:
             self._socket.write(self._outgoing.read())

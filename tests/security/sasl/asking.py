@@ -1,4 +1,4 @@
-"""A broker with a listener that asks who clients are, its users, and raw clients that say it."""
+"""A broker with a SASL listener, its users, and raw clients that authenticate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ClientMachine = PlainClient | ScramClient | OAuthBearerClient
 
 
 class AskingBroker(Broker):
-    """Its main port asks; `open_bootstrap` is a second one, which does not."""
+    """A broker whose main listener requires SASL; `open_bootstrap` is a listener without authentication."""
 
     def __init__(self, *args: Any, **broker: Any) -> None:
         self._reserved = ReservedPorts(1)
@@ -58,7 +58,7 @@ class AskingBroker(Broker):
 
 
 def put_user(client: RawClient, name: str, password: str) -> None:
-    put = [
+    credentials = [
         ScramCredentialUpsertion(
             name=name,
             mechanism=scram.number,
@@ -68,7 +68,7 @@ def put_user(client: RawClient, name: str, password: str) -> None:
         )
         for scram in BY_NAME.values()
     ]
-    request = AlterUserScramCredentialsRequest(upsertions=put)
+    request = AlterUserScramCredentialsRequest(upsertions=credentials)
     answer = client.ask(request, 0, AlterUserScramCredentialsResponse)
     assert [each.error_code for each in answer.results] == [ErrorCode.NONE], answer
 
@@ -82,7 +82,7 @@ def machine_of(mechanism: str, user: str, password: str) -> ClientMachine:
 
 
 def next_message(machine: ClientMachine, data: bytes) -> bytes | None:
-    """What the client answers; None when it has nothing more to say."""
+    """Return the client's next message, or None if it has finished."""
     outcome = machine.step(data)
     if isinstance(outcome, Derive):
         assert isinstance(machine, ScramClient)
@@ -93,9 +93,9 @@ def next_message(machine: ClientMachine, data: bytes) -> bytes | None:
 def authenticate(
     client: RawClient, mechanism: str, user: str, password: str, version: int = 2
 ) -> SaslAuthenticateResponse:
-    """The last answer: to the last message, or an error."""
-    agreed = client.ask(SaslHandshakeRequest(mechanism=mechanism), 1, SaslHandshakeResponse)
-    assert agreed.error_code == ErrorCode.NONE, agreed
+    """Authenticate, and return the response to the last message, or the first error."""
+    handshake = client.ask(SaslHandshakeRequest(mechanism=mechanism), 1, SaslHandshakeResponse)
+    assert handshake.error_code == ErrorCode.NONE, handshake
     machine = machine_of(mechanism, user, password)
     message: bytes | None = machine.first()
     while True:
@@ -109,9 +109,9 @@ def authenticate(
 
 
 def authenticate_barely(client: RawClient, mechanism: str, user: str, password: str) -> bytes | None:
-    """After a handshake of version 0, without requests around the messages. None when the broker hangs up."""
-    agreed = client.ask(SaslHandshakeRequest(mechanism=mechanism), 0, SaslHandshakeResponse)
-    assert agreed.error_code == ErrorCode.NONE
+    """Authenticate after a version 0 handshake, without Kafka headers; return None if the broker disconnects."""
+    handshake = client.ask(SaslHandshakeRequest(mechanism=mechanism), 0, SaslHandshakeResponse)
+    assert handshake.error_code == ErrorCode.NONE
     machine = machine_of(mechanism, user, password)
     message: bytes | None = machine.first()
     answer: bytes | None = b""

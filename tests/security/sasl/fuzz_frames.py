@@ -1,6 +1,6 @@
-"""Conversations of SASL that nobody should hold, over a real connection: before a handshake, after it, and once let in.
+"""Fuzzing of SASL conversations over real connections: before a handshake, after it, and after authentication.
 
-Each frame is answered, or ends the connection, in time.
+Each frame must be answered or close the connection within a time limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def frame(request: Request, version: int) -> bytes:
 
 
 def frames(rng: random.Random) -> Iterator[bytes]:
-    """A conversation, more or less: with requests around its messages, or after version 0 without."""
+    """Yield the frames of a mutated conversation, with Kafka headers or, after a version 0 handshake, without."""
     version = rng.randrange(2)
     if rng.random() < 0.8:
         mechanism = rng.choice([*ALL.split(","), "OAUTHBEARER", "X" * rng.randrange(300)])
@@ -69,15 +69,15 @@ class Tally:
 
 
 def converse(bootstrap: str, seed: int, count: int) -> Tally:
-    """Raises AssertionError when a frame is neither answered nor ends the connection in time."""
+    """Run conversations; raise AssertionError if a frame is neither answered nor closes the connection in time."""
     rng = random.Random(f"logins {seed}")
     tally = Tally()
     for _ in range(count):
         with RawClient(bootstrap) as client:
             client.socket.settimeout(ANSWER_SECONDS_MAX)
             if rng.random() < 0.1:
-                came = authenticate(client, rng.choice(ALL.split(",")), USER, PASSWORD)
-                assert came.error_code == ErrorCode.NONE, came
+                response = authenticate(client, rng.choice(ALL.split(",")), USER, PASSWORD)
+                assert response.error_code == ErrorCode.NONE, response
                 tally.let_in += 1
             for each in frames(rng):
                 if not _is_answered(client, each, tally):
@@ -91,7 +91,7 @@ def _is_answered(client: RawClient, data: bytes, tally: Tally) -> bool:
         client.send_bytes(struct.pack(">i", len(data)) + data)
         answer = client.read_frame()
     except TimeoutError:
-        raise AssertionError(f"neither an answer nor an end: {data.hex()[:4000]}") from None
+        raise AssertionError(f"neither a response nor a disconnect: {data.hex()[:4000]}") from None
     except ConnectionError:
         answer = None
     tally.slowest_seconds = max(tally.slowest_seconds, time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""Messages of SASL's mechanisms, and tokens: whatever comes, nobody is let in who has not shown who he is."""
+"""Fuzzing of SASL messages and tokens: no client is authenticated without valid credentials."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def salted_password(name: str) -> bytes:
 
 
 def keys(scram: Scram, user: str) -> tuple[Keys, bool]:
-    """Everybody has those of alice; nobody else exists."""
+    """Return alice's keys for every user, and that only alice exists."""
     return keys_of(scram, salted_password(scram.name), SALT, ITERATIONS), user == USER
 
 
@@ -81,29 +81,29 @@ def scram_cases(rng: random.Random) -> ScramCase:
 
 
 def scram_server(case: ScramCase) -> str:
-    """A client that knows the password, and whose messages are changed on their way."""
+    """Run a server with a client that knows the password and whose messages are mutated on the way."""
     rng, scram = random.Random(case.seed), BY_NAME[case.mechanism]
     client = ScramClient(scram, USER, PASSWORD, "client")
     server = ScramServer(scram, lambda user: keys(scram, user), "server")
     first = client.first()
-    came = mutated(rng, first, PIECES)
-    begun = server.step(came)
-    if isinstance(begun, Failure):
-        return "refused at once"
-    assert isinstance(begun, Challenge)
-    if not isinstance(client.step(begun.data), Derive):
+    received = mutated(rng, first, PIECES)
+    challenge = server.step(received)
+    if isinstance(challenge, Failure):
+        return "rejected immediately"
+    assert isinstance(challenge, Challenge)
+    if not isinstance(client.step(challenge.data), Derive):
         return "not the client's"
     final = client.derived(salted_password(scram.name))
     assert isinstance(final, Challenge)
-    came_then = mutated(rng, final.data, PIECES)
-    outcome = server.step(came_then)
-    is_the_same = came == first and _proof(came_then) == _proof(final.data)
-    assert isinstance(outcome, Success if is_the_same else Failure), outcome
-    return "let in" if is_the_same else "refused"
+    received_final = mutated(rng, final.data, PIECES)
+    outcome = server.step(received_final)
+    is_unmodified = received == first and _proof(received_final) == _proof(final.data)
+    assert isinstance(outcome, Success if is_unmodified else Failure), outcome
+    return "authenticated" if is_unmodified else "rejected"
 
 
 def _proof(final: bytes) -> tuple[bytes, bytes] | None:
-    """All before the proof, and the proof: its last character has bits that mean nothing."""
+    """Return the text before the proof, and the decoded proof, because its last base64 character has unused bits."""
     before, found, proof = final.rpartition(b",p=")
     try:
         return (before, b64decode(proof, validate=True)) if found else None
@@ -112,13 +112,13 @@ def _proof(final: bytes) -> tuple[bytes, bytes] | None:
 
 
 def scram_client(case: ScramCase) -> str:
-    """A server that is none, or somebody between."""
+    """Run a client with an impostor as the server."""
     rng, scram = random.Random(case.seed), BY_NAME[case.mechanism]
     client = ScramClient(scram, USER, PASSWORD, "client")
     first = b"r=clientserver,s=" + b64encode(SALT) + b",i=4096"
     outcome = client.step(mutated(rng, first, (*PIECES, b"s=", b"i=999999999", b"e=other-error", b"v=")))
     if isinstance(outcome, Failure):
-        return "distrusted at once"
+        return "distrusted immediately"
     assert isinstance(outcome, Derive)
     client.derived(salted_password(scram.name))
     last = client.step(mutated(rng, b"v=" + b64encode(rng.randbytes(scram.size)), PIECES))
@@ -126,20 +126,20 @@ def scram_client(case: ScramCase) -> str:
     return "distrusted"
 
 
-def bearers(rng: random.Random) -> list[bytes]:
+def bearer_cases(rng: random.Random) -> list[bytes]:
     first = b"n,a=alice,\x01host=x\x01auth=Bearer abc.def.ghi\x01\x01"
     return [mutated(rng, first, PIECES_OF_BEARER) for _ in range(2)]
 
 
-def bearer(messages: list[bytes]) -> str:
+def run_bearer(messages: list[bytes]) -> str:
     server = OAuthBearerServer()
     outcome = server.step(messages[0])
     assert isinstance(outcome, Validate | Failure)
     if isinstance(outcome, Failure):
-        return "refused"
+        return "rejected"
     assert isinstance(server.validated(TokenRefused("x")), Challenge)
     assert isinstance(server.step(messages[1]), Failure)
-    return "asked for"
+    return "validated"
 
 
 # Tokens
@@ -173,10 +173,10 @@ CLAIMS: Final = ("sub", "iat", "exp", "nbf", "iss", "aud", "scope", "")
 class Token(NamedTuple):
     text: str
     is_signed: bool
-    """By a key that is trusted, as it is."""
+    """Whether it is unmodified and signed with a trusted key."""
 
 
-def tokens(rng: random.Random) -> Token:
+def token_cases(rng: random.Random) -> Token:
     algorithm = rng.choice(("ES256", "ES256", "ES256", "RS256"))
     key = signers()[algorithm]
     header = {"alg": algorithm, "kid": key.kid}
@@ -189,7 +189,7 @@ def tokens(rng: random.Random) -> Token:
 
 
 def _tampered(rng: random.Random, signed: str, header: dict[str, Any]) -> Token:
-    """Half of them as they were signed."""
+    """Return the token, modified half of the time."""
     parts = [_decoded(part) for part in signed.split(".")]
     before = list(parts)
     match rng.randrange(6):
@@ -221,27 +221,27 @@ def _encoded(value: object) -> bytes:
 
 
 def _decoded(part: str) -> bytes:
-    """Nothing of what is no base64: no part of a signed token is empty."""
+    """Return the decoded part, or nothing if it is not base64: no part of a signed token is empty."""
     try:
         return urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
         return b""
 
 
-def believed(case: Token) -> str:
+def validate_token(case: Token) -> str:
     found = validator("kafka")(case.text)
-    assert case.is_signed, "a token that was tampered with is believed"
+    assert case.is_signed, "a modified token was accepted"
     assert found.user.strip() == found.user != ""
-    found.user.encode()  # it is sent, logged and kept
+    found.user.encode()  # it is sent, logged and stored
     assert found.expires_ms > NOW * 1000 - 31_000
-    return "believed"
+    return "accepted"
 
 
-# A session, whatever comes in whichever order
+# Sessions with messages in any order
 
 
-def sessions(rng: random.Random) -> list[tuple[str, int, bytes]]:
-    """Mechanisms with versions to shake hands with, or messages."""
+def session_cases(rng: random.Random) -> list[tuple[str, int, bytes]]:
+    """Return steps: handshakes with a mechanism and version, or messages."""
     messages = (
         b"n,,n=alice,r=abc",
         b"\0alice\0right",
@@ -252,27 +252,27 @@ def sessions(rng: random.Random) -> list[tuple[str, int, bytes]]:
     )
     steps = []
     for number in range(rng.randrange(1, 8)):
-        shakes_hands = rng.random() < (0.9 if number == 0 else 0.2)
-        mechanism = rng.choice((*MECHANISMS, "X" * 300)) if shakes_hands else ""
+        is_handshake = rng.random() < (0.9 if number == 0 else 0.2)
+        mechanism = rng.choice((*MECHANISMS, "X" * 300)) if is_handshake else ""
         steps.append((mechanism, rng.randrange(2), mutated(rng, rng.choice(messages), (*PIECES, *PIECES_OF_BEARER))))
     return steps
 
 
-def session(steps: list[tuple[str, int, bytes]]) -> str:
-    asked = Session(lambda: MECHANISMS, _machine, lambda mechanism: 1000)
+def run_session(steps: list[tuple[str, int, bytes]]) -> str:
+    sasl_session = Session(lambda: MECHANISMS, _machine, lambda mechanism: 1000)
     for now, (mechanism, version, data) in enumerate(steps):
         if mechanism:
-            assert isinstance(asked.handshake(mechanism, version, float(now)), Handshake)
+            assert isinstance(sasl_session.handshake(mechanism, version, float(now)), Handshake)
             continue
-        answer = asked.settle(_settled(asked, asked.step(data)), float(now), NOW * 1000)
+        answer = sasl_session.settle(_resolve(sasl_session, sasl_session.step(data)), float(now), NOW * 1000)
         assert len((answer.error or "").encode()) < 70_000
         answer.why.encode()
         if answer.error is not None:
-            return "refused"
-    if asked.principal is None:
-        return "nobody"
-    assert asked.principal.name in (USER, "token's")
-    return "let in"
+            return "rejected"
+    if sasl_session.principal is None:
+        return "unauthenticated"
+    assert sasl_session.principal.name in (USER, "token's")
+    return "authenticated"
 
 
 def _machine(mechanism: str) -> ServerMachine:
@@ -285,8 +285,8 @@ def _machine(mechanism: str) -> ServerMachine:
     return ScramServer(scram, lambda user: keys(scram, user), "server")
 
 
-def _settled(asked: Session, outcome: Outcome) -> Outcome:
-    machine = asked.machine
+def _resolve(sasl_session: Session, outcome: Outcome) -> Outcome:
+    machine = sasl_session.machine
     if isinstance(outcome, Derive):
         assert isinstance(machine, PlainServer)
         is_right = outcome.password == PASSWORD.encode()
@@ -298,9 +298,9 @@ def _settled(asked: Session, outcome: Outcome) -> Outcome:
 
 
 TARGETS: Final = (
-    Target("SCRAM, the node's side", scram_cases, scram_server),
-    Target("SCRAM, a client's side", scram_cases, scram_client),
-    Target("OAUTHBEARER", bearers, bearer),
-    Target("tokens", tokens, believed, (TokenRefused,)),
-    Target("sessions", sessions, session),
+    Target("SCRAM server", scram_cases, scram_server),
+    Target("SCRAM client", scram_cases, scram_client),
+    Target("OAUTHBEARER", bearer_cases, run_bearer),
+    Target("tokens", token_cases, validate_token, (TokenRefused,)),
+    Target("sessions", session_cases, run_session),
 )

@@ -1,4 +1,4 @@
-"""The authenticator: rejected credentials are answered after the configured delay, and logged."""
+"""Authenticator: responses to rejected credentials are delayed, and rejections are logged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DELAY_MS = 100
 
 
 def reject(token: str) -> ValidToken:
-    raise TokenRefused("it has expired")
+    raise TokenRefused("expired")
 
 
-def test_rejected_token_is_delayed_and_logged_before_the_client_acknowledges(
+def test_rejected_token_response_is_delayed_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def send_token() -> tuple[bytes, float]:
@@ -32,12 +32,12 @@ def test_rejected_token_is_delayed_and_logged_before_the_client_acknowledges(
         began = time.monotonic()
         answer = await authenticator.answer(session, Peer("192.0.2.1", 4711, 1), OAuthBearerClient("a.b.c").first())
         authenticator.close()
-        assert answer.error is None, "RFC 7628: the client has to acknowledge the rejection"
+        assert answer.error is None, "RFC 7628: the client must acknowledge the rejection"
         return answer.data, time.monotonic() - began
 
     with caplog.at_level(logging.INFO, "chronik.security"):
         data, seconds = asyncio.run(send_token())
     assert data == REFUSED.encode()
     assert seconds >= DELAY_MS / 1000
-    assert "192.0.2.1:4711: authentication by OAUTHBEARER failed: its token is refused: it has expired" in caplog.text
+    assert "192.0.2.1:4711: authentication with OAUTHBEARER failed: token rejected: expired" in caplog.text
     assert "a.b.c" not in caplog.text

@@ -1,4 +1,4 @@
-"""A Kafka client's SASL session expires while one of its fetches waits."""
+"""Expiry of a SASL session while a fetch of the client waits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker() -> Iterator[AskingBroker]:
         yield running
 
 
-def test_waiting_fetch_ends_when_the_session_expires(broker: AskingBroker) -> None:
+def test_waiting_fetch_completes_when_session_expires(broker: AskingBroker) -> None:
     with RawClient(broker.open_bootstrap) as admin:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5, CreateTopicsResponse)

@@ -1,4 +1,4 @@
-"""Keys of known and unknown users: what a client sees before it authenticates must not tell which users exist."""
+"""Keys of known and unknown users: the responses before authentication must not reveal which users exist."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A node's HTTP port: opened when the node starts, loaded when it is asked."""
+"""HTTP server of a node: bound when the node starts, imported on the first request."""

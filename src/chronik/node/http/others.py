@@ -1,4 +1,4 @@
-"""What one node's console asks of another node: to answer a request for somebody, and to say how it is."""
+"""Console requests between nodes: forwarding a Kafka request for a user, and querying the status of a node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from chronik.principals import Principal
 from chronik.scheduler import Scheduler
 
 _THROTTLED: Final = struct.Struct(">d")
-"""Before an answer: how many seconds the client has to wait until its next request."""
+"""Prefix of a response: the throttle time of the client in seconds."""
 
 
 class Asked(msgspec.Struct, array_like=True):
-    """A request of Kafka's protocol, and who makes it: the node that asks has seen to it that this is true."""
+    """A forwarded Kafka request with the client's principal, which the sending node has authenticated."""
 
     principal_type: str
     principal_name: str
@@ -29,19 +29,19 @@ class Asked(msgspec.Struct, array_like=True):
 
 
 class AdminCalls:
-    """See `OtherNodes`."""
+    """Console requests to other nodes, and their handlers (see `OtherNodes`)."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
 
     def serve(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Must be called before the peers' transport starts."""
+        """Register the handlers. Must be called before the peer transport starts."""
 
         async def answer(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:
                 asked = msgspec.msgpack.decode(payload, type=Asked)
             except msgspec.DecodeError as error:
-                raise CallRefused(f"the request cannot be read: {error}") from error
+                raise CallRefused(f"the request cannot be decoded: {error}") from error
             client = Peer(asked.host, 0, 0, asked.listener, Principal(asked.principal_type, asked.principal_name))
             try:
                 response = await dispatch_without_connection(dispatch, scheduler, bytearray(asked.frame), client)
@@ -49,23 +49,25 @@ class AdminCalls:
                 raise CallRefused(str(error)) from error
             return [_THROTTLED.pack(client.throttled_seconds), *(response or ())]
 
-        async def tell(peer: int, payload: Buffer) -> Sequence[Buffer]:
+        async def answer_status(peer: int, payload: Buffer) -> Sequence[Buffer]:
             return [msgspec.json.encode(status())]
 
         self._calls.register(CallKind.ADMIN, answer)
-        self._calls.register(CallKind.STATUS, tell)
+        self._calls.register(CallKind.STATUS, answer_status)
 
     async def ask(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
     ) -> tuple[bytes, float]:
+        """Forward a Kafka request to a node; return the response frame and the throttle time in seconds."""
         asked = msgspec.msgpack.encode(Asked(principal.type, principal.name, host, listener, frame))
         answer = await self._calls.call(node_id, CallKind.ADMIN, asked, timeout_s)
         (throttled_s,) = _THROTTLED.unpack_from(answer)
         return bytes(answer[_THROTTLED.size :]), throttled_s
 
     async def status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
+        """Return the status of another node."""
         answer = await self._calls.call(node_id, CallKind.STATUS, b"", timeout_s)
         try:
             return msgspec.json.decode(answer, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise CallRefused(f"the answer of node {node_id} cannot be read: {error}") from error
+            raise CallRefused(f"the response of node {node_id} cannot be decoded: {error}") from error

@@ -1,7 +1,7 @@
-"""A node's HTTP port: opened at the start, if it was asked for; otherwise at its usual place, as long as that is free.
+"""HTTP port of a node: the configured one, or the default port if it is free.
 
-Most nodes are never looked at. What answers is loaded by whoever comes first to a port that nobody has asked for, so
-that a node with it starts as fast, and is as small, as one without.
+Most nodes never receive an HTTP request. On the default port, the server is therefore imported when the first client
+connects, so the port costs a node neither start-up time nor memory.
 """
 
 from __future__ import annotations
@@ -22,23 +22,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.node")
 
 WAITING_MAX: Final = 100
-"""Connections that the system holds until they are accepted."""
+"""Length of the accept queue."""
 
-SHOWS: Final = "node %d shows its console on %s"
+SHOWS: Final = "node %d serves its console on %s"
 
 
 class HttpPort:
+    """The HTTP port of a node, with lazy loading of the server."""
+
     def __init__(self, config: NodeConfig, make: Callable[[], HttpSide]) -> None:
-        """`make` imports what answers, and makes it."""
+        """`make` imports and creates the server."""
         self._config = config
         self._make = make
         self._side: HttpSide | None = None
         self._socket: socket.socket | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._loading_task: asyncio.Task[None] | None = None
         self.url: str | None = None
 
     async def open(self, address: Address) -> Sequence[Callable[[], Awaitable[None]]]:
-        """Returns what has to run as long as it is open. Raises OSError, unless nobody has asked for this port."""
+        """Bind the port, and return the background jobs of the server.
+
+        Raises:
+            OSError: The configured port cannot be bound. If the default port cannot, the node starts without HTTP.
+        """
         if self._config.http_is_default and self._config.http_keystore is None:
             self._listen(address)
             return []
@@ -52,23 +58,23 @@ class HttpPort:
         try:
             self._socket = socket.create_server(address, backlog=WAITING_MAX)
             self._socket.setblocking(False)
-            loop.add_reader(self._socket, self._somebody_comes)
+            loop.add_reader(self._socket, self._on_first_connection)
         except (OSError, NotImplementedError) as error:  # the second on Windows
-            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "this system cannot wait"
-            told = "node %d has no console: %s: %s; --http HOST:PORT puts it elsewhere, --http off leaves it away"
-            logger.info(told, self._config.node_id, address, why)
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "not supported here"
+            message = "node %d: console not available on %s: %s; use --http HOST:PORT for another port or --http off"
+            logger.info(message, self._config.node_id, address, reason)
             self._close_socket()
             return
         self.url = f"http://{Address(address.host, self._socket.getsockname()[1])}"
         logger.info(SHOWS, self._config.node_id, self.url)
 
-    def _somebody_comes(self) -> None:
+    def _on_first_connection(self) -> None:
         assert self._socket is not None
         asyncio.get_running_loop().remove_reader(self._socket)
-        self._opening = asyncio.ensure_future(self._serve(self._socket))
+        self._loading_task = asyncio.ensure_future(self._serve(self._socket))
 
     async def _serve(self, listening: socket.socket) -> None:
-        """Whoever has come waits until it is loaded, and is accepted then."""
+        """Load the server and accept the waiting connections."""
         try:
             self._side = await asyncio.to_thread(self._make)
             await self._side.serve(self._config.http or Address("127.0.0.1", 0), listening)
@@ -76,9 +82,9 @@ class HttpPort:
             logger.error("console not loaded: %s; HTTP requests are not answered", error, exc_info=unexpected(error))
 
     async def stop(self) -> None:
-        """Does nothing the second time."""
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
+        """Stop the server. Does nothing if it is stopped already."""
+        if self._loading_task is not None:
+            await asyncio.wait([self._loading_task])
         elif self._socket is not None and self._socket.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._socket)
         if self._side is not None:

@@ -1,4 +1,4 @@
-"""A node's HTTP port, put together. What is behind it beyond health, metrics and status is loaded when it is asked."""
+"""HTTP server of a node. Everything beyond health, metrics and status is imported on the first request to it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,36 @@ if TYPE_CHECKING:
 
 
 class HttpSide:
+    """The HTTP server of a node and its application."""
+
     def __init__(
         self,
         services: Services,
         router: Router,
-        standing: Standing,
+        node_mode: Standing,
         source: NodeStatus,
         tls: HttpTls | None,
     ) -> None:
         self._services = services
         self._router = router
-        self._standing = standing
+        self._node_mode = node_mode
         self._source = source
         self._tls = tls
-        self._application: _LoadedLater | None = None
+        self._application: _LazyApplication | None = None
         self._listener: HttpListener | None = None
 
     def jobs(self) -> list[Job]:
+        """Return the background job that reloads changed certificates, if the server uses TLS."""
         return [] if self._tls is None else [self._tls.keep_up_to_date]
 
     async def serve(self, address: Address, listening: socket.socket | None = None) -> str:
-        """Takes the port, unless it is taken already: `listening`. Returns where it is, as a URL. Raises OSError."""
+        """Bind the port, or use the socket `listening`, and start serving; return the URL.
+
+        Raises:
+            OSError: The port cannot be bound.
+        """
         config = self._services.config
-        self._application = _LoadedLater(self._load)
+        self._application = _LazyApplication(self._load)
         self._listener = HttpListener(
             address,
             self._source,
@@ -54,7 +61,7 @@ class HttpSide:
             token=config.http_token,
             tls=self._tls,
             application=self._application,
-            asks_who=self._asks_who,
+            asks_who=self._requires_login,
             scheduler=self._services.scheduler,
         )
         bound = await self._listener.bind(listening)
@@ -63,7 +70,7 @@ class HttpSide:
         return f"{self._listener.scheme}://{bound}"
 
     async def stop(self) -> None:
-        """Does nothing the second time."""
+        """Stop serving. Does nothing if the server is stopped already."""
         if self._application is not None:
             self._application.close()
         if self._listener is not None:
@@ -71,13 +78,13 @@ class HttpSide:
             self._source.stop()
 
     @property
-    def _asks_who(self) -> bool:
-        """Where clients have to say who they are, or may not do everything, people have to log in."""
+    def _requires_login(self) -> bool:
+        """Return whether users must log in: some listener uses SASL, or there is an authorizer."""
         has_sasl = any(listener.protocol in WITH_SASL for listener in self._services.config.listeners)
         return has_sasl or self._services.authorizer is not None
 
     def _load(self) -> Callable[[], RestApplication]:
-        """Imports it, which takes a thread some time; what it returns makes one on the loop."""
+        """Import the REST application, which takes time in a thread, and return a function that creates it."""
         from chronik.console.rest.application import RestApplication
         from chronik.console.rest.node_side import NodeSide
 
@@ -87,14 +94,14 @@ class HttpSide:
             self._services,
             self._router.dispatch,
             self._source,
-            self._standing.others,
-            self._asks_who,
+            self._node_mode.others,
+            self._requires_login,
         )
         return lambda: RestApplication(side, door)
 
 
-class _LoadedLater:
-    """An application that is imported by the first request to it: most nodes are only probed and scraped."""
+class _LazyApplication:
+    """A REST application that is imported on its first request: most nodes are only probed and scraped."""
 
     def __init__(self, load: Callable[[], Callable[[], RestApplication]]) -> None:
         self._load = load
@@ -123,4 +130,4 @@ class _LoadedLater:
         return await (await self._application()).check_looking(request, caller)
 
 
-_: type[Application] = _LoadedLater
+_: type[Application] = _LazyApplication

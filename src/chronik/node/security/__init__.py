@@ -1,1 +1,1 @@
-"""Who comes in by which door, put together for one node: logins, TLS, rights, and the first user."""
+"""Creation of a node's security components: authentication, TLS, authorization, and the first user."""

@@ -1,4 +1,4 @@
-"""The authorizer that a node's configs ask for, if any. A node without one starts without its code."""
+"""Creation of the configured authorizer. A node without one does not import its code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 def authorizer_for(configs: ConfigResolver) -> Authorizer | None:
+    """Return the authorizer that the broker configs define, or None."""
     if not configs.broker("authorizer.class.name"):
         return None
     from chronik.security.authorizer import authorizer_of

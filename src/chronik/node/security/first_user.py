@@ -1,4 +1,4 @@
-"""The first user of a cluster, whom `chronik start --add-scram` names: somebody must be able to let others in."""
+"""Creation of a cluster's first SCRAM user (`chronik start --add-scram`), who can then create others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ RETRY_SECONDS: Final = 0.5
 
 
 async def add_first_user(store: MetadataStore, command: AlterScramUser) -> None:
-    """Returns when the user is added, or there are users already, whoever has added them. A cluster that is being
-    founded is waited for."""
-    await _founded(store)
+    """Add the user unless there are users already, after waiting until the cluster is bootstrapped."""
+    await _wait_for_bootstrap(store)
     while not store.image.users.by_name:
         try:
             await store.propose(command)
@@ -27,25 +26,25 @@ async def add_first_user(store: MetadataStore, command: AlterScramUser) -> None:
             if error.code is ErrorCode.DUPLICATE_RESOURCE:
                 break
             if not error.code.retriable:
-                logger.error("the first user, %r, cannot be added: %s", command.name, error)
+                logger.error("first user %r not added: %s", command.name, error)
                 return
             await asyncio.sleep(RETRY_SECONDS)
             continue
-        logger.info("added the first user, %r", command.name)
+        logger.info("first user %r added", command.name)
         return
     if command.name in store.image.users.by_name:
-        logger.info("user %r is there already, and keeps the password it has", command.name)
+        logger.info("first user %r exists already; keeping its password", command.name)
     else:
-        logger.info("there are users already: %r is not added by this start", command.name)
+        logger.info("first user %r not added: the cluster has other users", command.name)
 
 
-async def _founded(store: MetadataStore) -> None:
-    founded = asyncio.Event()
+async def _wait_for_bootstrap(store: MetadataStore) -> None:
+    bootstrapped = asyncio.Event()
 
-    def look(_: Delta) -> None:
+    def check(_: Delta) -> None:
         if store.image.cluster_id:
-            founded.set()
+            bootstrapped.set()
 
-    store.subscribe(look)
-    look(Delta(0))
-    await founded.wait()
+    store.subscribe(check)
+    check(Delta(0))
+    await bootstrapped.wait()

@@ -1,4 +1,4 @@
-"""SASL, put together for a node that has a listener which asks for it; others load nothing of this."""
+"""Creation of a node's SASL components. A node without a SASL listener does not import them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 def gate_of(services: Services, dispatch: Dispatch, names: Sequence[str]) -> Gate:
-    """Returns the gate of the listeners that are called so. Raises ConfigError."""
+    """Return the authentication gate of the named listeners.
+
+    Raises:
+        ConfigError: A SASL config is invalid.
+    """
     configs, static = services.configs, services.config.broker
     enabled = {name: partial(_mechanisms, configs, static, name) for name in names}
     for name, mechanisms in enabled.items():
@@ -49,11 +53,13 @@ def _validator(services: Services) -> JwtValidator:
     number = services.configs.broker_int
     url = text(JWKS)
     if not url:
-        raise ConfigError(f"broker: {JWKS}: expected the address of the keys of tokens, since {OAUTHBEARER} is enabled")
+        raise ConfigError(
+            f"broker: {JWKS}: expected the URL of the token keys (JWKS), because {OAUTHBEARER} is enabled"
+        )
     try:
-        import joserfc  # noqa: F401 - looked for now, and loaded with the first token
+        import joserfc  # noqa: F401 - only checks that it is installed; it is used with the first token
     except ImportError:
-        raise ConfigError(f"{OAUTHBEARER} needs joserfc: {install_hint('oauth')}") from None
+        raise ConfigError(f"{OAUTHBEARER} requires joserfc: {install_hint('oauth')}") from None
     keys = KeySource(
         reader_of(url),
         number("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
@@ -70,29 +76,33 @@ def _validator(services: Services) -> JwtValidator:
 
 
 def _mechanisms(configs: ConfigResolver, static: Mapping[str, str], listener: str) -> tuple[str, ...]:
-    """Raises ConfigError for one that is not spoken, or for none."""
-    own = _of_listener(listener, ENABLED)
-    value = static.get(own)
-    named = tuple(_split(configs.broker(ENABLED) if value is None else value))
-    if not named or not set(named) <= set(MECHANISMS):
-        key = ENABLED if value is None else own
-        raise ConfigError(f"broker: {key} = {','.join(named)!r}: expected one or more of {', '.join(MECHANISMS)}")
-    return named
+    """Return the enabled mechanisms of a listener; raise ConfigError if one is unknown or there are none."""
+    listener_key = _listener_key(listener, ENABLED)
+    value = static.get(listener_key)
+    mechanisms_named = tuple(_split(configs.broker(ENABLED) if value is None else value))
+    if not mechanisms_named or not set(mechanisms_named) <= set(MECHANISMS):
+        key = ENABLED if value is None else listener_key
+        raise ConfigError(
+            f"broker: {key} = {','.join(mechanisms_named)!r}: expected one or more of {', '.join(MECHANISMS)}"
+        )
+    return mechanisms_named
 
 
 def _lifetime_ms_max(configs: ConfigResolver, static: Mapping[str, str], listener: str, mechanism: str) -> int:
-    """Raises ConfigError."""
+    """Return the maximum session lifetime of a listener's mechanism; raise ConfigError if the config is invalid."""
     for name in (f"{mechanism.lower()}.{REAUTHENTICATION}", REAUTHENTICATION):
-        own = _of_listener(listener, name)
-        value = static.get(own, "")
+        listener_key = _listener_key(listener, name)
+        value = static.get(listener_key, "")
         if value.isdecimal():
             return int(value)
         if value:
-            raise ConfigError(f"broker: {own} = {value!r}: expected a whole number of milliseconds, 0 for no end")
+            raise ConfigError(
+                f"broker: {listener_key} = {value!r}: expected a whole number of milliseconds, 0 for no limit"
+            )
     return configs.broker_int(REAUTHENTICATION)
 
 
-def _of_listener(listener: str, key: str) -> str:
+def _listener_key(listener: str, key: str) -> str:
     return f"listener.name.{listener.lower()}.{key}"
 
 

@@ -1,4 +1,4 @@
-"""The ports of a node that have TLS."""
+"""Creation of the TLS configuration of a node's ports."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
 
 
 def listener_securing(config: NodeConfig, limits: ListenerLimits) -> ListenerSecuring | None:
-    """Returns None where no listener has TLS. Raises ConfigError, with what is wrong about a config or a file."""
-    with_tls = [listener for listener in config.listeners if listener.protocol in (SSL, SASL_SSL)]
-    if not with_tls:
+    """Return the TLS listeners, or None if no listener uses TLS.
+
+    Raises:
+        ConfigError: A config or a certificate file is invalid.
+    """
+    tls_listeners = [listener for listener in config.listeners if listener.protocol in (SSL, SASL_SSL)]
+    if not tls_listeners:
         return None
-    # Not before it is needed: a node without TLS starts sooner without this.
+    # Imported on demand: a node without TLS starts faster.
     from chronik.security.principal_rules import PrincipalRules
     from chronik.server.securing import ListenerSecuring, SecuredListener
     from chronik.tls.contexts import TlsContext
     from chronik.tls.settings import listener_settings
 
     secured = {}
-    for listener in with_tls:
+    for listener in tls_listeners:
         settings = listener_settings(listener.name, listener.protocol, config.broker)
         rules = PrincipalRules(settings.principal_rules)
         context = TlsContext(f"listener {listener.name}", settings)
@@ -34,7 +38,11 @@ def listener_securing(config: NodeConfig, limits: ListenerLimits) -> ListenerSec
 
 
 def http_tls(config: NodeConfig) -> HttpTls | None:
-    """Returns None where the HTTP port has none. Raises ConfigError."""
+    """Return the TLS configuration of the HTTP server, or None.
+
+    Raises:
+        ConfigError: A certificate file is invalid.
+    """
     if config.http is None or config.http_keystore is None:
         return None
     from chronik.console.securing import HttpTls

@@ -1,2 +1,1 @@
-"""How much users, clients and addresses may ask of a node: Kafka's keys and its order of precedence. Pure: times are
-handed in."""
+"""Client quotas for users, client ids and IP addresses, with the keys and precedence of Kafka. No I/O."""

@@ -1,12 +1,12 @@
-"""Buckets: what somebody may still use of a rate.
+"""Token buckets that measure how much of a rate quota is available.
 
-A bucket fills at its rate, up to some seconds' worth, and may be overdrawn: whoever finds it overdrawn waits until it
-is not. So a batch that is larger than the bucket passes, and is paid for afterwards. Over any time a bucket lets
-through what its rate allows, what it held at the start, and one request more: with half a second's worth and batches of
-up to a second's worth that is 7.5 % above the rate over 20 s. Kafka's windows (11 of a second each) would let ten
-seconds' worth through at once.
+A bucket fills at its rate, up to some seconds' worth of tokens, and may be overdrawn: a client that overdraws it is
+throttled until it is not. So a batch larger than the bucket passes and is paid for afterwards. Over any period, a
+bucket allows what its rate permits, its initial content and one more request: with half a second's worth and batches of
+up to a second's worth, that is 7.5 % above the rate over 20 s. Kafka's sliding windows (11 of one second) would allow
+ten seconds' worth at once.
 
-A bucket that is full again says nothing that a new one would not, and is forgotten.
+A full bucket is equivalent to a new one and is discarded.
 """
 
 from __future__ import annotations
@@ -21,36 +21,39 @@ from chronik.limits import QUOTA_BUCKETS_MAX
 K = TypeVar("K", bound=Hashable)
 
 FORGOTTEN_AT_ONCE: Final = 2
-"""Buckets that are looked at, and forgotten if they are full, whenever one is used: more than can be made."""
+"""Buckets checked per use, and discarded if they are full: more than one use can create."""
 
 
 class Bucket(msgspec.Struct, gc=False):
+    """A token bucket."""
+
     held: float
-    """Negative when it is overdrawn."""
+    """Available tokens; negative when overdrawn."""
     filled_at: float
     rate: float
     seconds_max: float
 
     def fill(self, rate: float, now: float) -> None:
-        """What was used stays used when the rate changes; it is only paid back sooner, or later."""
+        """Add the tokens since the last call, then apply a new rate. Used tokens stay used when the rate changes."""
         self.held = min(self.held + max(now - self.filled_at, 0.0) * self.rate, rate * self.seconds_max)
         self.filled_at = now
         self.rate = rate
 
     @property
     def wait_seconds(self) -> float:
-        """Returns the time until it is not overdrawn any more, from when it was last filled."""
+        """Return the seconds until the bucket is no longer overdrawn, counted from the last fill."""
         return -self.held / self.rate if self.held < 0 else 0.0
 
     def is_full(self, now: float) -> bool:
+        """Return whether the bucket is full."""
         return self.held + (now - self.filled_at) * self.rate >= self.rate * self.seconds_max
 
 
 class Buckets(Generic[K]):
-    """Those of one kind of quota, the one that was used last at the end."""
+    """The token buckets of one quota key, least recently used first."""
 
     def __init__(self, seconds_max: float, count_max: int = QUOTA_BUCKETS_MAX) -> None:
-        """Each holds what comes in `seconds_max`."""
+        """Create buckets that hold `seconds_max` seconds' worth of tokens each."""
         self._seconds_max = seconds_max
         self._count_max = count_max
         self._buckets: dict[K, Bucket] = {}
@@ -59,7 +62,7 @@ class Buckets(Generic[K]):
         return len(self._buckets)
 
     def of(self, key: K, rate: float, now: float) -> Bucket:
-        """Returns the bucket, filled up to now."""
+        """Return the bucket of the key, filled up to now."""
         bucket = self._buckets.pop(key, None)
         self._forget(now)
         if bucket is None:
@@ -73,13 +76,13 @@ class Buckets(Generic[K]):
         self._buckets.clear()
 
     def _forget(self, now: float) -> None:
-        """Forgets some that have not been used for longest, if they are full or there are too many."""
+        """Discard a few of the least recently used buckets if they are full or there are too many."""
         for _ in range(FORGOTTEN_AT_ONCE):
             oldest = next(iter(self._buckets), None)
             if oldest is None:
                 return
             if len(self._buckets) < self._count_max and not self._buckets[oldest].is_full(now):
-                # It is looked at again when the others were: one that is far overdrawn must not be in their way.
+                # Moved to the end, so a bucket that is far overdrawn does not block the others from being checked.
                 self._buckets[oldest] = self._buckets.pop(oldest)
                 continue
             del self._buckets[oldest]

@@ -1,7 +1,7 @@
-"""How many connections an address may have, and how fast new ones may come: from an address, and in all.
+"""Limits on connections: per address, and the rate of new connections per address and in total.
 
-What comes faster than all may come waits before it is read, for a second at most. What an address has too much of is
-refused. As in Kafka, what is refused does not count.
+Connections above the total rate are delayed by up to a second. Connections above a limit of their address are rejected.
+As in Kafka, rejected connections do not count.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from chronik.security.quotas.policy import Policy
 from chronik.wording import counted
 
 BURST_SECONDS: Final = 10.0
-"""What may come at once: Kafka measures these rates over `quota.window.num` - 1 windows of a second. Clients open their
-connections together."""
+"""Burst of new connections, in seconds' worth of the rate: Kafka measures these rates over `quota.window.num` - 1
+windows of one second. Clients open their connections together."""
 
 WAIT_SECONDS_MAX: Final = 1.0
-"""Kafka's `quota.window.size.seconds`, beyond which no connection waits; what would have to is refused."""
+"""Longest delay of a connection (Kafka's `quota.window.size.seconds`); one that would need more is rejected."""
 
 PER_ADDRESS: Final = "max.connections.per.ip"
 OVERRIDES: Final = "max.connections.per.ip.overrides"
@@ -31,18 +31,24 @@ ALL: Final = ""
 
 
 class Configs(Protocol):
+    """Read access to the broker configs."""
+
     def broker(self, name: str) -> str: ...
 
     def broker_int(self, name: str) -> int: ...
 
 
 class Verdict(NamedTuple):
+    """The decision about a new connection."""
+
     refusal: str = ""
-    """Empty when it may come."""
+    """Why the connection is rejected; empty if it is not."""
     wait_seconds: float = 0.0
 
 
 class ConnectionLimits:
+    """The limits on client connections by address."""
+
     def __init__(self, configs: Configs, policy: Callable[[], Policy]) -> None:
         self._configs = configs
         self._policy = policy
@@ -51,7 +57,7 @@ class ConnectionLimits:
         self._overall: Buckets[str] = Buckets(BURST_SECONDS)
 
     def come(self, host: str, now: float) -> Verdict:
-        """Counts a connection, unless it is refused."""
+        """Decide about a new connection, and count it unless it is rejected."""
         address = normalized(host)
         verdict = self._verdict(address, now)
         if not verdict.refusal:
@@ -59,44 +65,45 @@ class ConnectionLimits:
         return verdict
 
     def left(self, host: str) -> None:
+        """Count that a connection of the address was closed."""
         address = normalized(host)
         count = self._counts.pop(address) - 1
         if count:
             self._counts[address] = count
 
     def _verdict(self, address: str, now: float) -> Verdict:
-        count, most = self._counts.get(address, 0), self._most(address)
-        if count >= most:
-            return Verdict(f"{address} has {counted(count, 'connection')} ({PER_ADDRESS})")
+        count, maximum = self._counts.get(address, 0), self._connections_max(address)
+        if count >= maximum:
+            return Verdict(f"{address} has {counted(count, 'connection')}, the maximum ({PER_ADDRESS})")
         overall = self._configs.broker_int(CREATION_RATE)
         wait_seconds = 0.0
         if overall < INT_MAX:
-            wait_seconds = self._used(self._overall, ALL, overall, now).wait_seconds
+            wait_seconds = self._take_token(self._overall, ALL, overall, now).wait_seconds
             if wait_seconds > WAIT_SECONDS_MAX:
                 self._overall.of(ALL, max(overall, 1), now).held += 1
-                return Verdict(f"more than {overall} connections come in a second ({CREATION_RATE})")
+                return Verdict(f"more than {overall} new connections per second ({CREATION_RATE})")
         rate = self._policy().connection_rate(address)
-        if rate is not None and self._used(self._rates, address, rate, now).held < 0:
+        if rate is not None and self._take_token(self._rates, address, rate, now).held < 0:
             self._rates.of(address, rate, now).held += 1
             if overall < INT_MAX:
                 self._overall.of(ALL, max(overall, 1), now).held += 1
-            return Verdict(f"more than {rate:g} connections come from {address} in a second (connection_creation_rate)")
+            return Verdict(f"more than {rate:g} new connections per second from {address} (connection_creation_rate)")
         return Verdict("", wait_seconds)
 
-    def _most(self, address: str) -> int:
+    def _connections_max(self, address: str) -> int:
         overrides = self._configs.broker(OVERRIDES)
-        own = _parsed(overrides).get(address) if overrides else None
-        return self._configs.broker_int(PER_ADDRESS) if own is None else own
+        override = _parse_overrides(overrides).get(address) if overrides else None
+        return self._configs.broker_int(PER_ADDRESS) if override is None else override
 
-    def _used(self, buckets: Buckets[str], key: str, rate: float, now: float) -> Bucket:
+    def _take_token(self, buckets: Buckets[str], key: str, rate: float, now: float) -> Bucket:
         bucket = buckets.of(key, max(rate, 1), now)
         bucket.held -= 1
         return bucket
 
 
 @lru_cache(maxsize=8)
-def _parsed(overrides: str) -> Mapping[str, int]:
-    """Reads ADDRESS:COUNT, …, as `configs` has checked it."""
+def _parse_overrides(overrides: str) -> Mapping[str, int]:
+    """Parse `ADDRESS:COUNT, …`, which `configs` has validated."""
     found = {}
     for part in overrides.split(","):
         address, _, count = part.strip().rpartition(":")

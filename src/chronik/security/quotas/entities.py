@@ -1,4 +1,4 @@
-"""Whom quotas are for, which keys there are, and what may be set: in Kafka's words, since its tools show them."""
+"""Quota entities, keys and their validation, with the error messages of Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-_WHOLE_UP_TO: Final = {
+_INTEGER_LIMITS: Final = {
     PRODUCER_BYTE_RATE: (LONG_MAX, "a LONG"),
     CONSUMER_BYTE_RATE: (LONG_MAX, "a LONG"),
     CONNECTION_CREATION_RATE: (INT_MAX, "an INT"),
@@ -30,14 +30,18 @@ KINDS: Final = (USER, CLIENT_ID, ADDRESS)
 
 
 class Change(NamedTuple):
-    """What is to become of the quota with this key: a value of None removes it."""
+    """A change of one quota: a value of None removes it."""
 
     key: str
     value: float | None
 
 
 def checked_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
-    """Returns the entity that the pairs name, where None is the default. Raises KafkaError."""
+    """Return the quota entity that the pairs of type and name define, where None is the default entity.
+
+    Raises:
+        KafkaError: The entity is invalid.
+    """
     seen: dict[str, str] = {}
     for kind, name in pairs:
         if kind in seen:
@@ -55,12 +59,16 @@ def checked_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
         if len(seen) > 1:
             raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
         if seen[ADDRESS] and plain_address(seen[ADDRESS]) is None:
-            raise _invalid(f"{seen[ADDRESS]} is not a valid IP: names of hosts are not looked up")
+            raise _invalid(f"{seen[ADDRESS]} is not a valid IP: host names are not resolved")
     return entity_of(seen.items())
 
 
 def checked_changes(entity: Entity, changes: Iterable[Change]) -> Mapping[str, float | None]:
-    """Returns them by key. Raises KafkaError."""
+    """Return the changes by quota key.
+
+    Raises:
+        KafkaError: A key or value is invalid.
+    """
     keys = ADDRESS_KEYS if entity[0][0] == ADDRESS else CLIENT_KEYS
     found: dict[str, float | None] = {}
     for key, value in changes:
@@ -77,8 +85,8 @@ def checked_changes(entity: Entity, changes: Iterable[Change]) -> Mapping[str, f
 def _check_value(key: str, value: float) -> None:
     if not value > 0 or not math.isfinite(value):
         raise _invalid(f"Quota {key} must be greater than 0")
-    if key in _WHOLE_UP_TO:
-        most, kind = _WHOLE_UP_TO[key]
+    if key in _INTEGER_LIMITS:
+        most, kind = _INTEGER_LIMITS[key]
         if value > most:
             raise _invalid(f"Proposed value for {key} is too large for {kind}.")
         if value % 1 > 1e-6:
@@ -86,8 +94,8 @@ def _check_value(key: str, value: float) -> None:
 
 
 def plain_address(text: str) -> str | None:
-    """Returns the address as it is compared: an IPv4 address within IPv6 is that address. None for any other text."""
-    from ipaddress import IPv6Address, ip_address  # a node without such quotas starts without
+    """Return an IP address in canonical form (IPv4-mapped IPv6 as IPv4), or None if the text is not an address."""
+    from ipaddress import IPv6Address, ip_address  # imported on use: a node without such quotas starts faster
 
     try:
         address = ip_address(text.partition("%")[0])

@@ -1,8 +1,8 @@
-"""How much clients have used of their quotas, and how long each has to wait for it.
+"""Enforcement of client quotas: usage of each client, and how long it is throttled.
 
-A request is taken, and its client waits afterwards (KIP-219): it is told how long, and its connection is not read
-meanwhile. Two are not taken as they are: a fetch of a client that is above its quota is answered without records, and
-topics are not changed for one that is above its quota and knows the error that says so (KIP-599).
+A request is handled, and its client is throttled afterwards (KIP-219): the response carries the throttle time, and the
+connection is not read meanwhile. There are two exceptions: a fetch by a client above its quota returns no records, and
+a client above its mutation quota that supports the error gets it instead of a change (KIP-599).
 """
 
 from __future__ import annotations
@@ -20,52 +20,58 @@ from chronik.security.quotas.entities import LONG_MAX
 from chronik.security.quotas.policy import NONE, Policy, Quota, Quotas
 
 BURST_SECONDS: Final = 0.5
-"""How much of a rate of bytes may be used at once, and how much a fetch is answered with, if a batch is not larger. It
-is more than any client takes to come again after it has waited, so that nothing of a quota is lost."""
+"""Burst of the byte-rate quotas, and the size of a fetch response (at least one batch), in seconds' worth of the rate.
+It is longer than any client takes to return after throttling, so the full quota can be used."""
 
 REQUEST_BURST_SECONDS: Final = 1.0
+"""Burst of the request-time quota in seconds' worth of the rate."""
 MUTATION_BURST_SECONDS: Final = 11.0
-"""Kafka's: `controller.quota.window.num` windows of `controller.quota.window.size.seconds`."""
+"""Burst of the mutation quota, as in Kafka: `controller.quota.window.num` windows of
+`controller.quota.window.size.seconds`."""
 
 REQUEST_WAIT_SECONDS_MAX: Final = 1.0
-"""Kafka's `quota.window.size.seconds`, beyond which nobody waits for a request that took long."""
+"""Longest throttle time for request time, as in Kafka (`quota.window.size.seconds`)."""
 
 WAIT_SECONDS_LEAST: Final = 0.002
-"""Nobody waits for less: timers are no finer. What is owed is kept, so nothing is given away."""
+"""Shortest throttle time: timers are not more precise. Shorter delays stay in the bucket and add up."""
 
 PERCENT_OF_LOOP: Final = 100.0
-"""A second of the loop, in which a node does everything, as `request_percentage` counts it."""
+"""Units of `request_percentage` per second of event-loop time; a node handles all requests on one loop."""
 
 Shared = tuple[str | None, str | None]
+"""User and client id that share a bucket; None for either if it does not matter."""
 
 
 class Limiter:
+    """The quota usage of all clients of a node."""
+
     def __init__(self, clock: Clock, quotas: Callable[[], Mapping[Entity, Values]]) -> None:
-        """`quotas` returns those of the image as it is then."""
+        """`quotas` returns the quotas of the current metadata image."""
         self._clock = clock
         self._quotas = quotas
         self._policy = Policy({})
         self.is_on = False
-        """Whether anybody has a quota: if not, nothing else is asked for."""
+        """Whether any client quota is set; if not, no request is metered."""
         self.produce: Buckets[Shared] = Buckets(BURST_SECONDS)
         self.fetch: Buckets[Shared] = Buckets(BURST_SECONDS)
         self.request: Buckets[Shared] = Buckets(REQUEST_BURST_SECONDS)
         self.mutation: Buckets[Shared] = Buckets(MUTATION_BURST_SECONDS)
         self.throttled = dict.fromkeys(Quotas._fields, 0)
-        """Requests whose clients had to wait, by what for."""
+        """Number of throttled requests by quota type."""
         self.throttled_seconds = dict.fromkeys(Quotas._fields, 0.0)
-        """How long they had to, together."""
+        """Sum of throttle times in seconds by quota type."""
 
     @property
     def policy(self) -> Policy:
         return self._policy
 
     def follow(self, delta: Delta) -> None:
+        """Apply the quota changes of a metadata delta."""
         if delta.quotas:
             self.look()
 
     def look(self) -> None:
-        """Looks again which quotas there are."""
+        """Reload the quotas."""
         self._policy = Policy(self._quotas())
         self.is_on = self._policy.limits_clients
         if not self.is_on:
@@ -73,16 +79,17 @@ class Limiter:
                 buckets.clear()
 
     def usage(self, user: str, client_id: str) -> Usage | None:
-        """Returns what counts for a request of this client; None if no quota holds for it."""
+        """Return the usage of a request by this client, or None if no quota applies to it."""
         quotas = self._policy.of(user, client_id[:QUOTA_NAME_CHARACTERS_MAX])
         return None if quotas == NONE else Usage(self, quotas)
 
     def now(self) -> float:
+        """Return the monotonic time in seconds."""
         return self._clock.monotonic()
 
 
 class Usage:
-    """What one request uses of its client's quotas."""
+    """The quota usage of one request."""
 
     __slots__ = ("_limiter", "_quotas", "_wait_until", "began")
 
@@ -91,57 +98,62 @@ class Usage:
         self._quotas = quotas
         self._wait_until = 0.0
         self.began = 0.0
-        """When the request came, by the clock that measures how long it takes."""
+        """Start of the request on the clock that measures its event-loop time."""
 
     @property
     def wait_seconds(self) -> float:
-        """Returns how long the client has to wait from now on."""
+        """Return for how many seconds the client is throttled from now on."""
         return max(self._wait_until - self._limiter.now(), 0.0) if self._wait_until else 0.0
 
     def produced(self, size: int) -> None:
-        self._use("produce", self._quotas.produce, self._limiter.produce, size)
+        """Charge the produce quota for the bytes of a request."""
+        self._charge("produce", self._quotas.produce, self._limiter.produce, size)
 
     def must_fetch_later(self) -> bool:
-        """Whether the client has to wait for what it has fetched before."""
-        return self._use("fetch", self._quotas.fetch, self._limiter.fetch, 0) > 0
+        """Return whether the client is throttled for its previous fetches."""
+        return self._charge("fetch", self._quotas.fetch, self._limiter.fetch, 0) > 0
 
     @property
     def fetch_bytes_max(self) -> int:
-        """Returns how much a fetch may be answered with, if the first batch is not larger."""
+        """Return the maximum bytes of a fetch response, unless the first batch is larger."""
         quota = self._quotas.fetch
         return LONG_MAX if quota is None else max(int(quota.rate * BURST_SECONDS), 1)
 
     def fetched(self, size: int) -> None:
-        """What was sent is waited for by the next fetch."""
+        """Charge the fetch quota for the bytes of a response; the next fetch is throttled for them."""
         quota = self._quotas.fetch
         if quota is not None:
             self._limiter.fetch.of(quota.shared_by, quota.rate, self._limiter.now()).held -= size
 
     def mutated(self, count: int, *, strict: bool) -> None:
-        """Partitions were made or deleted, or are about to be. Raises KafkaError for a client that knows this error and
-        has to wait; any other one waits afterwards."""
+        """Charge the mutation quota for partitions that are created or deleted.
+
+        Raises:
+            KafkaError: The quota is exceeded, and `strict` says that the client supports this error. Other clients are
+                throttled afterwards.
+        """
         quota, buckets = self._quotas.mutation, self._limiter.mutation
         if quota is None:
             return
         if strict:
-            if self._use("mutation", quota, buckets, 0):
+            if self._charge("mutation", quota, buckets, 0):
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
             buckets.of(quota.shared_by, quota.rate, self._limiter.now()).held -= count
         else:
-            self._use("mutation", quota, buckets, count)
+            self._charge("mutation", quota, buckets, count)
 
     def took(self, seconds: float, *, waits: bool = True) -> None:
-        """The loop was busy with it for so long. What is only known after it was answered does not make it wait."""
+        """Charge the request quota for event-loop time. With `waits` false, only later requests are throttled."""
         quota, buckets = self._quotas.request, self._limiter.request
         if quota is None:
             return
         percent = seconds * PERCENT_OF_LOOP
         if waits:
-            self._use("request", quota, buckets, percent, REQUEST_WAIT_SECONDS_MAX)
+            self._charge("request", quota, buckets, percent, REQUEST_WAIT_SECONDS_MAX)
         else:
             buckets.of(quota.shared_by, quota.rate, self._limiter.now()).held -= percent
 
-    def _use(
+    def _charge(
         self,
         name: str,
         quota: Quota | None,
@@ -149,7 +161,7 @@ class Usage:
         amount: float,
         seconds_max: float = THROTTLE_SECONDS_MAX,
     ) -> float:
-        """Returns how long to wait for it."""
+        """Charge a bucket and return for how many seconds the client is throttled."""
         if quota is None:
             return 0.0
         now = self._limiter.now()

@@ -1,4 +1,4 @@
-"""Which quota holds for whom: of all that are set for a key, the one that names the client most closely."""
+"""Precedence of client quotas: of all quotas set for a key, the most specific one applies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RA
 
 
 class Quota(NamedTuple):
-    """A rate, and who shares it: a user, a client id, or a client id of a user."""
+    """A rate limit and the entity that shares it: a user, a client id, or a client id of a user."""
 
     rate: float
     user: str | None
@@ -23,7 +23,7 @@ class Quota(NamedTuple):
 
 
 class Quotas(NamedTuple):
-    """What holds for one client, by key: None where nothing does."""
+    """The quotas that apply to one client; None where there is none."""
 
     produce: Quota | None
     fetch: Quota | None
@@ -35,11 +35,13 @@ NONE: Final = Quotas(None, None, None, None)
 
 
 class Policy:
+    """The configured quotas, with a cache of the quotas per client."""
+
     def __init__(self, quotas: Mapping[Entity, Values]) -> None:
         self._by_entity: dict[str | None, dict[str | None, Values]] = {}
         self._addresses: dict[str, float] = {}
         self._default_address: float | None = None
-        self._found: dict[tuple[str, str], Quotas] = {}
+        self._cache: dict[tuple[str, str], Quotas] = {}
         for entity, values in quotas.items():
             named = dict(entity)
             if ADDRESS in named:
@@ -58,25 +60,27 @@ class Policy:
             self._addresses[plain_address(name) or name] = rate
 
     def of(self, user: str, client_id: str) -> Quotas:
-        known = self._found.get((user, client_id))
+        """Return the quotas that apply to a client."""
+        known = self._cache.get((user, client_id))
         if known is None:
-            if len(self._found) >= QUOTA_BUCKETS_MAX:  # names are made up by clients
-                self._found.clear()
-            known = self._found[user, client_id] = Quotas(*(self._look_up(key, user, client_id) for key in CLIENT_KEYS))
+            if len(self._cache) >= QUOTA_BUCKETS_MAX:  # client ids are chosen by clients
+                self._cache.clear()
+            known = self._cache[user, client_id] = Quotas(*(self._look_up(key, user, client_id) for key in CLIENT_KEYS))
         return known
 
     def connection_rate(self, address: str) -> float | None:
+        """Return the limit on new connections per second of an IP address, or None."""
         return self._addresses.get(address, self._default_address)
 
     def _look_up(self, key: str, user: str, client_id: str) -> Quota | None:
-        """Kafka's order of eight."""
-        for whose in (user, DEFAULT):
-            for which in (client_id, DEFAULT, None):
-                rate = self._rate(key, whose, which)
+        """Return the quota of one key in Kafka's order of precedence (eight levels)."""
+        for user_level in (user, DEFAULT):
+            for client_level in (client_id, DEFAULT, None):
+                rate = self._rate(key, user_level, client_level)
                 if rate is not None:
-                    return Quota(rate, user, None if which is None else client_id)
-        for which in (client_id, DEFAULT):
-            rate = self._rate(key, None, which)
+                    return Quota(rate, user, None if client_level is None else client_id)
+        for client_level in (client_id, DEFAULT):
+            rate = self._rate(key, None, client_level)
             if rate is not None:
                 return Quota(rate, None, client_id)
         return None

@@ -1,1 +1,1 @@
-"""SASL: how a client says who it is. A machine per mechanism, for either side, and what a node does around them."""
+"""SASL authentication: a state machine per mechanism for server and client, session and thread pool of a node."""

@@ -1,5 +1,4 @@
-"""Does what the machines of the mechanisms ask for: salts passwords and validates tokens in threads, and lets those
-wait who were refused."""
+"""SASL authenticator of a node: hashes passwords and validates tokens in threads, and delays failure responses."""
 
 from __future__ import annotations
 
@@ -40,6 +39,8 @@ NONCE_BYTES: Final = 24
 
 
 class Authenticator:
+    """The component that runs the SASL exchange of all client connections."""
+
     def __init__(
         self,
         users: KnownUsers,
@@ -52,14 +53,14 @@ class Authenticator:
         self._failure_delay_ms = failure_delay_ms
         self._validator = validator
         self._work = Work()
-        self._token_work = Work()  # its own: an address that does not answer must not keep passwords waiting
+        self._token_work = Work()  # separate: a JWKS server that does not respond must not delay passwords
 
     def close(self) -> None:
         self._work.close()
         self._token_work.close()
 
     def session(self, mechanisms: Callable[[], Sequence[str]], lifetime_ms_max: Callable[[str], int]) -> Session:
-        """Makes that of a new connection."""
+        """Return the SASL session of a new connection."""
         return Session(mechanisms, self._machine, lifetime_ms_max)
 
     def monotonic(self) -> float:
@@ -74,66 +75,75 @@ class Authenticator:
         return ScramServer(scram, partial(self._users.keys, scram), secrets.token_urlsafe(NONCE_BYTES))
 
     async def answer(self, session: Session, peer: Peer, data: bytes) -> Answer:
-        """Returns what to say to the client's message; if it is an error, after a while: the same for all errors,
-        however long it took to find them. Raises Disconnect."""
+        """Return the response to a client's SASL message.
+
+        An error is returned after a fixed delay, so the time to detect it reveals nothing.
+
+        Raises:
+            Disconnect: Too many authentications are queued.
+        """
         answer = self.answer_at_once_or_later(session, peer, data)
         return answer if isinstance(answer, Answer) else await answer
 
     def answer_at_once_or_later(self, session: Session, peer: Peer, data: bytes) -> Answer | Awaitable[Answer]:
-        """As `answer`, and at once where nobody has to wait: the messages of SCRAM take no thread, and are too many,
-        when somebody tries passwords, for a task each."""
+        """Return the response to a client's SASL message, or an awaitable if it needs a thread or a delay.
+
+        SCRAM messages need no thread. A password-guessing client sends too many of them for one task each.
+        """
         began = self._clock.monotonic()
         outcome = session.step(data)
         if isinstance(outcome, Derive | Validate):
-            return self._answer_worked_out(session, peer, outcome, began)
-        answer = self._settled(session, outcome)
-        return self._refused(answer, peer, began) if answer.is_refusal else answer
+            return self._answer_in_thread(session, peer, outcome, began)
+        answer = self._settle(session, outcome)
+        return self._delay_rejection(answer, peer, began) if answer.is_refusal else answer
 
-    async def _answer_worked_out(self, session: Session, peer: Peer, asked: Derive | Validate, began: float) -> Answer:
+    async def _answer_in_thread(self, session: Session, peer: Peer, asked: Derive | Validate, began: float) -> Answer:
         outcome: Outcome = asked
         while isinstance(outcome, Derive | Validate):
-            outcome = await self._worked_out(session.machine, outcome, peer.host)
-        answer = self._settled(session, outcome)
-        return await self._refused(answer, peer, began) if answer.is_refusal else answer
+            outcome = await self._run_in_thread(session.machine, outcome, peer.host)
+        answer = self._settle(session, outcome)
+        return await self._delay_rejection(answer, peer, began) if answer.is_refusal else answer
 
-    def _settled(self, session: Session, outcome: Outcome) -> Answer:
+    def _settle(self, session: Session, outcome: Outcome) -> Answer:
         return session.settle(outcome, self._clock.monotonic(), self._clock.now_ms())
 
-    async def _refused(self, answer: Answer, peer: Peer, began: float) -> Answer:
-        """Delay a rejection, and log it if the connection does not end with it."""
+    async def _delay_rejection(self, answer: Answer, peer: Peer, began: float) -> Answer:
+        """Delay a rejection, and log it if it does not close the connection."""
         if answer.error is None:
-            logger.info("%s:%d: %s", peer.host, peer.port, answer.why)
+            logger.info("client %s:%d: %s", peer.host, peer.port, answer.why)
         await self.delay(began)
         return answer
 
     async def delay(self, began: float) -> None:
-        """Returns when a client that was refused may be told so."""
+        """Wait until the response to a failed authentication may be sent."""
         await asyncio.sleep(self._failure_delay_ms() / 1000 - (self._clock.monotonic() - began))
 
-    async def _worked_out(self, machine: ServerMachine | None, asked: Derive | Validate, host: str) -> Outcome:
+    async def _run_in_thread(self, machine: ServerMachine | None, asked: Derive | Validate, host: str) -> Outcome:
         if isinstance(asked, Derive):
             assert isinstance(machine, PlainServer)
-            made = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
-            return machine.derived(await self._work.do(network_of(host), made))
+            hash_password = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
+            return machine.derived(await self._work.do(network_of(host), hash_password))
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
-            return Failure("no keys of tokens are set up")
-        return machine.validated(await self._token(host, partial(_validated, self._validator, asked.token)))
+            return Failure("no JWKS endpoint is configured for tokens")
+        return machine.validated(await self._validate_token(host, partial(_validate, self._validator, asked.token)))
 
-    async def _token(self, host: str, validate: Callable[[], ValidToken | TokenRefused]) -> ValidToken | TokenRefused:
-        """Waits for keys here, if it has to, and not in one of the few threads: others come through meanwhile."""
+    async def _validate_token(
+        self, host: str, validate: Callable[[], ValidToken | TokenRefused]
+    ) -> ValidToken | TokenRefused:
+        """Validate a token, waiting for a key reload outside of the thread pool so that other clients are served."""
         try:
             return await self._token_work.do(network_of(host), validate)
         except KeysAwaited as awaited:
-            await _done(awaited.reading)
+            await _wait_for_keys(awaited.reading)
         try:
             return await self._token_work.do(network_of(host), validate)
         except KeysAwaited as awaited:
             return TokenRefused(str(awaited))
 
 
-async def _done(reading: Future[None]) -> None:
-    """Returns when they are read, or should be by now."""
+async def _wait_for_keys(reading: Future[None]) -> None:
+    """Wait until the keys are loaded or the timeout expires."""
     waiting = asyncio.wrap_future(reading)
     try:
         await asyncio.wait([waiting], timeout=READ_SECONDS_MAX)
@@ -141,8 +151,8 @@ async def _done(reading: Future[None]) -> None:
         waiting.cancel()
 
 
-def _validated(validator: TokenValidator, token: str) -> ValidToken | TokenRefused:
-    """Raises KeysAwaited."""
+def _validate(validator: TokenValidator, token: str) -> ValidToken | TokenRefused:
+    """Validate a token; raise KeysAwaited if its key has to be loaded first."""
     try:
         return validator(token)
     except TokenRefused as refused:

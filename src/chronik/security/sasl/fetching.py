@@ -1,5 +1,7 @@
-"""What an address tells, within a time and a size: a socket's own timeout holds for each read of it, so that whoever
-says a byte at a time could go on forever."""
+"""HTTP download with a limit on the total time and size.
+
+A socket timeout applies to each read only, so a server that sends one byte at a time could stall the caller forever.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,20 @@ from typing import Any
 
 
 def fetched(url: str, seconds: float, bytes_max: int) -> bytes:
-    """Raises OSError, http.client.HTTPException or ValueError."""
-    with _Watch(seconds) as watch:
-        opener = urllib.request.build_opener(_Plainly(watch), _Securely(watch))
+    """Return the body of a URL.
+
+    Raises:
+        OSError: The connection failed or took too long.
+        HTTPException: The response is invalid.
+        ValueError: The body is larger than `bytes_max`.
+    """
+    with _FetchDeadline(seconds) as deadline:
+        opener = urllib.request.build_opener(_HttpHandler(deadline), _HttpsHandler(deadline))
         return bounded(opener.open(url, timeout=seconds), bytes_max)
 
 
 def bounded(source: Any, bytes_max: int) -> bytes:
-    """Raises ValueError if it has more."""
+    """Read the whole file or response; raise ValueError if it is larger than `bytes_max`."""
     with source:
         data: bytes = source.read(bytes_max + 1)
     if len(data) > bytes_max:
@@ -29,76 +37,76 @@ def bounded(source: Any, bytes_max: int) -> bytes:
     return data
 
 
-class _Watch:
-    """Ends connections when their time is over, whatever they are at."""
+class _FetchDeadline:
+    """A total time limit on outbound connections: they are shut down when it expires."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._timer = threading.Timer(seconds, self._end)
+        self._timer = threading.Timer(seconds, self._expire)
         self._timer.daemon = True
         self._lock = threading.Lock()
-        self._seen: list[socket.socket] = []
-        self._is_over = False
+        self._sockets: list[socket.socket] = []
+        self._is_expired = False
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> _FetchDeadline:
         self._timer.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._timer.cancel()
         with self._lock:
-            for each in self._seen:
+            for each in self._sockets:
                 each.close()
-            self._seen.clear()
-        if self._is_over:
-            raise TimeoutError(f"it took more than {self._seconds:g} s") from None
+            self._sockets.clear()
+        if self._is_expired:
+            raise TimeoutError(f"no complete response within {self._seconds:g} s") from None
 
-    def see(self, connected: socket.socket) -> None:
-        """Has a descriptor of its own: TLS takes the other over."""
+    def add_socket(self, connected: socket.socket) -> None:
+        """Register a socket to shut down at the deadline, by a duplicate descriptor because TLS detaches the socket."""
         with self._lock:
-            self._seen.append(connected.dup())
-        if self._is_over:
-            self._end()
+            self._sockets.append(connected.dup())
+        if self._is_expired:
+            self._expire()
 
-    def _end(self) -> None:
-        self._is_over = True
+    def _expire(self) -> None:
+        self._is_expired = True
         with self._lock:
-            for each in self._seen:
-                with suppress(OSError):  # it is over already
+            for each in self._sockets:
+                with suppress(OSError):  # already closed
                     each.shutdown(socket.SHUT_RDWR)
 
 
 class _Connection(HTTPConnection):
-    watch: _Watch
+    deadline: _FetchDeadline
 
     def connect(self) -> None:
         super().connect()
-        self.watch.see(self.sock)
+        self.deadline.add_socket(self.sock)
 
 
 class _SecureConnection(HTTPSConnection, _Connection):
-    """Calls `connect` of the other before its TLS handshake."""
+    """An HTTPS connection; `connect` of the base class runs before the TLS handshake."""
 
 
-def _watched(kind: type[_Connection], watch: _Watch, host: str, **options: Any) -> _Connection:
+def _new_connection(kind: type[_Connection], deadline: _FetchDeadline, host: str, **options: Any) -> _Connection:
     connection = kind(host, **options)
-    connection.watch = watch
+    connection.deadline = deadline
     return connection
 
 
-class _Plainly(urllib.request.HTTPHandler):
-    def __init__(self, watch: _Watch) -> None:
+class _HttpHandler(urllib.request.HTTPHandler):
+    def __init__(self, deadline: _FetchDeadline) -> None:
         super().__init__()
-        self._watch = watch
+        self._deadline = deadline
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_watched, _Connection, self._watch), req)
+        return self.do_open(partial(_new_connection, _Connection, self._deadline), req)
 
 
-class _Securely(urllib.request.HTTPSHandler):
-    def __init__(self, watch: _Watch) -> None:
+class _HttpsHandler(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: _FetchDeadline) -> None:
         super().__init__()
-        self._watch = watch
+        self._deadline = deadline
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_watched, _SecureConnection, self._watch), req)
+        return self.do_open(partial(_new_connection, _SecureConnection, self._deadline), req)

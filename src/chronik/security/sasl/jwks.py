@@ -1,7 +1,7 @@
-"""The keys that tokens are signed with, JWKS: from a file or an address, and read again now and then in a thread.
+"""JSON Web Key Set (JWKS) that verifies tokens, loaded from a file or URL and reloaded in a background thread.
 
-A new key is found at once: a token that names one nobody knows has them read again, though not again and again. While
-they are being read, those from before hold.
+A token with an unknown key id triggers a reload (rate-limited), so new keys are found quickly. The previous keys stay
+in use while a reload is running.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from chronik.security.sasl.fetching import bounded, fetched
 logger = logging.getLogger("chronik.security")
 
 READ_SECONDS_MAX: Final = 10.0
-"""For an address to answer in all, and for whoever waits for it."""
+"""Seconds for loading the keys, and for clients that wait for them."""
 
 UNKNOWN_KEY_SECONDS: Final = 10.0
-"""How often at most they are read again for keys that nobody knows: anybody can name such a key."""
+"""Minimum seconds between reloads triggered by unknown key ids, which any client can send."""
 
 Read = Callable[[], bytes]
 
 
-UNREADABLE: Final = "the keys of tokens cannot be read"
+UNREADABLE: Final = "the JWKS of token keys cannot be loaded"
 
 
 class KeysUnavailable(ChronikError):
-    """There are no keys, since they could not be read even once."""
+    """No keys are available: they could not be loaded even once."""
 
 
 class KeysAwaited(ChronikError):
-    """They are being read: ask again when that is done."""
+    """The keys are being loaded: retry when `reading` is done."""
 
     def __init__(self, reading: Future[None]) -> None:
         super().__init__(UNREADABLE)
@@ -48,22 +48,25 @@ class KeysAwaited(ChronikError):
 
 
 def reader_of(url: str) -> Read:
-    """Raises ConfigError unless it is file://, http:// or https://."""
+    """Return a function that loads the key set from a file://, http:// or https:// URL.
+
+    Raises:
+        ConfigError: The URL has another scheme.
+    """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         path = Path(urllib.request.url2pathname(parts.path))
         return lambda: bounded(path.open("rb"), JWKS_BYTES_MAX)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
-            f"sasl.oauthbearer.jwks.endpoint.url = {url!r}: expected an address that begins with file://, http:// or "
+            f"sasl.oauthbearer.jwks.endpoint.url = {url!r}: expected a URL that starts with file://, http:// or "
             "https://"
         )
     return lambda: fetched(url, READ_SECONDS_MAX, JWKS_BYTES_MAX)
 
 
 class KeySource:
-    """Is asked in threads, and read in others of its own: whoever needs what is being read is told to come again, so
-    that it takes nobody's place meanwhile."""
+    """A thread-safe cache of the key set. It reloads in a thread of its own, so callers never block in the pool."""
 
     def __init__(
         self,
@@ -79,63 +82,71 @@ class KeySource:
         self._lock = threading.Lock()
         self._reading: Future[None] | None = None
         self._keys: dict[str | None, Any] | None = None
-        self._looked_at = float("-inf")
+        self._loaded_at = float("-inf")
 
     def key(self, kid: str | None) -> Any:
-        """Returns the key of that name, or the only one for a token that names none; None if there is none. Raises
-        KeysAwaited and KeysUnavailable."""
+        """Return the key with that id, or the only key if the token names none; None if there is no such key.
+
+        Raises:
+            KeysAwaited: The keys are being loaded.
+            KeysUnavailable: The keys could not be loaded.
+        """
         keys = self._keys
-        if keys is not None and _found(keys, kid) is not None:
-            self._read_again(self._refresh_seconds)
+        if keys is not None and _find_key(keys, kid) is not None:
+            self._reload_if_older(self._refresh_seconds)
         else:
-            reading = self._read_again(max(self._retry_seconds, 0.0 if keys is None else UNKNOWN_KEY_SECONDS))
+            reading = self._reload_if_older(max(self._retry_seconds, 0.0 if keys is None else UNKNOWN_KEY_SECONDS))
             if reading is not None:
                 raise KeysAwaited(reading)
         if self._keys is None:
             raise KeysUnavailable(UNREADABLE)
-        return _found(self._keys, kid)
+        return _find_key(self._keys, kid)
 
-    def _read_again(self, seconds: float) -> Future[None] | None:
-        """Returns what is done when they are read; None when somebody has done so, less than so many seconds ago."""
+    def _reload_if_older(self, seconds: float) -> Future[None] | None:
+        """Start a reload, or return None if the last one was less than `seconds` ago."""
         with self._lock:
             if self._reading is None:
-                if self._monotonic() - self._looked_at < seconds:
+                if self._monotonic() - self._loaded_at < seconds:
                     return None
                 self._reading = Future()
-                self._reading.set_running_or_notify_cancel()  # nobody who waits for it can end it for others
-                threading.Thread(target=self._read_now, args=(self._reading,), name="jwks", daemon=True).start()
+                self._reading.set_running_or_notify_cancel()  # a waiter cannot cancel it for the others
+                threading.Thread(target=self._reload, args=(self._reading,), name="jwks", daemon=True).start()
             return self._reading
 
-    def _read_now(self, reading: Future[None]) -> None:
+    def _reload(self, reading: Future[None]) -> None:
         try:
             self._keys = parse_keys(self._read())
-        except Exception as error:  # whatever it is, those from before hold
-            logger.warning("%s: %s", UNREADABLE, error)
+        except Exception as error:  # any error: keep the previous keys
+            logger.warning("%s: %s; keeping the previous keys", UNREADABLE, error)
         with self._lock:
-            self._looked_at = self._monotonic()
+            self._loaded_at = self._monotonic()
             self._reading = None
         reading.set_result(None)
 
 
 def parse_keys(data: bytes) -> dict[str | None, Any]:
-    """Returns keys by their names. Those that cannot be used for signatures are left out. Raises ValueError."""
+    """Return the signature keys by key id; other keys are ignored.
+
+    Raises:
+        ValueError: The data is not a JSON Web Key Set.
+    """
     from joserfc.jwk import import_key
 
-    told = json.loads(data)
-    if not isinstance(told, dict) or not isinstance(told.get("keys"), list):
-        raise ValueError("no JSON Web Key Set")
+    document = json.loads(data)
+    if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
+        raise ValueError("not a JSON Web Key Set")
     keys: dict[str | None, Any] = {}
-    for each in told["keys"]:
+    for each in document["keys"]:
         if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use", "sig") != "sig":
             continue
         try:
             keys[each.get("kid")] = import_key(each)
         except Exception as error:
-            logger.warning("a key of tokens cannot be used: %s", type(error).__name__)
+            logger.warning("JWKS key ignored: %s", type(error).__name__)
     return keys
 
 
-def _found(keys: dict[str | None, Any], kid: str | None) -> Any:
+def _find_key(keys: dict[str | None, Any], kid: str | None) -> Any:
     if kid is None and len(keys) == 1:
         return next(iter(keys.values()))
     return keys.get(kid)

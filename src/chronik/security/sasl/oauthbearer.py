@@ -1,4 +1,4 @@
-"""OAUTHBEARER, RFC 7628: a token says who a client is. Whether it is to be believed, another says."""
+"""SASL OAUTHBEARER (RFC 7628): server and client state machines. Tokens are validated by a `TokenValidator`."""
 
 from __future__ import annotations
 
@@ -17,54 +17,61 @@ _FIRST: Final = re.compile(
 _BEARER: Final = re.compile(rb"bearer +([-_.A-Za-z0-9]+)", re.IGNORECASE)
 
 REFUSED: Final = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
-"""What a client is told of a token, whatever is wrong with it."""
+"""Response to any invalid token, whatever the reason."""
 
 
 class OAuthBearerServer:
+    """The server's state machine of OAUTHBEARER."""
+
     def __init__(self) -> None:
-        self._other = ""
-        self._has_asked = False
-        self._refused = ""
+        self._authorization_id = ""
+        self._has_token = False
+        self._rejection = ""
 
     def step(self, data: bytes) -> Outcome:
-        if self._refused:
-            # The client has acknowledged the refusal, as it must.
-            return Failure(self._refused, REFUSED)
+        """Handle a message of the client."""
+        if self._rejection:
+            # The client has acknowledged the rejection, as the RFC requires.
+            return Failure(self._rejection, REFUSED)
         found = _FIRST.fullmatch(data)
-        if found is None or self._has_asked:
-            return Failure("its message is none of OAUTHBEARER's")
+        if found is None or self._has_token:
+            return Failure("malformed OAUTHBEARER message")
         try:
-            self._other = (found[1] or b"").replace(b"=2C", b",").replace(b"=3D", b"=").decode()
+            self._authorization_id = (found[1] or b"").replace(b"=2C", b",").replace(b"=3D", b"=").decode()
         except UnicodeDecodeError:
-            return Failure("its name is not in UTF-8")
+            return Failure("the authorization id is not valid UTF-8")
         pairs = [pair.partition(b"=") for pair in found[2].split(_SEPARATOR) if pair]
-        given = [value for key, _, value in pairs if key == b"auth"]
-        bearer = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+        tokens = [value for key, _, value in pairs if key == b"auth"]
+        bearer = _BEARER.fullmatch(tokens[0]) if len(tokens) == 1 else None
         if bearer is None:
-            return Failure("its message has no bearer token")
-        self._has_asked = True
+            return Failure("the message contains no bearer token")
+        self._has_token = True
         return Validate(bearer[1].decode())
 
     def validated(self, token: ValidToken | TokenRefused) -> Outcome:
+        """Continue with the result of a `Validate` outcome."""
         if isinstance(token, TokenRefused):
-            self._refused = f"its token is refused: {token}"
-            return Challenge(REFUSED.encode(), self._refused)
-        if self._other not in ("", token.user):
-            told = (
-                f"Authentication failed: Client requested an authorization id ({self._other}) that is different from "
-                f"the token's principal name ({token.user})"
+            self._rejection = f"token rejected: {token}"
+            return Challenge(REFUSED.encode(), self._rejection)
+        if self._authorization_id not in ("", token.user):
+            message = (
+                f"Authentication failed: Client requested an authorization id ({self._authorization_id}) that is "
+                f"different from the token's principal name ({token.user})"
             )
-            return Failure("it asks to act for another user", told, token.user)
+            return Failure("the authorization id differs from the token's user", message, token.user)
         return Success(token.user, expires_ms=token.expires_ms)
 
 
 class OAuthBearerClient:
+    """The client's state machine of OAUTHBEARER."""
+
     def __init__(self, token: str) -> None:
         self._token = token
 
     def first(self) -> bytes:
+        """Return the initial message."""
         return b"n,,\x01auth=Bearer %b\x01\x01" % self._token.encode()
 
     def step(self, data: bytes) -> Outcome:
-        """An answer that is not empty is a refusal, which is to be acknowledged; another follows, or the end."""
+        """Handle a message of the server: a non-empty one is a rejection, which must be acknowledged."""
         return Challenge(_SEPARATOR) if data else Success("")

@@ -1,4 +1,4 @@
-"""What a mechanism's machine says to whoever feeds it with what the other side sent."""
+"""Outcomes of a step of a SASL state machine."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """A message to send; the other side answers it."""
+    """A message to send to the other side, which responds to it."""
 
     data: bytes
     refusal: str = ""
-    """Why the message rejects the client's credentials, for the log; empty if it does not. RFC 7628 has the server
-    reject a token with a challenge, which the client may never acknowledge."""
+    """Why the message rejects the client's credentials, for the log; empty if it does not. RFC 7628 rejects a token
+    with a challenge, which the client may never acknowledge."""
 
     def __repr__(self) -> str:
         return f"Challenge({len(self.data)} bytes)"
 
 
 class Derive(msgspec.Struct, frozen=True):
-    """Salt this password, which takes milliseconds, and call the machine's `derived` with it."""
+    """A request to hash the password (PBKDF2, which takes milliseconds) and pass the result to `derived`."""
 
     password: bytes
     salt: bytes
@@ -38,7 +38,7 @@ class Derive(msgspec.Struct, frozen=True):
 
 
 class Validate(msgspec.Struct, frozen=True):
-    """Find out whose token this is, and call the machine's `validated`."""
+    """A request to validate the token and pass the result to `validated`."""
 
     token: str
 
@@ -47,32 +47,34 @@ class Validate(msgspec.Struct, frozen=True):
 
 
 class Success(msgspec.Struct, frozen=True):
-    """It is this user. `data` is the last to send, if only nothing."""
+    """Successful authentication as `user`; `data` is the last message to send."""
 
     user: str
     data: bytes = b""
     expires_ms: int | None = None
-    """When what it has shown ends, by the clock on the wall; None if it does not."""
+    """Expiry of the credentials in milliseconds since the epoch; None if they do not expire."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """It is not who it says, or does not speak as it should."""
+    """Failed authentication: wrong credentials or a malformed message."""
 
     why: str
-    """For the log. It holds nothing of what the other side has sent but the name of a user."""
+    """Reason for the log. Apart from the user name it contains nothing that the client sent."""
     told: str | None = None
-    """What the client is told; None: that its credentials are wrong, whatever it was."""
+    """Error message for the client; None for a generic message about invalid credentials."""
     user: str = ""
 
 
 class ValidToken(msgspec.Struct, frozen=True):
+    """A validated token."""
+
     user: str
     expires_ms: int
     scopes: frozenset[str] = frozenset()
 
 
 class TokenRefused(Exception):
-    """With the reason, for the log."""
+    """The token is invalid; the message is the reason, for the log."""
 
 
 Outcome = Challenge | Derive | Validate | Success | Failure

@@ -1,4 +1,4 @@
-"""What RFC 5802 makes of a password: keys, signatures and proofs. Only `salted` takes long."""
+"""SCRAM keys, signatures and proofs (RFC 5802). Only `hash_password` takes long."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from chronik.security.sasl.outcomes import SCRAM_SHA_256, SCRAM_SHA_512
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-"""Kafka's own: a client could otherwise have a node, or other clients, count for minutes."""
+"""Maximum iteration count, as in Kafka: more would keep nodes and clients busy for minutes."""
 
 SALT_CHARACTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 SALT_BYTES: Final = 26
-"""As many as Kafka's tools use, and of which: 130 bits."""
+"""Length of a salt with the alphabet of SALT_CHARACTERS, as in Kafka's tools: 130 bits."""
 
 
 class Scram(NamedTuple):
-    """A mechanism."""
+    """A SCRAM mechanism with its hash function."""
 
     name: str
     number: int
-    """Kafka's, in AlterUserScramCredentials."""
+    """Kafka's number of the mechanism in AlterUserScramCredentials."""
     digest: str
     size: int
 
     def hmac(self, key: bytes, data: bytes) -> bytes:
+        """Return the HMAC of the data."""
         return hmac.digest(key, data, self.digest)
 
     def hash(self, data: bytes) -> bytes:
+        """Return the hash of the data."""
         return hashlib.new(self.digest, data).digest()
 
 
@@ -42,7 +44,7 @@ BY_NUMBER: Final = {each.number: each for each in BY_NAME.values()}
 
 
 class Keys(NamedTuple):
-    """What is kept of a password."""
+    """The SCRAM credential of a user: what is stored instead of the password."""
 
     salt: bytes
     iterations: int
@@ -54,25 +56,29 @@ class Keys(NamedTuple):
 
 
 def salted(password: bytes, salt: bytes, iterations: int, digest: str) -> bytes:
-    """Takes about a millisecond per 4096 iterations, during which other threads run."""
+    """Return the PBKDF2 hash of a password. It takes about 1 ms per 4096 iterations and releases the GIL."""
     return hashlib.pbkdf2_hmac(digest, password, salt, iterations)
 
 
 def keys_of(scram: Scram, salted_password: bytes, salt: bytes, iterations: int) -> Keys:
+    """Return the stored keys for a hashed password."""
     stored_key = scram.hash(scram.hmac(salted_password, b"Client Key"))
     return Keys(salt, iterations, stored_key, scram.hmac(salted_password, b"Server Key"))
 
 
 def client_proof(scram: Scram, salted_password: bytes, auth_message: bytes) -> bytes:
+    """Return the client's proof that it knows the password."""
     client_key = scram.hmac(salted_password, b"Client Key")
     return xor(client_key, scram.hmac(scram.hash(client_key), auth_message))
 
 
 def server_signature(scram: Scram, server_key: bytes, auth_message: bytes) -> bytes:
+    """Return the server's proof that it knows the stored keys."""
     return scram.hmac(server_key, auth_message)
 
 
 def is_proof(scram: Scram, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
+    """Return whether the client's proof is correct."""
     if len(proof) != scram.size:
         return False
     client_key = xor(proof, scram.hmac(stored_key, auth_message))
@@ -80,22 +86,22 @@ def is_proof(scram: Scram, stored_key: bytes, auth_message: bytes, proof: bytes)
 
 
 def new_salt(choose: Callable[[bytes], int]) -> bytes:
-    """`choose` picks one of the characters: `secrets.choice`."""
+    """Return a random salt; `choose` picks one of the characters (`secrets.choice`)."""
     return bytes(choose(SALT_CHARACTERS) for _ in range(SALT_BYTES))
 
 
 def derived_position(secret: bytes, mechanism: str, user: str) -> float:
-    """Return a number from 0 to 1 (exclusive) that is keyed by the user's name and uniform over names."""
+    """Return a number in [0, 1) that is keyed by the user name and uniform over user names."""
     seed = b"\0".join([b"shape", mechanism.encode(), user.encode(errors="surrogatepass")])
     return int.from_bytes(hmac.digest(secret, seed, "sha256")[:6], "big") / 2**48
 
 
 def derived_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
-    """Returns the salt of a user that does not exist: always the same, and like any other."""
+    """Return the salt of a nonexistent user: always the same one, and indistinguishable from a real one."""
     stream = hashlib.shake_256(b"\0".join([secret, mechanism.encode(), user.encode(errors="surrogatepass")]))
     if not is_lower_alphanumeric:
         return stream.digest(size)
-    number = int.from_bytes(stream.digest(2 * size), "big")  # far more than needed: no character is likelier
+    number = int.from_bytes(stream.digest(2 * size), "big")  # enough bits that the characters are uniform
     found = bytearray()
     for _ in range(size):
         number, digit = divmod(number, len(SALT_CHARACTERS))
@@ -104,9 +110,10 @@ def derived_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lowe
 
 
 def xor(one: bytes, other: bytes) -> bytes:
+    """Return the bytewise XOR of two strings of equal length."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def from_base64(text: bytes) -> bytes:
-    """Raises ValueError."""
+    """Decode base64; raise ValueError if the text is invalid."""
     return b64decode(text, validate=True)

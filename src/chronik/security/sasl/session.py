@@ -1,7 +1,7 @@
-"""What a connection has said of who it is. Pure: a machine that is handed what came, and the time.
+"""SASL session of a connection: a state machine that receives messages and the time as arguments. No I/O.
 
-Kafka's order of events: a handshake names the mechanism, its messages follow, and with them it is done; if the session
-ends at some time, the client does all of it again before (KIP-368), by the same mechanism and for the same user.
+As in Kafka, a handshake selects the mechanism, and its messages follow. If the session expires, the client must
+re-authenticate before (KIP-368) with the same mechanism and user.
 """
 
 from __future__ import annotations
@@ -18,129 +18,144 @@ from chronik.security.sasl.outcomes import OAUTHBEARER, Challenge, Failure, Outc
 from chronik.shown import shortened
 
 REAUTHENTICATION_SECONDS_MIN: Final = 1.0
-"""A client may say again who it is once in this time, as in Kafka."""
+"""Minimum seconds between re-authentications of a connection, as in Kafka."""
 
 USER_CHARACTERS_SHOWN_MAX: Final = 100
 
 
 class ServerMachine(Protocol):
+    """The server's state machine of a SASL mechanism."""
+
     def step(self, data: bytes) -> Outcome: ...
 
 
 class Handshake(Enum):
-    """What becomes of one."""
+    """The result of a SaslHandshake request."""
 
     TAKEN = auto()
     UNSUPPORTED = auto()
-    """The mechanism is not one of those that are enabled: the connection ends."""
+    """The mechanism is not enabled: the connection is closed."""
     OUT_OF_PLACE = auto()
-    """Nothing changes."""
+    """The handshake is not allowed now: nothing changes."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a client is told."""
+    """The response to a SASL message."""
 
     data: bytes = b""
     error: str | None = None
-    """With one its connection ends."""
+    """Error message for the client; the connection is closed."""
     lifetime_ms: int = 0
     why: str = ""
     """Why the credentials were rejected, for the log; empty if they were not."""
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it rejects the client's credentials, with an error or with a challenge."""
+        """Return whether the client's credentials are rejected, with an error or a challenge."""
         return self.error is not None or bool(self.why)
 
 
 class Session:
+    """The SASL state of one connection."""
+
     def __init__(
         self,
         mechanisms: Callable[[], Sequence[str]],
         begin: Callable[[str], ServerMachine],
         lifetime_ms_max: Callable[[str], int],
     ) -> None:
-        """`begin` makes the machine of a mechanism; `lifetime_ms_max` says how long who came by it may stay, 0 for
-        ever."""
+        """Create a session.
+
+        Args:
+            mechanisms: Returns the enabled mechanisms.
+            begin: Creates the state machine of a mechanism.
+            lifetime_ms_max: Returns the maximum session lifetime for a mechanism; 0 for no limit.
+        """
         self._mechanisms = mechanisms
         self._begin = begin
         self._lifetime_ms_max = lifetime_ms_max
         self._machine: ServerMachine | None = None
         self._mechanism = ""
-        self._other_mechanism = ""  # which it wants to go on with, and may not
-        self._began_again_at: float | None = None
+        self._other_mechanism = ""  # a different mechanism that the client requested for re-authentication
+        self._reauthenticated_at: float | None = None
         self.principal: Principal | None = None
         self.expires_at: float | None = None
         self.expects_tokens = False
-        """Whether what comes next are bare messages of the mechanism, as after a handshake of version 0."""
+        """Whether bare SASL messages follow, without Kafka headers, as after a version 0 handshake."""
 
     @property
     def mechanisms(self) -> list[str]:
+        """Return the enabled mechanisms."""
         return list(self._mechanisms())
 
     @property
     def mechanism(self) -> str:
+        """Return the mechanism of the session; empty before the handshake."""
         return self._mechanism
 
     @property
     def is_let_in(self) -> bool:
+        """Return whether the client has authenticated."""
         return self.principal is not None
 
     def is_expired(self, now: float) -> bool:
+        """Return whether the session has expired."""
         return self.expires_at is not None and now > self.expires_at
 
     def handshake(self, mechanism: str, version: int, now: float) -> Handshake:
-        if self._machine is not None or (self.is_let_in and not self._may_begin_again(now)):
+        """Handle a SaslHandshake request."""
+        if self._machine is not None or (self.is_let_in and not self._may_reauthenticate(now)):
             return Handshake.OUT_OF_PLACE
         if mechanism not in self._mechanisms():
             return Handshake.UNSUPPORTED
         if self.is_let_in:
-            self._began_again_at = now
+            self._reauthenticated_at = now
             self._other_mechanism = mechanism if mechanism != self._mechanism else ""
         self._mechanism = self._mechanism or mechanism
         self._machine = self._begin(mechanism)
         self.expects_tokens = version == 0
         return Handshake.TAKEN
 
-    def _may_begin_again(self, now: float) -> bool:
-        before = self._began_again_at
+    def _may_reauthenticate(self, now: float) -> bool:
+        before = self._reauthenticated_at
         return self.expires_at is not None and (before is None or now - before >= REAUTHENTICATION_SECONDS_MIN)
 
     @property
     def machine(self) -> ServerMachine | None:
-        """The machine that takes the next message; None when none is due."""
+        """Return the state machine for the next message, or None if no message is expected."""
         return self._machine
 
     def step(self, data: bytes) -> Outcome:
+        """Pass a message to the state machine and return its outcome."""
         if self._machine is None:
-            return Failure("no message is due", "SaslAuthenticate request received after successful authentication")
+            return Failure("unexpected message", "SaslAuthenticate request received after successful authentication")
         if self._other_mechanism:
-            told = (
+            message = (
                 f"SASL mechanism '{self._other_mechanism}' requested by client is not supported for re-authentication "
                 f"of mechanism '{self._mechanism}'"
             )
-            return Failure("it changes its mechanism", told)
+            return Failure("re-authentication with a different mechanism", message)
         if len(data) > (UNAUTHENTICATED_FRAME_BYTES_MAX if self._mechanism == OAUTHBEARER else LOGIN_BYTES_MAX):
-            return Failure(f"a message of {len(data)} bytes, which none is")  # also of who is let in, and comes again
+            return Failure(f"message too large: {len(data)} bytes")  # applies to re-authentication, too
         return self._machine.step(data)
 
     def settle(self, outcome: Outcome, now: float, now_ms: int) -> Answer:
-        """Takes what came of a message, with the time on the node's clock and on the wall."""
+        """Turn the final outcome of a message into a response, given the monotonic and the wall-clock time."""
         if isinstance(outcome, Challenge):
-            return Answer(outcome.data, why=self._why(outcome.refusal) if outcome.refusal else "")
+            return Answer(outcome.data, why=self._describe_failure(outcome.refusal) if outcome.refusal else "")
         if isinstance(outcome, Success):
-            return self._let_in(outcome, now, now_ms)
+            return self._accept(outcome, now, now_ms)
         assert isinstance(outcome, Failure)
-        return self._refused(outcome)
+        return self._reject(outcome)
 
-    def _let_in(self, success: Success, now: float, now_ms: int) -> Answer:
+    def _accept(self, success: Success, now: float, now_ms: int) -> Answer:
         principal = Principal(USER, success.user)
         if self.principal not in (None, principal):
             was = self.principal
-            told = "Cannot change principals during re-authentication from {}.{}: {}.{}".format(*was, *principal)
-            return self._refused(Failure("it changes its name", told, success.user))
+            message = "Cannot change principals during re-authentication from {}.{}: {}.{}".format(*was, *principal)
+            return self._reject(Failure("re-authentication as a different user", message, success.user))
         if success.expires_ms is not None and success.expires_ms <= now_ms:
-            return self._refused(Failure("what it has shown has expired", user=success.user))
+            return self._reject(Failure("the credentials have expired", user=success.user))
         lifetimes = [] if success.expires_ms is None else [success.expires_ms - now_ms]
         longest = self._lifetime_ms_max(self._mechanism)
         lifetime_ms = min([*lifetimes, longest] if longest > 0 else lifetimes, default=0)
@@ -150,17 +165,17 @@ class Session:
         self.expects_tokens = False
         return Answer(success.data, lifetime_ms=lifetime_ms)
 
-    def _refused(self, failure: Failure) -> Answer:
-        told = failure.told or (
+    def _reject(self, failure: Failure) -> Answer:
+        message = failure.told or (
             f"Authentication failed during {self._phase} due to invalid credentials "
             f"with SASL mechanism {self._mechanism}"
         )
-        return Answer(error=told, why=self._why(failure.why, failure.user))
+        return Answer(error=message, why=self._describe_failure(failure.why, failure.user))
 
     @property
     def _phase(self) -> str:
         return "re-authentication" if self.is_let_in else "authentication"
 
-    def _why(self, why: str, user: str = "") -> str:
+    def _describe_failure(self, why: str, user: str = "") -> str:
         who = f" as {shortened(repr(user), USER_CHARACTERS_SHOWN_MAX)}" if user else ""
-        return f"{self._phase} by {self._mechanism or 'SASL'}{who} failed: {why}"
+        return f"{self._phase} with {self._mechanism or 'SASL'}{who} failed: {why}"

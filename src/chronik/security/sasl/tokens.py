@@ -1,7 +1,7 @@
-"""Whether a JSON Web Token is to be believed: its signature, and what it says of itself.
+"""Validation of JSON Web Tokens: signature and claims.
 
-The signature is joserfc's work, which is kept up; here is what Kafka asks of the claims. It is loaded with the first
-token, since most nodes never see one.
+The library joserfc verifies the signature; this module checks the claims as Kafka does. The library is imported with
+the first token, because most nodes never receive one.
 """
 
 from __future__ import annotations
@@ -17,49 +17,59 @@ from chronik.security.sasl.outcomes import TokenRefused, ValidToken
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
 )  # fmt: skip
-"""Those with which only the issuer can sign. With others the key that everybody can read would sign, or none."""
+"""Asymmetric signature algorithms. With others, the public key would be the signing key, or there is no signature."""
 
 SECONDS_MAX: Final = 2**40
-"""A time beyond it is none."""
+"""Largest valid time in a claim, in seconds."""
 
 
 class TokenValidator(Protocol):
+    """A function that validates a token."""
+
     def __call__(self, token: str) -> ValidToken:
-        """Is called in a thread. Raises TokenRefused, and KeysAwaited or KeysUnavailable."""
+        """Validate the token; called in a thread.
+
+        Raises:
+            TokenRefused: The token is invalid.
+            KeysAwaited: The keys are being loaded.
+            KeysUnavailable: The keys could not be loaded.
+        """
 
 
 class TokenSettings(msgspec.Struct, frozen=True):
-    """Kafka's `sasl.oauthbearer.*`."""
+    """Settings of token validation, from Kafka's `sasl.oauthbearer.*` configs."""
 
     issuer: str | None = None
     audiences: frozenset[str] = frozenset()
-    """One of these must be meant; none: whoever."""
+    """Accepted audiences, of which the token must name one; empty to accept any."""
     skew_seconds: int = 30
     sub_claim: str = "sub"
     scope_claim: str = "scope"
 
 
 class JwtValidator:
+    """A validator of signed JSON Web Tokens."""
+
     def __init__(self, settings: TokenSettings, keys: KeySource, now_ms: Callable[[], int]) -> None:
         self._settings = settings
         self._keys = keys
         self._now_ms = now_ms
 
     def __call__(self, token: str) -> ValidToken:
-        """Raises TokenRefused, with a reason that holds nothing of the token, and KeysAwaited or KeysUnavailable."""
+        """Validate the token. The message of TokenRefused contains nothing of the token."""
         claims = self._claims(token)
         self._check_times(claims)
         settings = self._settings
         if settings.issuer is not None and claims.get("iss") != settings.issuer:
-            raise TokenRefused("it is of another issuer")
-        if settings.audiences and not settings.audiences & _texts(claims.get("aud")):
-            raise TokenRefused("it is meant for others")
+            raise TokenRefused("wrong issuer")
+        if settings.audiences and not settings.audiences & _string_set(claims.get("aud")):
+            raise TokenRefused("wrong audience")
         user = claims.get(settings.sub_claim)
-        if not isinstance(user, str) or not user.strip() or not _is_unicode(user):
-            raise TokenRefused(f"it has no {settings.sub_claim}")
+        if not isinstance(user, str) or not user.strip() or not _is_encodable(user):
+            raise TokenRefused(f"missing or invalid claim {settings.sub_claim}")
         scopes = claims.get(settings.scope_claim)
-        named = frozenset(scopes.split()) if isinstance(scopes, str) else _texts(scopes)
-        return ValidToken(user.strip(), int(claims["exp"] * 1000), named)
+        scope_names = frozenset(scopes.split()) if isinstance(scopes, str) else _string_set(scopes)
+        return ValidToken(user.strip(), int(claims["exp"] * 1000), scope_names)
 
     def _claims(self, token: str) -> dict[str, Any]:
         from joserfc import jws, jwt
@@ -68,40 +78,40 @@ class JwtValidator:
         try:
             kid = jws.extract_compact(token.encode()).headers().get("kid")
             if kid is not None and not isinstance(kid, str):
-                raise TokenRefused("its header is none")
+                raise TokenRefused("invalid header")
             key = self._keys.key(kid)
             if key is None:
-                raise TokenRefused("it is signed with a key that nobody knows")
+                raise TokenRefused("signed with an unknown key")
             return dict(jwt.decode(token, key, algorithms=list(ALGORITHMS)).claims)
         except TokenRefused:
             raise
         except JoseError as error:
             raise TokenRefused(type(error).__name__) from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise TokenRefused(f"it cannot be read: {type(error).__name__}") from None
+            raise TokenRefused(f"malformed token: {type(error).__name__}") from None
 
     def _check_times(self, claims: dict[str, Any]) -> None:
         now, skew = self._now_ms() / 1000, self._settings.skew_seconds
         if _seconds(claims, "exp") + skew <= now:
-            raise TokenRefused("it has expired")
+            raise TokenRefused("expired")
         if _seconds(claims, "iat") - skew > now:
-            raise TokenRefused("it was issued in the future")
+            raise TokenRefused("issued in the future")
         if "nbf" in claims and _seconds(claims, "nbf") - skew > now:
-            raise TokenRefused("it is not valid yet")
+            raise TokenRefused("not valid yet")
 
 
 def _seconds(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
-        raise TokenRefused(f"it has no {name}")
+        raise TokenRefused(f"missing or invalid claim {name}")
     return value
 
 
-def _is_unicode(text: str) -> bool:
-    """JSON can name half a character, which nothing that is sent or kept could hold."""
+def _is_encodable(text: str) -> bool:
+    """Return whether the text has no lone surrogates, which JSON allows but UTF-8 cannot encode."""
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
-def _texts(value: object) -> frozenset[str]:
+def _string_set(value: object) -> frozenset[str]:
     found = value if isinstance(value, list) else [value]
     return frozenset(each for each in found if isinstance(each, str))

@@ -1,4 +1,4 @@
-"""The keys of users, as the image has them; and of those who do not exist, whom nobody can tell from others."""
+"""SCRAM keys of users from the metadata image, and plausible fake keys of users that do not exist."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from chronik.security.sasl.scram_keys import (
     derived_salt,
 )
 
-_USUAL: Final = Shape(ITERATIONS_MIN, SALT_BYTES, True)
-"""What Kafka's tools and ours make of a password unless they are told otherwise."""
+_DEFAULT_SHAPE: Final = Shape(ITERATIONS_MIN, SALT_BYTES, True)
+"""Credential format that Kafka's tools and Chronik's use by default."""
 
 
 class KnownUsers:
+    """The SCRAM credentials of all users."""
+
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image
 
@@ -36,23 +38,23 @@ class KnownUsers:
         image = self._image()
         credential = image.users.of(user).get(scram.number)
         if credential is not None:
-            return _keys(credential), True
-        # Without a secret there was never a user, and nothing to hide but that.
+            return _keys_from_credential(credential), True
+        # Without a salt secret no user was ever created, and there is nothing to hide.
         secret = image.salt_secret or image.cluster_id.encode()
-        shape = image.users.shape_at(scram.number, derived_position(secret, scram.name, user)) or _USUAL
+        shape = image.users.shape_at(scram.number, derived_position(secret, scram.name, user)) or _DEFAULT_SHAPE
         salt = derived_salt(
             secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric
         )
-        nobody = scram.hmac(secret, salt)
-        return Keys(salt, shape.iterations, nobody, nobody), False
+        fake_key = scram.hmac(secret, salt)
+        return Keys(salt, shape.iterations, fake_key, fake_key), False
 
     def any_keys(self, user: str) -> tuple[Scram, Keys, bool]:
-        """Returns keys of one mechanism that the user has: the password is at hand, and any will do."""
+        """Return the keys of any mechanism that the user has: with the password at hand, each can verify it."""
         users = self._image().users
         number = max(users.of(user), default=users.commonest_mechanism() or min(BY_NUMBER))
         scram = BY_NUMBER[number]
         return (scram, *self.keys(scram, user))
 
 
-def _keys(credential: ScramCredential) -> Keys:
+def _keys_from_credential(credential: ScramCredential) -> Keys:
     return Keys(credential.salt, credential.iterations, credential.stored_key, credential.server_key)

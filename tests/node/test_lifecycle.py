@@ -1,0 +1,106 @@
+"""Start and stop of a node: errors in one line, graceful shutdown, and exclusive use of the data directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_SECONDS = 60
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHRONIK_")}
+    return subprocess.run(
+        [sys.executable, "-m", "chronik", "start", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+        env=environment,
+    )
+
+
+def refusal(*arguments: str) -> str:
+    """Return the line with which a node reports that it cannot start."""
+    finished = start(*arguments)
+    assert finished.returncode in {1, 2}
+    lines = [line for line in finished.stderr.splitlines() if line.startswith("chronik:")]
+    assert len(lines) == 1, finished.stderr
+    assert "Traceback" not in finished.stderr
+    return lines[0]
+
+
+def test_invalid_config_file_is_rejected_with_path_key_and_expected_value(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('flush = "never"\n')
+    line = refusal("--config", str(path), "--data", str(tmp_path / "data"))
+    assert f"{path}: flush = 'never': expected" in line
+
+
+def test_invalid_broker_config_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('[broker]\n"num.partitions" = 0\n')
+    assert "num.partitions = '0': expected" in refusal("--config", str(path), "--data", str(tmp_path / "data"))
+
+
+def test_missing_config_file_is_rejected(tmp_path: Path) -> None:
+    assert "No such file" in refusal("--config", str(tmp_path / "absent.toml"))
+
+
+def test_data_directory_in_use_is_rejected_without_affecting_its_owner(chronik_broker: Broker) -> None:
+    line = refusal("--data", str(chronik_broker.data_dir), "--kafka", "127.0.0.1:0")
+    assert str(chronik_broker.data_dir) in line
+    assert "in use" in line
+    chronik_broker.create_topic("still-there")
+
+
+def test_port_in_use_is_rejected(chronik_broker: Broker, tmp_path: Path) -> None:
+    line = refusal("--data", str(tmp_path), "--kafka", f"127.0.0.1:{chronik_broker.port}")
+    assert "in use" in line
+
+
+def test_data_directory_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "data_dir" in refusal("--data", str(tmp_path / "file" / "data"), "--kafka", "127.0.0.1:0")
+
+
+def test_data_directory_of_another_node_is_rejected(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    broker.stop()
+    line = refusal("--data", str(broker.data_dir), "--kafka", "127.0.0.1:0", "--node-id", "7")
+    assert "belongs to node 1" in line
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_node_with_exit_code_0_while_clients_are_connected(
+    chronik_broker_factory: BrokerFactory, signal_number: signal.Signals
+) -> None:
+    broker = chronik_broker_factory()
+    with socket.create_connection(("127.0.0.1", broker.port)):
+        process = broker._process
+        assert process is not None
+        process.send_signal(signal_number)
+        assert process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_directory_of_unknown_topic_is_quarantined_not_deleted(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    broker.stop()
+    unknown_directory = broker.data_dir / "topics" / "AAAAAAAAAAAAAAAAAAAAAA" / "0"
+    unknown_directory.mkdir(parents=True)
+    (unknown_directory / "00000000000000000000.log").write_bytes(b"precious")
+    broker.start()
+    kept = broker.data_dir / "unknown" / "AAAAAAAAAAAAAAAAAAAAAA" / "0" / "00000000000000000000.log"
+    assert kept.read_bytes() == b"precious"
+    assert not unknown_directory.exists()

@@ -1,0 +1,129 @@
+"""Quota precedence as in Kafka, and validation of quota entities and values."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.limits import QUOTA_BUCKETS_MAX, QUOTA_NAME_CHARACTERS_MAX
+from chronik.metadata.security.quotas import Entity, Values, entity_of
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.security.quotas.entities import Change, checked_changes, checked_entity, plain_address
+from chronik.security.quotas.policy import NONE, Policy, Quota
+
+KEY = "producer_byte_rate"
+
+ORDER: list[tuple[Entity, tuple[str | None, str | None]]] = [
+    (entity_of([("user", "alice"), ("client-id", "c")]), ("alice", "c")),
+    (entity_of([("user", "alice"), ("client-id", "")]), ("alice", "c")),
+    (entity_of([("user", "alice")]), ("alice", None)),
+    (entity_of([("user", ""), ("client-id", "c")]), ("alice", "c")),
+    (entity_of([("user", ""), ("client-id", "")]), ("alice", "c")),
+    (entity_of([("user", "")]), ("alice", None)),
+    (entity_of([("client-id", "c")]), (None, "c")),
+    (entity_of([("client-id", "")]), (None, "c")),
+]
+
+
+@pytest.mark.parametrize("first", range(len(ORDER)))
+def test_most_specific_of_eight_quota_levels_applies(first: int) -> None:
+    quotas: dict[Entity, Values] = {entity: {KEY: float(position + 1)} for position, (entity, _) in enumerate(ORDER)}
+    quotas = dict(list(quotas.items())[first:])
+    assert Policy(quotas).of("alice", "c").produce == Quota(first + 1.0, *ORDER[first][1])
+
+
+def test_quota_precedence_applies_per_key() -> None:
+    found = Policy(
+        {
+            entity_of([("user", "alice")]): {"consumer_byte_rate": 5.0},
+            entity_of([("client-id", "")]): {KEY: 7.0, "consumer_byte_rate": 8.0},
+        }
+    ).of("alice", "c")
+    assert found.fetch == Quota(5.0, "alice", None)
+    assert found.produce == Quota(7.0, None, "c")
+    assert found.request is found.mutation is None
+
+
+def test_other_clients_have_no_quotas() -> None:
+    policy = Policy({entity_of([("user", "alice"), ("client-id", "c")]): {KEY: 1.0}})
+    assert policy.of("alice", "d") == NONE
+    assert policy.of("bob", "c") == NONE
+
+
+def test_quota_cache_size_is_limited() -> None:
+    policy = Policy({entity_of([("client-id", "")]): {KEY: 1.0}})
+    for number in range(QUOTA_BUCKETS_MAX + 1):
+        policy.of("alice", str(number))
+    assert len(policy._cache) <= QUOTA_BUCKETS_MAX
+
+
+def test_connection_rate_is_specific_or_default() -> None:
+    policy = Policy(
+        {
+            (("ip", "::ffff:10.0.0.1"),): {"connection_creation_rate": 3.0},
+            (("ip", ""),): {"connection_creation_rate": 9.0},
+        }
+    )
+    assert not policy.limits_clients
+    assert policy.connection_rate("10.0.0.1") == 3.0
+    assert policy.connection_rate("10.0.0.2") == 9.0
+    assert Policy({}).connection_rate("10.0.0.2") is None
+
+
+def test_addresses_are_compared_in_canonical_form() -> None:
+    assert plain_address("::ffff:10.0.0.1") == plain_address("10.0.0.1") == "10.0.0.1"
+    assert plain_address("FE80:0::1%eth0") == "fe80::1"
+    assert plain_address("a.example") is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "Invalid empty client quota entity"),
+        ([("user", "a"), ("user", "b")], "duplicate entity entry user"),
+        ([("host", "a")], "Unhandled client quota entity type: host"),
+        ([("user", "")], "Empty user not supported"),
+        ([("ip", "10.0.0.1"), ("user", None)], "IP entity should not be combined"),
+        ([("ip", "a.example")], "a.example is not a valid IP"),
+        ([("user", "u" * (QUOTA_NAME_CHARACTERS_MAX + 1))], "more than 1000 characters"),
+    ],
+)
+def test_invalid_quota_entity_is_rejected(pairs: list[tuple[str, str | None]], message: str) -> None:
+    with pytest.raises(KafkaError, match=message) as raised:
+        checked_entity(pairs)
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_quota_entity_is_independent_of_order() -> None:
+    assert checked_entity([("user", None), ("client-id", "c")]) == (("client-id", "c"), ("user", ""))
+    longest = "u" * QUOTA_NAME_CHARACTERS_MAX
+    assert checked_entity([("user", longest)]) == (("user", longest),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "message"),
+    [
+        ("user", "connection_creation_rate", 1.0, "Invalid configuration key connection_creation_rate"),
+        ("ip", KEY, 1.0, "Invalid configuration key producer_byte_rate"),
+        ("user", KEY, 0.0, "must be greater than 0"),
+        ("user", KEY, -1.0, "must be greater than 0"),
+        ("user", KEY, float("nan"), "must be greater than 0"),
+        ("user", "request_percentage", float("inf"), "must be greater than 0"),
+        ("user", KEY, 1.5, "cannot be a fractional value"),
+        ("user", KEY, 1e19, "too large for a LONG"),
+        ("ip", "connection_creation_rate", 2.0**31, "too large for an INT"),
+    ],
+)
+def test_invalid_quota_value_is_rejected(kind: str, key: str, value: float, message: str) -> None:
+    with pytest.raises(KafkaError, match=message):
+        checked_changes(((kind, ""),), [Change(key, value)])
+
+
+def test_duplicate_quota_key_is_rejected() -> None:
+    changes = [Change(KEY, 1.0), Change("request_percentage", 0.5), Change("controller_mutation_rate", None)]
+    assert checked_changes((("user", ""),), changes) == {
+        KEY: 1.0,
+        "request_percentage": 0.5,
+        "controller_mutation_rate": None,
+    }
+    with pytest.raises(KafkaError, match="Duplicate quota key"):
+        checked_changes((("user", ""),), [Change(KEY, 1.0), Change(KEY, None)])

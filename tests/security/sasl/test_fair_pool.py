@@ -1,0 +1,134 @@
+"""Fair thread pool for authentication: few threads, shared fairly between client addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chronik.exchange import Disconnect
+from chronik.limits import AUTHENTICATIONS_AT_WORK_MAX, AUTHENTICATIONS_WAITING_MAX
+from chronik.security.sasl.work import Work
+
+
+class Slow:
+    """A function that blocks until `go` is set, and records its callers."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.done: list[str] = []
+        self.running = self.most_running = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str) -> str:
+        with self._lock:
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+        assert self.go.wait(20)
+        with self._lock:
+            self.running -= 1
+            self.done.append(name)
+        return name
+
+
+async def start(work: Work, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
+    tasks = [asyncio.ensure_future(work.do(host, lambda name=name: slow(name))) for host, name in names]  # type: ignore[misc]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_concurrency_is_limited_and_clients_alternate() -> None:
+    async def scenario() -> None:
+        work, slow = Work(), Slow()
+        busy = [("evil", f"evil{number}") for number in range(AUTHENTICATIONS_AT_WORK_MAX + 20)]
+        tasks = await start(work, slow, [*busy, ("good", "good")])
+        slow.go.set()
+        assert await asyncio.wait_for(tasks[-1], 20) == "good"
+        assert slow.done.index("good") <= AUTHENTICATIONS_AT_WORK_MAX + 2 * AUTHENTICATIONS_AT_WORK_MAX
+        assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
+        assert slow.most_running <= AUTHENTICATIONS_AT_WORK_MAX
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_threads_per_client_are_limited() -> None:
+    async def scenario() -> None:
+        work, slow = Work(ThreadPoolExecutor(4), running_max=4, running_per_client_max=2), Slow()
+        tasks = await start(work, slow, [("evil", f"evil{number}") for number in range(6)])
+        assert await asyncio.wait_for(work.do("good", lambda: "good"), 20) == "good"
+        assert slow.most_running == 2
+        slow.go.set()
+        assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
+        assert slow.most_running == 2
+        assert not work._running
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_queue_of_waiting_functions_is_limited() -> None:
+    async def scenario() -> None:
+        work, slow = Work(), Slow()
+        names = [("host", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX + AUTHENTICATIONS_WAITING_MAX)]
+        tasks = await start(work, slow, names)
+        with pytest.raises(Disconnect, match="too many authentications"):
+            await work.do("host", lambda: "x")
+        for task in tasks[AUTHENTICATIONS_AT_WORK_MAX:]:
+            task.cancel()
+        slow.go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert await asyncio.wait_for(work.do("host", lambda: "y"), 20) == "y"
+        assert not work._running or not work._waiting
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_full_queue_evicts_newest_function_of_largest_client() -> None:
+    async def scenario() -> None:
+        work, slow = Work(), Slow()
+        names = [("evil", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX + AUTHENTICATIONS_WAITING_MAX)]
+        tasks = await start(work, slow, [*names, ("good", "good")])
+        assert isinstance((await asyncio.gather(tasks[-2], return_exceptions=True))[0], Disconnect), "the newest"
+        slow.go.set()
+        assert await asyncio.wait_for(tasks[-1], 20) == "good"
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not work._waiting
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_caller_keeps_thread_occupied_until_function_ends() -> None:
+    async def scenario() -> None:
+        work, slow = Work(), Slow()
+        tasks = await start(work, slow, [("a", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX)])
+        for task in tasks:
+            task.cancel()
+        (late,) = await start(work, slow, [("b", "late")])
+        assert not late.done()
+        assert slow.most_running <= AUTHENTICATIONS_AT_WORK_MAX
+        slow.go.set()
+        assert await asyncio.wait_for(late, 20) == "late"
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_exception_is_raised_to_caller() -> None:
+    async def scenario() -> None:
+        work = Work()
+
+        def broken() -> None:
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            await work.do("a", broken)
+        assert await work.do("a", lambda: 5) == 5
+        work.close()
+
+    asyncio.run(scenario())

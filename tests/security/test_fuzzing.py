@@ -1,0 +1,43 @@
+"""A part of `make fuzz`: no undocumented exception, and no case takes long."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.long import SEED, count
+from tests.security.fuzz import TARGETS
+from tests.security.fuzzing import Target, fuzz, mutated
+
+EXPECTED_OUTCOMES = {
+    "SCRAM server": ("authenticated", "rejected", "rejected immediately"),
+    "SCRAM client": ("distrusted immediately", "distrusted"),
+    "OAUTHBEARER": ("validated", "rejected"),
+    "tokens": ("accepted", "TokenRefused"),
+    "sessions": ("authenticated", "rejected", "unauthenticated"),
+    "principal rules": ("ConfigError", "named", "no rule applies"),
+    "subjects": ("read", "BadSubject"),
+    "ACLs and filters": ("all valid", "some invalid"),
+}
+"""Outcomes that must occur: a target that always rejects its cases tests little."""
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_fuzzed_input_causes_only_documented_outcomes(target: Target) -> None:
+    tally = fuzz(target, SEED, count(500, 50_000))
+    assert set(EXPECTED_OUTCOMES[target.name]) <= set(tally.outcomes)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), RecursionError("x"), AssertionError("x")])
+def test_undocumented_exception_is_reported_with_its_case(error: Exception) -> None:
+    def fail(case: bytes) -> str:
+        raise error
+
+    target = Target("faulty", lambda rng: mutated(rng, b"case"), fail, (KeyError,))
+    with pytest.raises(AssertionError, match=r"faulty: .*'x'.* for b'"):
+        fuzz(target, 1, 10)
+
+
+def test_slow_case_is_reported() -> None:
+    slow = Target("slow", lambda rng: 7, lambda case: str(sum(range(10_000))), seconds_max=0.0)
+    with pytest.raises(AssertionError, match=r"slow: 0\.0 s for 7"):
+        fuzz(slow, 1, 1)

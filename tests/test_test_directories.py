@@ -1,0 +1,79 @@
+"""Test directories mirror the packages: tests/log/files for src/chronik/log/files.
+
+Tests of top-level modules and of the whole source tree are in tests itself. Tests of the whole platform have
+directories of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "src" / "chronik"
+
+PLATFORM = {
+    "abuse": "hostile clients alongside well-behaved ones: make abuse",
+    "chaos": "three nodes under faults: make chaos",
+    "clients": "third-party clients with one broker",
+    "cluster": "three nodes from the clients' point of view",
+    "docs": "documentation: examples are run, and generated pages are up to date",
+    "faults": "one node with crashes, damage and lack of resources",
+    "folders": "data directories of earlier versions",
+    "levels": "clusters with two versions",
+    "linearizability": "a checker of cluster histories",
+    "packaging": "wheels, a systemd unit and an image: make package",
+}
+HELPERS = {
+    "abuse/doors": "attacks on listeners with TLS and authentication",
+    "abuse/floods": "many connections that repeat expensive requests, in their own process",
+    "bench/pipeline": "benchmarks of tables, as in bench/pipeline",
+    "clients/drivers": "programs that drive third-party clients",
+    "groups/failover": "a simulation of failing coordinators",
+    "raft/scenarios": "scenarios in plain text",
+    "transactions/simulation": "the simulation of replication, with transactions",
+}
+TESTED_ELSEWHERE = {
+    "api/fetching": "parts of Fetch, tested with it",
+    "api/producing": "parts of Produce, tested with it",
+    "api/routing": "through requests, in tests/api",
+    "api/shared": "through the APIs that use it",
+    "console/rest/doing": "through operations, in tests/console/rest",
+    "console/rest/shapes": "through operations, in tests/console/rest",
+    "metadata/commands": "through their effects, in tests/metadata",
+    "metadata/handlers": "through commands, in tests/metadata",
+    "metadata/security": "through commands, in tests/metadata",
+    "node/security": "through nodes with secured listeners, in tests/api, tests/clients and tests/tls",
+    "pipeline": "its top-level modules, through those that use them",
+    "pipeline/audit/logs": "through audits, in tests/pipeline/audit",
+    "pipeline/audit/rows": "through audits, in tests/pipeline/audit",
+    "pipeline/tables/delta": "through tables of all formats",
+    "pipeline/tables/values": "through tables of all formats",
+    "protocol/compiling": "through every message, in tests/protocol/messages",
+}
+"""Packages without a test directory of their own, and where they are tested."""
+
+
+def packages() -> set[str]:
+    return {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")} - {"."}
+
+
+def directories_of_tests() -> set[str]:
+    return {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py")} - {"."}
+
+
+def test_every_package_has_tests() -> None:
+    tested = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert len(packages()) > 20
+    assert packages() - tested == set(TESTED_ELSEWHERE)
+
+
+def test_every_test_directory_mirrors_a_package_or_is_described() -> None:
+    assert directories_of_tests() - packages() <= set(PLATFORM) | set(HELPERS)
+
+
+@pytest.mark.parametrize("name", [*PLATFORM, *HELPERS])
+def test_described_test_directory_exists(name: str) -> None:
+    assert any((TESTS / name).iterdir())
+    assert name not in packages()
