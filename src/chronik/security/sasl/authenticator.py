@@ -15,6 +15,7 @@ from chronik.addresses import network_of
 from chronik.clock import Clock
 from chronik.exchange import Peer
 from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeysUnavailable
+from chronik.security.sasl.login_history import LoginHistory
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     OAUTHBEARER,
@@ -22,6 +23,7 @@ from chronik.security.sasl.outcomes import (
     Derive,
     Failure,
     Outcome,
+    Success,
     TokenRefused,
     Validate,
     ValidToken,
@@ -52,6 +54,7 @@ class Authenticator:
         self._failure_delay_ms = failure_delay_ms
         self._validator = validator
         self._work = Work()
+        self._history = LoginHistory(clock.monotonic)
         self._token_work = Work()  # its own: an address that does not answer must not keep passwords waiting
 
     def close(self) -> None:
@@ -113,12 +116,21 @@ class Authenticator:
     async def _worked_out(self, machine: ServerMachine | None, asked: Derive | Validate, host: str) -> Outcome:
         if isinstance(asked, Derive):
             assert isinstance(machine, PlainServer)
-            made = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
-            return machine.derived(await self._work.do(network_of(host), made))
+            return await self._check_password(machine, asked, network_of(host))
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
             return Failure("no keys of tokens are set up")
         return machine.validated(await self._token(host, partial(_validated, self._validator, asked.token)))
+
+    async def _check_password(self, machine: PlainServer, asked: Derive, network: str) -> Outcome:
+        salt = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
+        priority = self._history.priority(network, machine.user)
+        outcome = machine.derived(await self._work.do(network, salt, priority))
+        if isinstance(outcome, Success):
+            self._history.succeeded(network, machine.user)
+        else:
+            self._history.failed(network, machine.user)
+        return outcome
 
     async def _token(self, host: str, validate: Callable[[], ValidToken | TokenRefused]) -> ValidToken | TokenRefused:
         """Waits for keys here, if it has to, and not in one of the few threads: others come through meanwhile."""
