@@ -297,7 +297,7 @@ class _Suspendable(Work):
         self._on_done = on_done
         self._send: tuple[Any, BaseException | None] = None, None
         self._examined = 0
-        self._withdraw: Callable[[], None] = lambda: None
+        self._withdraw: Callable[[], None] = _do_nothing
         self.has_slot = False
         self.is_admitted = False
         """Whether it needs no slot."""
@@ -330,6 +330,7 @@ class _Suspendable(Work):
         self._scheduler.submit(self._account, self)
 
     def _offloaded(self, value: Any, error: BaseException | None) -> None:
+        self._withdraw = _do_nothing  # it refers to this request, and to what the function works on
         if not self.is_over:
             self._send = value, error
             self._scheduler.submit(self._account, self)
@@ -344,6 +345,7 @@ class _Suspendable(Work):
         if not self.is_over:
             self.is_over = True
             self._withdraw()
+            self._withdraw = _do_nothing
             self._steps.close()
             self._scheduler.finished(self._account, self)
 
@@ -738,6 +740,10 @@ class Scheduler:
                 self._start_thread()
 
         self._run_in_thread(timed, done)
+
+
+def _do_nothing() -> None:
+    """Withdraw nothing."""
 
 
 def _share_of(account: Account, work: Work) -> _Share:
