@@ -171,8 +171,13 @@ def test_a_topic_that_comes_to_be_known_while_offsets_are_read_is_not_said_to_ha
     known[KNOWN_ID] = SimpleNamespace(name="known")
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
     parts = cast(Services, SimpleNamespace(authorizer=None, image=image))
-    answer = asyncio.run(offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10))))
+
+    async def handle() -> OffsetFetchResponse | None:
+        return await offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10)))
+
+    answer = asyncio.run(handle())
     assert ID in known
+    assert answer is not None
     frame = b"".join(encode_response(1, 10, answer))
     (group,) = cast(OffsetFetchResponse, decode_response(FETCH_KEY, 10, memoryview(frame)[4:])[1]).groups
     codes = [partition.error_code for topic in group.topics for partition in topic.partitions]

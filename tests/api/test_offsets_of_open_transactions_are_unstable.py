@@ -53,6 +53,7 @@ def end(shared: SharedImage, *, commit: bool) -> None:
 
 async def fetched(services: Services, request: OffsetFetchRequest, version: int) -> list[tuple[int, int, int]]:
     answer = await offset_fetch.handle(services, request, cast(Any, type("Context", (), {"version": version})))
+    assert answer is not None
     frame = b"".join(encode_response(1, version, answer))
     _, response = decode_response(FETCH_KEY, version, memoryview(frame)[4:])
     assert isinstance(response, OffsetFetchResponse)

@@ -11,6 +11,7 @@ from chronik.metadata.records import Acl
 from chronik.metadata.slices import Pace, in_pieces
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.scheduler import Steps, run_in_slices
 from chronik.security.acls import Filter, fault_of
 
 Outcome = KafkaError | None
@@ -88,18 +89,17 @@ async def _found(store: MetadataStore, filters: Sequence[Filter]) -> list[list[A
             told = f"More than {ACL_FILTERS_MAX} filters that may find several acls each."
             found.append(KafkaError(ErrorCode.INVALID_REQUEST, told))
         else:
-            found.append(await matching(store, each))
+            found.append(await run_in_slices(matching(store, each)))
         await pace.yield_if_due()
     return found
 
 
-async def matching(store: MetadataStore, wanted: Filter) -> list[Acl]:
-    """Returns what a filter finds, in the order in which a list of it is easy to read."""
+def matching(store: MetadataStore, wanted: Filter) -> Steps[list[Acl]]:
+    """Return what a filter finds, in the order in which a list of it is easy to read."""
     found: list[Acl] = []
-    pace = Pace()
     for some in in_pieces(list(store.image.acls)):
         found += filter(wanted.finds, some)
-        await pace.yield_if_due()
+        yield None
     return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
 
 

@@ -16,7 +16,7 @@ from chronik.api.shared.rights import may_do
 from chronik.broker.replica import Replica
 from chronik.exchange import Reply
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
-from chronik.metadata.slices import Pace
+from chronik.metadata.slices import in_pieces
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
@@ -27,6 +27,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from chronik.protocol.permissions import Operation, ResourceType
+from chronik.scheduler import Steps
 
 LATEST = -1
 EARLIEST = -2
@@ -50,12 +51,18 @@ AT_ONCE_MAX = 500
 
 def handle(services: Services, request: ListOffsetsRequest, context: Context) -> Reply[ListOffsetsResponse]:
     """Takes everybody for a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
-    wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
-    committed_only = request.isolation_level == READ_COMMITTED
-    listing = _Listing(services, context, wanted, committed_only=committed_only)
-    if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
-        return Reply.of(_response(request, [listing.by_name(topic, partition) for topic, partition in wanted]))
-    return Reply.of_coroutine(listing.by_time_or_name(request, wanted))
+    listing = _Listing(services, context, committed_only=request.isolation_level == READ_COMMITTED)
+    if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
+        return Reply.of_steps(listing.in_steps(request))
+    wanted = _wanted(request)
+    if any(_is_by_time(partition) for _, partition in wanted):
+        return Reply.of_steps(listing.in_steps(request))
+    listing.count(wanted)
+    return Reply.of(_response(request, [listing.by_name(topic, partition) for topic, partition in wanted]))
+
+
+def _wanted(request: ListOffsetsRequest) -> list[tuple[str, ListOffsetsPartition]]:
+    return [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
 
 
 def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
@@ -83,7 +90,6 @@ class _Listing:
         self,
         services: Services,
         context: Context,
-        wanted: list[tuple[str, ListOffsetsPartition]],
         *,
         committed_only: bool,
     ) -> None:
@@ -91,19 +97,25 @@ class _Listing:
         self._committed_only = committed_only
         self._version = context.version
         self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
-        self._named = Counter((topic, partition.partition_index) for topic, partition in wanted)
+        self._named: Counter[tuple[str, int]] = Counter()
         self._at_once = Budget.on_loop()
 
-    async def by_time_or_name(
-        self, request: ListOffsetsRequest, wanted: list[tuple[str, ListOffsetsPartition]]
-    ) -> ListOffsetsResponse:
-        answers, pace = [], Pace()
+    def count(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
+        """Count how often each partition is named: one that is named twice is rejected."""
+        self._named.update((topic, partition.partition_index) for topic, partition in wanted)
+
+    def in_steps(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+        wanted = _wanted(request)
+        for some in in_pieces(wanted):
+            self.count(some)
+            yield None
+        answers = []
         for topic, partition in wanted:
             if _is_by_time(partition):
-                answers.append(await self._by_time(topic, partition))
+                answers.append((yield from self._by_time(topic, partition)))
             else:
                 answers.append(self.by_name(topic, partition))
-            await pace.yield_if_due()
+            yield None
         return _response(request, answers)
 
     def by_name(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -114,10 +126,10 @@ class _Listing:
         except KafkaError as error:
             return _failed(wanted, error.code)
 
-    async def _by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def _by_time(self, topic: str, wanted: ListOffsetsPartition) -> Steps[ListOffsetsPartitionResponse]:
         try:
             replica = self._find(topic, wanted)
-            return self._answer(replica, wanted, await self._search(replica, topic, wanted))
+            return self._answer(replica, wanted, (yield from self._search(replica, topic, wanted)))
         except KafkaError as error:
             return _failed(wanted, error.code)
 
@@ -145,7 +157,7 @@ class _Listing:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         return replica
 
-    async def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> _Found:
+    def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_Found]:
         """Looks in the batch where it must be; and in the next one, if it was among deleted records of the first."""
         found, start_offset = None, 0
         while found is None:
@@ -154,16 +166,16 @@ class _Listing:
             timed = _batch_of(replica, wanted.timestamp, start_offset)
             if timed is None:
                 return NOWHERE
-            found = await self._record_of(timed)
+            found = yield from self._record_of(timed)
             start_offset = timed.end_offset
         return NOWHERE if found.offset >= replica.readable_end(committed_only=self._committed_only) else found
 
-    async def _record_of(self, timed: TimedBatch) -> TimedOffset | None:
+    def _record_of(self, timed: TimedBatch) -> Steps[TimedOffset | None]:
         try:
             return first_in(timed, self._at_once)
         except RecordsTooLarge:
             budget = Budget.for_bytes(len(timed.batch))
-            return await self._services.openings.run_in_thread(partial(first_or_start, timed), budget)
+            return (yield from self._services.openings.steps_in_thread(partial(first_or_start, timed), budget))
 
 
 def _batch_of(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch | None:

@@ -12,17 +12,17 @@ UNSTABLE_OFFSET_COMMIT, and the client asks again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements
 from chronik.api.shared.rights import may_do
+from chronik.exchange import Reply
 from chronik.groups.offsets import UNSTABLE, all_committed
 from chronik.groups.requests import TopicPartition
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
-from chronik.metadata.slices import Pace
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_fetch import (
@@ -35,10 +35,13 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from chronik.protocol.permissions import Operation, ResourceType
-from chronik.scheduler import run_in_slices
+from chronik.scheduler import Steps
 
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
+ENCODED_AT_ONCE_MAX: Final = 1_000
+"""Partitions of a group that is encoded on the event loop. A larger one is encoded in a thread."""
+
 NO_OFFSET = -1
 NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 """What is told of a partition of which nothing is committed."""
@@ -46,17 +49,9 @@ NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 Committed = dict[TopicPartition, CommittedOffset | None]
 
 
-async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
-    version = context.version
-    if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        wanted = _each_once(request.groups, version)
-        results = await _fetch(services, wanted, request, context)
-        return await run_in_slices(_for_many_groups(services, wanted, results, context))
-    wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
-    (result,) = await _fetch(services, wanted, request, context)
-    if result is None:
-        return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return OffsetFetchResponse(topics=_answer(services, wanted[0], result, context, by_id=False).topics)
+def handle(services: Services, request: OffsetFetchRequest, context: Context) -> Reply[OffsetFetchResponse]:
+    steps = _for_many_groups if context.version >= FIRST_VERSION_WITH_MANY_GROUPS else _for_one_group
+    return Reply.of_steps(steps(services, request, context))
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
@@ -88,40 +83,42 @@ def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Off
     ]
 
 
-async def _fetch(
-    services: Services, wanted: Sequence[OffsetFetchRequestGroup], request: OffsetFetchRequest, context: Context
-) -> list[Committed | None]:
-    """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh. Returns None for
-    those that whoever asks may not describe."""
-    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
-    pace = Pace()
-    results: list[Committed | None] = []
-    for group in wanted:
-        if not may_describe(group.group_id):
-            results.append(None)
-            continue
-        keys = _keys(services, group, by_id)
-        found = all_committed(services.image, group.group_id, keys, stable=request.require_stable)
-        results.append(await run_in_slices(found))
-        await pace.yield_if_due()
-    return results
+def _for_one_group(services: Services, request: OffsetFetchRequest, context: Context) -> Steps[OffsetFetchResponse]:
+    named = [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
+    (wanted,) = _each_once(named, context.version)
+    if not may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)(wanted.group_id):
+        return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    found = yield from _fetched(services, wanted, request, context)
+    return OffsetFetchResponse(topics=found.topics)
 
 
-def _for_many_groups(
-    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[Committed | None], context: Context
-) -> Generator[None, None, OffsetFetchResponse]:
+def _for_many_groups(services: Services, request: OffsetFetchRequest, context: Context) -> Steps[OffsetFetchResponse]:
     groups = Elements(OffsetFetchResponse, context.version)
-    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    for group, result in zip(wanted, results, strict=True):
+    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
+    for wanted in _each_once(request.groups, context.version):
         try:
-            if result is None:
+            if not may_describe(wanted.group_id):
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            groups.add(_answer(services, group, result, context, by_id=by_id))
+            found = yield from _fetched(services, wanted, request, context)
+            groups.add((yield groups.encoder(found)) if _is_large(found) else found)
         except KafkaError as error:
-            groups.refuse(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
-        yield
+            groups.refuse(OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code))
+        yield None
     return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
+
+
+def _fetched(
+    services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: Context
+) -> Steps[OffsetFetchResponseGroup]:
+    """Read the image, whoever coordinates the group: a majority has confirmed that it is fresh."""
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    keys = _keys(services, wanted, by_id)
+    committed = yield from all_committed(services.image, wanted.group_id, keys, stable=request.require_stable)
+    return (yield from _answer(services, wanted, committed, context, by_id=by_id))
+
+
+def _is_large(group: OffsetFetchResponseGroup) -> bool:
+    return sum(len(topic.partitions) for topic in group.topics) > ENCODED_AT_ONCE_MAX
 
 
 def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> list[TopicPartition] | None:
@@ -137,12 +134,12 @@ def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> l
 
 def _answer(
     services: Services, wanted: OffsetFetchRequestGroup, committed: Committed, context: Context, *, by_id: bool
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
     answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
     are_all_wanted = wanted.topics is None
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
     if wanted.topics is None:
-        answer.topics = [topic for topic in _all(services, committed, by_id) if may_see(topic.name)]
+        answer.topics = [topic for topic in (yield from _all(services, committed, by_id)) if may_see(topic.name)]
     else:
         for topic in wanted.topics:
             known = _name(services, topic, by_id)
@@ -157,12 +154,14 @@ def _answer(
                     ],
                 )
             )
+            yield None
     return answer
 
 
-def _all(services: Services, committed: Committed, by_id: bool) -> list[OffsetFetchResponseTopic]:
+def _all(services: Services, committed: Committed, by_id: bool) -> Steps[list[OffsetFetchResponseTopic]]:
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for (name, index), offset in sorted(committed.items()):
+        yield None
         existing = services.image.topics.get(name)
         if by_id and existing is None:
             continue

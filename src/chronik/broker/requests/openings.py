@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import KafkaError, RecordsTooLarge
-from chronik.scheduler import offloaded
+from chronik.scheduler import Steps, offloaded
 
 T = TypeVar("T")
 
@@ -34,17 +34,26 @@ class Openings:
     async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
         """Runs `work` in the thread. Afterwards everything may have changed: who leads, what the topic demands."""
         self.in_thread += 1
-        outcome = await offloaded(lambda: _outcome(work, budget))
-        if isinstance(outcome, _Refused):
-            try:
-                raise outcome.why
-            finally:
-                del outcome  # which this frame would hold, and the error this frame
-        return outcome
+        return _result(await offloaded(lambda: _outcome(work, budget)))
+
+    def steps_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> Steps[T]:
+        """Run `work` in the thread, for a request that is made of steps. Raises what it raises."""
+        self.in_thread += 1
+        outcome: T | _Refused = yield lambda: _outcome(work, budget)
+        return _result(outcome)
 
 
 class _Refused(NamedTuple):
     why: KafkaError
+
+
+def _result(outcome: T | _Refused) -> T:
+    if isinstance(outcome, _Refused):
+        try:
+            raise outcome.why
+        finally:
+            del outcome  # which this frame would hold, and the error this frame
+    return outcome
 
 
 def _outcome(work: Callable[[Budget], T], budget: Budget) -> T | _Refused:
