@@ -26,6 +26,10 @@ DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
 """A longer request is decoded in a thread, unless it is made of records, which are not looked into: it may have a
 quarter of a million elements, which take a fifth of a second."""
 
+DECODED_BEFORE_SLOT_BYTES_MAX = 16 * KIB
+"""A longer request that reads many things is decoded when it has one of the scheduler's slots: decoded, a request takes
+up to 25 times its bytes, and hundreds of connections may wait."""
+
 FRAME_RATE_BYTES_MIN = 64 * KIB
 """What must come of a large request in a second while others wait for memory: any line for megabytes can do that."""
 

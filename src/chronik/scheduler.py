@@ -19,7 +19,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, ContextVar
 from functools import partial
@@ -54,6 +54,9 @@ SUSPENDED_MAX: Final = 8
 SUSPENDED_PER_ACCOUNT_MAX: Final = 2
 """Those of one account: one client cannot take all the slots."""
 
+LARGE_RESPONSE_BYTES: Final = 2 * 1024 * 1024
+"""A response that has grown beyond this is built further by one request at a time: the others keep what they have."""
+
 STARTED_PER_ACCOUNT_MAX: Final = 4
 """Requests of one account that have run for a slice and are not done. Further ones wait before they start."""
 
@@ -78,6 +81,10 @@ Done = Callable[[Any, BaseException | None], None]
 
 _client: ContextVar[_Client | None] = ContextVar("client", default=None)
 """The client for which the running task works; None for the node's own tasks."""
+
+
+_building: ContextVar[_Suspendable | None] = ContextVar("building", default=None)
+"""The request whose steps are running."""
 
 
 class _Client(NamedTuple):
@@ -284,7 +291,9 @@ class _Suspendable(Work):
         "_withdraw",
         "has_slot",
         "is_admitted",
+        "is_large",
         "is_over",
+        "response_bytes",
     )
 
     is_listing = True
@@ -301,11 +310,20 @@ class _Suspendable(Work):
         self.has_slot = False
         self.is_admitted = False
         """Whether it needs no slot."""
+        self.response_bytes = 0
+        self.is_large = False
+        """Whether it is the one that builds a large response."""
         self.is_over = False
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it has to wait until it may build a large response."""
+        return self.response_bytes > LARGE_RESPONSE_BYTES and not self.is_large
 
     def resume(self) -> None:
         scheduler, steps = self._scheduler, self._steps
         (value, error), self._send = self._send, (None, None)
+        token = _building.set(self)
         try:
             while True:
                 function = steps.throw(error) if error is not None else steps.send(value)
@@ -317,7 +335,7 @@ class _Suspendable(Work):
                 if self._examined > EXAMINED_MAX:
                     steps.close()
                     raise TooMuchToExamine
-                if not scheduler.has_time():
+                if not scheduler.has_time() or self.is_too_large:
                     break
         except StopIteration as stop:
             self._finish(stop.value, None)
@@ -325,6 +343,8 @@ class _Suspendable(Work):
             self._finish(None, failure)
         else:
             scheduler.suspend(self._account, self)
+        finally:
+            _building.reset(token)
 
     def granted(self) -> None:
         self._scheduler.submit(self._account, self)
@@ -399,6 +419,8 @@ class Scheduler:
         self._more_for: Account | None = None  # to which the work that runs now was submitted again
         self._slots_free = SUSPENDED_MAX
         self._awaiting_slot: dict[Account, None] = {}
+        self._large: _Suspendable | None = None
+        self._awaiting_large: dict[Account, dict[_Suspendable, None]] = {}
         self._awaiting_thread: dict[Account, None] = {}
         self._thread_is_busy = False
         self._admitted = 0
@@ -614,11 +636,36 @@ class Scheduler:
         return request.cancel
 
     def suspend(self, account: Account, request: _Suspendable) -> None:
-        """Queue a request that has run for a slice, or hold it back until there is a slot for it."""
-        if request.has_slot or request.is_admitted:
-            self.submit(account, request)
-        else:
+        """Queue a request that has run for a slice, or hold it back until there is a slot for it, and until it may
+        build a large response. It waits for the slot first: otherwise those that have the slots could wait for it."""
+        if not request.has_slot and not request.is_admitted:
             self._await_slot(account, request)
+        elif request.is_too_large:
+            self._awaiting_large.setdefault(account, {})[request] = None
+            self._grant_large()
+        else:
+            self.submit(account, request)
+
+    def _grant_large(self) -> None:
+        if self._large is not None or not self._awaiting_large:
+            return
+        account = self._next_of(self._awaiting_large)
+        waiting = self._awaiting_large[account]
+        self._large = request = _pop_first(waiting)
+        if not waiting:
+            del self._awaiting_large[account]
+        request.is_large = True
+        self.submit(account, request)
+
+    def _release_large(self, account: Account, request: _Suspendable) -> None:
+        waiting = self._awaiting_large.get(account)
+        if waiting is not None:
+            waiting.pop(request, None)
+            if not waiting:
+                del self._awaiting_large[account]
+        if self._large is request:
+            self._large = None
+            self._grant_large()
 
     def _await_slot(self, account: Account, holder: _NeedsSlot) -> None:
         account.suspended[holder] = None
@@ -638,6 +685,7 @@ class Scheduler:
     def finished(self, account: Account, request: _Suspendable) -> None:
         """Release what a request holds, and let the next one have it."""
         self.withdraw(account, request)
+        self._release_large(account, request)
         if request.is_admitted:
             return
         if request in account.unstarted:
@@ -683,7 +731,7 @@ class Scheduler:
             self._release_slot(account, holder)
             self._grant_slots()
 
-    def _next_of(self, accounts: dict[Account, None]) -> Account:
+    def _next_of(self, accounts: Mapping[Account, object]) -> Account:
         """Return the account whose long work is admitted next."""
         self._admitted += 1
         if self._admitted % LONGEST_WAITING_EVERY == 0:
@@ -819,6 +867,13 @@ def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
         yield
     finally:
         _client.reset(token)
+
+
+def response_grew(size: int) -> None:
+    """Count bytes of the response that the running steps are building."""
+    request = _building.get()
+    if request is not None:
+        request.response_bytes += size
 
 
 async def yield_loop() -> None:

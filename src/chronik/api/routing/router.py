@@ -34,6 +34,7 @@ from chronik.exchange import Disconnect, Hurry, Peer, Reply
 from chronik.exchange import Response as ResponseFrame
 from chronik.limits import (
     DECODED_AT_ONCE_BYTES_MAX,
+    DECODED_BEFORE_SLOT_BYTES_MAX,
     PLAIN_REQUEST_BYTES_MAX,
 )
 from chronik.metadata.stores.store import StoreClosed
@@ -63,6 +64,19 @@ logger = logging.getLogger("chronik.api")
 
 ENCODED_AT_ONCE_ELEMENTS_MAX: Final = 1_000
 """Elements of a response that is encoded in one go, if it was not resolved at once: a millisecond's work."""
+
+READS_IN_STEPS: Final = frozenset(
+    api.key
+    for api in APIS.values()
+    if api.module
+    in (
+        *("alter_replica_log_dirs", "describe_acls", "describe_configs", "describe_groups", "describe_log_dirs"),
+        *("describe_producers", "describe_topic_partitions", "describe_transactions", "find_coordinator"),
+        *("describe_user_scram_credentials", "list_groups", "list_offsets", "list_partition_reassignments"),
+        *("list_transactions", "metadata", "offset_fetch", "offset_for_leader_epoch"),
+    )
+)
+"""APIs whose handlers work in steps, and so need a slot in any case if the request names many things."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 """May hold a request of the named API back, and have it answered with an error. For tests of clients."""
@@ -101,7 +115,7 @@ class Router:
         limits = self.limiter.is_on
         try:
             header, position = decode_request_header(view)
-            if len(frame) > DECODED_AT_ONCE_BYTES_MAX and header.api_key != PRODUCE_KEY:
+            if len(frame) > DECODED_BEFORE_SLOT_BYTES_MAX and _waits_for_slot(header.api_key, len(frame)):
                 return self._large(header, view, position, peer, came)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
@@ -175,7 +189,7 @@ class Router:
         return context._replace(usage=usage)
 
     def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer, came: float) -> Reply[Any]:
-        """Decode a large request in a thread, then handle it."""
+        """Decode a large request when there is a slot for it, then handle it."""
         if len(view) > PLAIN_REQUEST_BYTES_MAX:
             raise Disconnect(f"{APIS[header.api_key].name} in {len(view)} bytes (up to {PLAIN_REQUEST_BYTES_MAX})")
         hurry = Hurry(self._is_unsettled)
@@ -191,7 +205,10 @@ class Router:
             # Decoded, a request takes several times its bytes: few are decoded at the same time.
             async with scheduler.slot(peer.account):
                 try:
-                    request = await offloaded(lambda: decode_request_body(header, view, position))
+                    if len(view) > DECODED_AT_ONCE_BYTES_MAX:
+                        request = await offloaded(lambda: decode_request_body(header, view, position))
+                    else:
+                        request = decode_request_body(header, view, position)
                 except MalformedMessage as error:
                     raise Disconnect(str(error)) from error
                 self.meters[header.api_key].requests += 1
@@ -306,7 +323,8 @@ class Router:
                 meter.answered_later(frame, call.came)
             elif is_late and response is not None and holds_more_than(response, ENCODED_AT_ONCE_ELEMENTS_MAX):
                 steps, done = self._encoded_in_steps(call, response), partial(self._finish_encoded, call, reply)
-                cancel = self._services.scheduler.run_steps(call.peer.account, steps, done)
+                # Admitted already: otherwise all responses would be built before the first is encoded.
+                cancel = self._services.scheduler.run_steps(call.peer.account, steps, done, shares_slot=True)
                 if not reply.is_ready and reply.on_cancel is None:  # it may be held back for lack of memory
                     reply.on_cancel = cancel
                 return
@@ -440,6 +458,13 @@ def _guarded(services: Services) -> Mapping[int, Operation]:
     from chronik.api.shared.rights import rights_on_cluster  # a node without an authorizer starts without
 
     return rights_on_cluster()
+
+
+def _waits_for_slot(api_key: int, size: int) -> bool:
+    """Return whether a request of this size is decoded only when it has a slot."""
+    if size > DECODED_AT_ONCE_BYTES_MAX:
+        return api_key != PRODUCE_KEY
+    return api_key in READS_IN_STEPS
 
 
 def _who(header: RequestHeader, peer: Peer) -> str:

@@ -7,12 +7,14 @@ requests return `Reply.of_steps`: a generator that yields after each element tha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import TypeVar, cast
 
 from chronik.limits import ANSWER_BYTES_MAX
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.schema import Response, Struct
+from chronik.scheduler import response_grew
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Struct)
@@ -33,7 +35,12 @@ class Elements:
         if len(encoded) > self._room:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The answer would be too long: ask for less at a time")
         self._room -= len(encoded)
+        response_grew(len(encoded))
         self._found.append(encoded)
+
+    def encoder(self, element: Struct) -> Callable[[], bytes]:
+        """Return a function that encodes an element, for a thread. Add its result."""
+        return partial(encode_element, self._message, element, self._version)
 
     def refuse(self, element: Struct) -> None:
         """Adds an error, which says little more than the request. It is encoded later, so that the log can show it."""
