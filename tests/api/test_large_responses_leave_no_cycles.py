@@ -14,6 +14,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.exchange import Reply
+from chronik.metadata import levels
 from chronik.metadata.commands.acls import CreateAcls
 from chronik.metadata.records import Acl
 from chronik.protocol.permissions import Operation, ResourceType
@@ -49,6 +50,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def prepare(node: GuardedNode) -> None:
     """Create what the requests list."""
     node.until(lambda: any(broker.online for broker in node.services.image.brokers.values()))
+    node.until(lambda: levels.level_of(node.services.image.features) == levels.HIGHEST)
     names = [f"topic-{number}" for number in range(1_000)]
     acls = [Acl(ResourceType.TOPIC, name, LITERAL, "User:reader", "*", Operation.READ, ALLOW) for name in names]
     node.propose(CreateAcls(tuple(acls)))

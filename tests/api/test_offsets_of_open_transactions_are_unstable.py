@@ -3,7 +3,8 @@ and no longer than the transaction is open."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -125,6 +126,22 @@ def test_an_offset_that_was_unstable_when_it_was_read_is_not_told_as_what_it_was
     again = _end_of(all_committed(shared.image, "g", [("t", 0)], stable=True))["t", 0]
     assert again is not None
     assert again.offset == STAGED
+
+
+def test_names_of_all_offsets_are_read_step_by_step() -> None:
+    """Hundreds of requests may wait after their first steps, and a group may have a million offsets."""
+    read: list[int] = []
+
+    def keys() -> Iterator[tuple[str, int]]:
+        for index in range(10 * READ_PER_STEP):
+            read.append(index)
+            yield "t", index
+
+    image = SimpleNamespace(frozen_offsets=lambda group: keys(), offsets=lambda group: {})
+    steps = all_committed(cast(Any, image), "g", None)
+    next(steps)
+    assert len(read) == READ_PER_STEP
+    assert len(_end_of(steps)) == 10 * READ_PER_STEP
 
 
 def _end_of(steps: Generator[None, None, T]) -> T:
