@@ -10,6 +10,7 @@ import pytest
 
 from chronik.scheduler import (
     ITERATION_SECONDS_MAX,
+    LARGE_RESPONSE_BYTES,
     SLICE_SECONDS,
     STARTED_PER_ACCOUNT_MAX,
     SUSPENDED_MAX,
@@ -19,6 +20,7 @@ from chronik.scheduler import (
     Scheduler,
     TooMuchToExamine,
     Work,
+    count_response_bytes,
 )
 
 MILLISECOND = 0.001
@@ -381,6 +383,60 @@ def test_cancelled_listing_releases_its_slot(after: int) -> None:
     last = Listing(simulation, account, 10)
     while not last.is_done:
         simulation.iterate()
+
+
+class LargeListing(Listing):
+    """A listing whose response grows with every step."""
+
+    STEP_BYTES = LARGE_RESPONSE_BYTES // 10
+
+    def _steps(self, count: int) -> Generator[None, None, str]:
+        self.held_bytes = 0
+        for _ in range(count):
+            self._simulation.now += MILLISECOND
+            self.held_bytes += self.STEP_BYTES
+            count_response_bytes(self.STEP_BYTES)
+            yield
+        self.held_bytes = 0
+        return "result"
+
+
+@pytest.mark.parametrize("accounts", [1, 120])
+def test_large_responses_are_built_one_at_a_time(accounts: int) -> None:
+    simulation = Simulation()
+    opened = [simulation.scheduler.open_account(f"account-{number}") for number in range(accounts)]
+    listings = [LargeListing(simulation, opened[number % accounts], 200) for number in range(60)]
+    most_large = 0
+    while not simulation.is_idle:
+        simulation.iterate()
+        large = [each for each in listings if getattr(each, "held_bytes", 0) > LARGE_RESPONSE_BYTES + each.STEP_BYTES]
+        most_large = max(most_large, len(large))
+    assert all(each.is_done for each in listings)
+    assert most_large == 1
+
+
+def test_small_listing_completes_while_large_responses_wait() -> None:
+    simulation = Simulation()
+    for number in range(SUSPENDED_MAX - 1):
+        LargeListing(simulation, simulation.scheduler.open_account(f"account-{number}"), 100_000)
+    listing = Listing(simulation, simulation.scheduler.open_account("honest"), 100)
+    for _ in range(200):
+        simulation.iterate()
+    assert listing.is_done
+
+
+@pytest.mark.parametrize("after", [10, 100])
+def test_cancelled_large_response_releases_the_large_response_slot(after: int) -> None:
+    simulation = Simulation()
+    accounts = [simulation.scheduler.open_account(f"account-{number}") for number in range(3)]
+    listings = [LargeListing(simulation, account, 1_000) for account in accounts]
+    for _ in range(after):
+        simulation.iterate()
+    for each in listings[:2]:
+        each.cancel()
+    while not simulation.is_idle:
+        simulation.iterate()
+    assert listings[2].is_done
 
 
 def test_failed_listing_reports_its_error() -> None:

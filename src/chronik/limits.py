@@ -29,6 +29,10 @@ DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
 """Bytes up to which a request is decoded on the event loop. Larger ones without records are decoded in a thread: they
 may have 250,000 elements, which take 200 ms."""
 
+DECODED_BEFORE_SLOT_BYTES_MAX = 16 * KIB
+"""Bytes up to which a read request is decoded before it has a scheduler slot. A decoded request takes up to 25 times
+its encoded size, and hundreds of connections may wait for slots."""
+
 FRAME_RATE_BYTES_MIN = 64 * KIB
 """Bytes per second at which a large request must arrive while other requests wait for memory."""
 

@@ -19,7 +19,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, ContextVar
 from functools import partial
@@ -54,6 +54,9 @@ SUSPENDED_MAX: Final = 8
 SUSPENDED_PER_ACCOUNT_MAX: Final = 2
 """Such requests of one account: one client cannot take all the slots."""
 
+LARGE_RESPONSE_BYTES: Final = 2 * 1024 * 1024
+"""Size beyond which only one response grows at a time, in the large-response slot; the other requests are suspended."""
+
 STARTED_PER_ACCOUNT_MAX: Final = 4
 """Requests of one account that have run for a slice and are not done. Further requests wait before they start."""
 
@@ -78,6 +81,10 @@ Done = Callable[[Any, BaseException | None], None]
 
 _client: ContextVar[_Client | None] = ContextVar("client", default=None)
 """The client for which the running task works; None for tasks of the node itself."""
+
+
+_current_request: ContextVar[_Suspendable | None] = ContextVar("current_request", default=None)
+"""The request whose steps are running."""
 
 
 class _Client(NamedTuple):
@@ -291,9 +298,11 @@ class _Suspendable(Work):
         "_send",
         "_steps",
         "_withdraw",
+        "has_large_slot",
         "has_slot",
         "is_admitted",
         "is_over",
+        "response_bytes",
     )
 
     is_listing = True
@@ -306,15 +315,24 @@ class _Suspendable(Work):
         self._on_done = on_done
         self._send: tuple[Any, BaseException | None] = None, None
         self._examined = 0
-        self._withdraw: Callable[[], None] = lambda: None
+        self._withdraw: Callable[[], None] = _do_nothing
         self.has_slot = False
         self.is_admitted = False
         """Whether the request is exempt from the slot limit."""
+        self.response_bytes = 0
+        self.has_large_slot = False
+        """Whether this is the one request that may build a large response."""
         self.is_over = False
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the response is large and the request does not hold the large-response slot."""
+        return self.response_bytes > LARGE_RESPONSE_BYTES and not self.has_large_slot
 
     def resume(self) -> None:
         scheduler, steps = self._scheduler, self._steps
         (value, error), self._send = self._send, (None, None)
+        token = _current_request.set(self)
         try:
             while True:
                 function = steps.throw(error) if error is not None else steps.send(value)
@@ -326,7 +344,7 @@ class _Suspendable(Work):
                 if self._examined > EXAMINED_MAX:
                     steps.close()
                     raise TooMuchToExamine
-                if not scheduler.has_time():
+                if not scheduler.has_time() or self.is_too_large:
                     break
         except StopIteration as stop:
             self._finish(stop.value, None)
@@ -334,11 +352,14 @@ class _Suspendable(Work):
             self._finish(None, failure)
         else:
             scheduler.suspend(self._account, self)
+        finally:
+            _current_request.reset(token)
 
     def granted(self) -> None:
         self._scheduler.submit(self._account, self)
 
     def _offloaded(self, value: Any, error: BaseException | None) -> None:
+        self._withdraw = _do_nothing  # the old one refers to this request and to the function's data
         if not self.is_over:
             self._send = value, error
             self._scheduler.submit(self._account, self)
@@ -353,6 +374,7 @@ class _Suspendable(Work):
         if not self.is_over:
             self.is_over = True
             self._withdraw()
+            self._withdraw = _do_nothing
             self._steps.close()
             self._scheduler.finished(self._account, self)
 
@@ -412,6 +434,8 @@ class Scheduler:
         self._more_for: Account | None = None  # the account to which the running work was submitted again
         self._slots_free = SUSPENDED_MAX
         self._awaiting_slot: dict[Account, None] = {}
+        self._large_slot_holder: _Suspendable | None = None
+        self._awaiting_large_slot: dict[Account, dict[_Suspendable, None]] = {}
         self._awaiting_thread: dict[Account, None] = {}
         self._thread_is_busy = False
         self._admitted = 0
@@ -629,11 +653,39 @@ class Scheduler:
         return request.cancel
 
     def suspend(self, account: Account, request: _Suspendable) -> None:
-        """Queue a request that has used up its slice, or make it wait until a slot is free."""
-        if request.has_slot or request.is_admitted:
-            self.submit(account, request)
-        else:
+        """Queue a request that has used up its slice, or make it wait for a slot and then for the large-response slot.
+
+        The opposite order could deadlock: the holder of the large-response slot could wait for a slot, and the holders
+        of all slots for the large-response slot.
+        """
+        if not request.has_slot and not request.is_admitted:
             self._await_slot(account, request)
+        elif request.is_too_large:
+            self._awaiting_large_slot.setdefault(account, {})[request] = None
+            self._grant_large_slot()
+        else:
+            self.submit(account, request)
+
+    def _grant_large_slot(self) -> None:
+        if self._large_slot_holder is not None or not self._awaiting_large_slot:
+            return
+        account = self._next_of(self._awaiting_large_slot)
+        waiting = self._awaiting_large_slot[account]
+        self._large_slot_holder = request = _pop_first(waiting)
+        if not waiting:
+            del self._awaiting_large_slot[account]
+        request.has_large_slot = True
+        self.submit(account, request)
+
+    def _release_large_slot(self, account: Account, request: _Suspendable) -> None:
+        waiting = self._awaiting_large_slot.get(account)
+        if waiting is not None:
+            waiting.pop(request, None)
+            if not waiting:
+                del self._awaiting_large_slot[account]
+        if self._large_slot_holder is request:
+            self._large_slot_holder = None
+            self._grant_large_slot()
 
     def _await_slot(self, account: Account, holder: _NeedsSlot) -> None:
         account.suspended[holder] = None
@@ -651,8 +703,9 @@ class Scheduler:
                 self._awaiting_slot[account] = None
 
     def finished(self, account: Account, request: _Suspendable) -> None:
-        """Release the slot of a finished request and start the next one."""
+        """Release the slots of a finished request and start the next one."""
         self.withdraw(account, request)
+        self._release_large_slot(account, request)
         if request.is_admitted:
             return
         if request in account.unstarted:
@@ -698,7 +751,7 @@ class Scheduler:
             self._release_slot(account, holder)
             self._grant_slots()
 
-    def _next_of(self, accounts: dict[Account, None]) -> Account:
+    def _next_of(self, accounts: Mapping[Account, object]) -> Account:
         """Return the account whose long work is admitted next."""
         self._admitted += 1
         if self._admitted % LONGEST_WAITING_EVERY == 0:
@@ -755,6 +808,10 @@ class Scheduler:
                 self._start_thread()
 
         self._run_in_thread(timed, done)
+
+
+def _do_nothing() -> None:
+    """Do nothing, as the withdrawal of a request that has no offloaded function."""
 
 
 def _share_of(account: Account, work: Work) -> _Share:
@@ -830,6 +887,13 @@ def working_for(scheduler: Scheduler, account: Account) -> Generator[None]:
         yield
     finally:
         _client.reset(token)
+
+
+def count_response_bytes(size: int) -> None:
+    """Add to the size of the response that the running steps are building."""
+    request = _current_request.get()
+    if request is not None:
+        request.response_bytes += size
 
 
 async def yield_loop() -> None:

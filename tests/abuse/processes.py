@@ -11,6 +11,9 @@ from typing import Final
 from chronik.testing.cluster import ClusterNode
 from tests.abuse.budget import NodeMemory
 
+SHOWN_CHARACTERS: Final = 300
+"""Characters shown of each end of a long log line."""
+
 TROUBLE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^[ |]*Traceback .*", re.MULTILINE)
 """What a node writes when something is wrong with it, and not with those who speak to it."""
 
@@ -54,7 +57,7 @@ class Process:
     def ailments(self) -> list[str]:
         if not self._is_alive():
             return [f"{self.node} is not the process that was attacked"]
-        return [f"{self.node} logged: {line[:200]}" for line in TROUBLE.findall(self.logged())[:3]]
+        return [f"{self.node} logged: {shorten(line)}" for line in TROUBLE.findall(self.logged())[:3]]
 
     def _is_alive(self) -> bool:
         return self.node.running and self.node.pid == self.pid
@@ -63,3 +66,8 @@ class Process:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith(field + ":"))
         return kilobytes * 1024
+
+
+def shorten(line: str) -> str:
+    """Return the line without its middle if it is long; an escaped traceback ends with the error."""
+    return line if len(line) <= 2 * SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} … {line[-SHOWN_CHARACTERS:]}"

@@ -170,8 +170,13 @@ def test_topic_created_during_offset_fetch_returns_unknown_topic_id() -> None:
     known[KNOWN_ID] = SimpleNamespace(name="known")
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
     parts = cast(Services, SimpleNamespace(authorizer=None, image=image))
-    answer = asyncio.run(offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10))))
+
+    async def handle() -> OffsetFetchResponse | None:
+        return await offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10)))
+
+    answer = asyncio.run(handle())
     assert ID in known
+    assert answer is not None
     frame = b"".join(encode_response(1, 10, answer))
     (group,) = cast(OffsetFetchResponse, decode_response(FETCH_KEY, 10, memoryview(frame)[4:])[1]).groups
     codes = [partition.error_code for topic in group.topics for partition in topic.partitions]

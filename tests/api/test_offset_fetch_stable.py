@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -52,6 +53,7 @@ def end(shared: SharedImage, *, commit: bool) -> None:
 
 async def fetched(services: Services, request: OffsetFetchRequest, version: int) -> list[tuple[int, int, int]]:
     answer = await offset_fetch.handle(services, request, cast(Any, type("Context", (), {"version": version})))
+    assert answer is not None
     frame = b"".join(encode_response(1, version, answer))
     _, response = decode_response(FETCH_KEY, version, memoryview(frame)[4:])
     assert isinstance(response, OffsetFetchResponse)
@@ -123,6 +125,22 @@ def test_offset_unstable_when_read_stays_unstable_in_response() -> None:
     again = _run_to_end(all_committed(shared.image, "g", [("t", 0)], stable=True))["t", 0]
     assert again is not None
     assert again.offset == STAGED
+
+
+def test_fetch_of_all_offsets_reads_partitions_incrementally() -> None:
+    """Hundreds of requests may wait after their first steps, and a group may have a million offsets."""
+    read: list[int] = []
+
+    def partitions() -> Iterator[tuple[str, int]]:
+        for index in range(10 * READ_PER_STEP):
+            read.append(index)
+            yield "t", index
+
+    image = SimpleNamespace(frozen_offsets=lambda group: partitions(), offsets=lambda group: {})
+    steps = all_committed(cast(Any, image), "g", None)
+    next(steps)
+    assert len(read) == READ_PER_STEP
+    assert len(_run_to_end(steps)) == 10 * READ_PER_STEP
 
 
 def _run_to_end(steps: Generator[None, None, T]) -> T:

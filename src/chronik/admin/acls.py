@@ -11,6 +11,7 @@ from chronik.metadata.records import Acl
 from chronik.metadata.slices import Pace, in_pieces
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.scheduler import Steps, run_in_slices
 from chronik.security.acls import Filter, fault_of
 
 Outcome = KafkaError | None
@@ -103,18 +104,17 @@ async def _find_matches(store: MetadataStore, filters: Sequence[Filter]) -> list
             message = f"More than {ACL_FILTERS_MAX} filters that can match several ACLs."
             found.append(KafkaError(ErrorCode.INVALID_REQUEST, message))
         else:
-            found.append(await matching(store, each))
+            found.append(await run_in_slices(matching(store, each)))
         await pace.yield_if_due()
     return found
 
 
-async def matching(store: MetadataStore, wanted: Filter) -> list[Acl]:
+def matching(store: MetadataStore, wanted: Filter) -> Steps[list[Acl]]:
     """Return the ACLs that match the filter, sorted by resource, principal and operation."""
     found: list[Acl] = []
-    pace = Pace()
     for chunk in in_pieces(list(store.image.acls)):
         found += filter(wanted.finds, chunk)
-        await pace.yield_if_due()
+        yield None
     return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
 
 

@@ -21,6 +21,7 @@ from chronik.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from chronik.scheduler import Steps
 from chronik.security.acls import Filter
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
@@ -30,10 +31,10 @@ def handle(services: Services, request: DescribeAclsRequest, context: Context) -
     if services.authorizer is None:
         disabled = DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         return Reply.of(disabled)
-    return Reply.of_coroutine(_describe(services, request, context.version))
+    return Reply.of_steps(_describe(services, request, context.version))
 
 
-async def _describe(services: Services, request: DescribeAclsRequest, version: int) -> DescribeAclsResponse:
+def _describe(services: Services, request: DescribeAclsRequest, version: int) -> Steps[DescribeAclsResponse]:
     acl_filter = Filter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -47,9 +48,10 @@ async def _describe(services: Services, request: DescribeAclsRequest, version: i
     try:
         if not acl_filter.is_known:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains an unknown type or operation.")
-        acls_found = await matching(services.store, acl_filter)
+        acls_found = yield from matching(services.store, acl_filter)
         for pattern, acls in groupby(acls_found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
             resources.add(_resource(*pattern, acls))
+            yield None
     except KafkaError as error:
         return DescribeAclsResponse(**told(error))
     return DescribeAclsResponse(error_message=None, resources=resources.as_array_of(DescribeAclsResource))

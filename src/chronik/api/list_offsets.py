@@ -16,7 +16,7 @@ from chronik.api.shared.rights import may_do
 from chronik.broker.replica import Replica
 from chronik.exchange import Reply
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
-from chronik.metadata.slices import Pace
+from chronik.metadata.slices import in_pieces
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
@@ -27,6 +27,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from chronik.protocol.permissions import Operation, ResourceType
+from chronik.scheduler import Steps
 
 LATEST = -1
 EARLIEST = -2
@@ -53,12 +54,18 @@ def handle(services: Services, request: ListOffsetsRequest, context: Context) ->
 
     Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
     """
-    wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
-    committed_only = request.isolation_level == READ_COMMITTED
-    lookup = _OffsetLookup(services, context, wanted, committed_only=committed_only)
-    if len(wanted) <= IMMEDIATE_PARTITIONS_MAX and not any(_is_timestamp_lookup(partition) for _, partition in wanted):
-        return Reply.of(_response(request, [lookup.look_up_special(topic, partition) for topic, partition in wanted]))
-    return Reply.of_coroutine(lookup.look_up_all(request, wanted))
+    lookup = _OffsetLookup(services, context, committed_only=request.isolation_level == READ_COMMITTED)
+    if sum(len(topic.partitions) for topic in request.topics) > IMMEDIATE_PARTITIONS_MAX:
+        return Reply.of_steps(lookup.look_up_all(request))
+    wanted = _requested_partitions(request)
+    if any(_is_timestamp_lookup(partition) for _, partition in wanted):
+        return Reply.of_steps(lookup.look_up_all(request))
+    lookup.count_occurrences(wanted)
+    return Reply.of(_response(request, [lookup.look_up_special(topic, partition) for topic, partition in wanted]))
+
+
+def _requested_partitions(request: ListOffsetsRequest) -> list[tuple[str, ListOffsetsPartition]]:
+    return [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
 
 
 def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
@@ -86,7 +93,6 @@ class _OffsetLookup:
         self,
         services: Services,
         context: Context,
-        wanted: list[tuple[str, ListOffsetsPartition]],
         *,
         committed_only: bool,
     ) -> None:
@@ -94,20 +100,26 @@ class _OffsetLookup:
         self._committed_only = committed_only
         self._version = context.version
         self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
-        self._occurrences = Counter((topic, partition.partition_index) for topic, partition in wanted)
+        self._occurrences: Counter[tuple[str, int]] = Counter()
         self._loop_budget = Budget.on_loop()
 
-    async def look_up_all(
-        self, request: ListOffsetsRequest, wanted: list[tuple[str, ListOffsetsPartition]]
-    ) -> ListOffsetsResponse:
-        """Look up all partitions, by timestamp or by special offset."""
-        answers, pace = [], Pace()
+    def count_occurrences(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
+        """Count how often the request names each partition, to reject duplicates."""
+        self._occurrences.update((topic, partition.partition_index) for topic, partition in wanted)
+
+    def look_up_all(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+        """Look up all partitions in steps, by timestamp or by special offset."""
+        wanted = _requested_partitions(request)
+        for chunk in in_pieces(wanted):
+            self.count_occurrences(chunk)
+            yield None
+        answers = []
         for topic, partition in wanted:
             if _is_timestamp_lookup(partition):
-                answers.append(await self._look_up_timestamp(topic, partition))
+                answers.append((yield from self._look_up_timestamp(topic, partition)))
             else:
                 answers.append(self.look_up_special(topic, partition))
-            await pace.yield_if_due()
+            yield None
         return _response(request, answers)
 
     def look_up_special(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -119,10 +131,10 @@ class _OffsetLookup:
         except KafkaError as error:
             return _failure(wanted, error.code)
 
-    async def _look_up_timestamp(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def _look_up_timestamp(self, topic: str, wanted: ListOffsetsPartition) -> Steps[ListOffsetsPartitionResponse]:
         try:
             replica = self._find(topic, wanted)
-            return self._to_response(replica, wanted, await self._search(replica, topic, wanted))
+            return self._to_response(replica, wanted, (yield from self._search(replica, topic, wanted)))
         except KafkaError as error:
             return _failure(wanted, error.code)
 
@@ -152,7 +164,7 @@ class _OffsetLookup:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         return replica
 
-    async def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> _OffsetResult:
+    def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_OffsetResult]:
         """Search the batch that contains the timestamp, then the next one if compaction has removed its record."""
         found, start_offset = None, 0
         while found is None:
@@ -161,16 +173,16 @@ class _OffsetLookup:
             timed = _find_batch(replica, wanted.timestamp, start_offset)
             if timed is None:
                 return NOT_FOUND
-            found = await self._find_record(timed)
+            found = yield from self._find_record(timed)
             start_offset = timed.end_offset
         return NOT_FOUND if found.offset >= replica.readable_end(committed_only=self._committed_only) else found
 
-    async def _find_record(self, timed: TimedBatch) -> TimedOffset | None:
+    def _find_record(self, timed: TimedBatch) -> Steps[TimedOffset | None]:
         try:
             return first_in(timed, self._loop_budget)
         except RecordsTooLarge:
             budget = Budget.for_bytes(len(timed.batch))
-            return await self._services.openings.run_in_thread(partial(first_or_start, timed), budget)
+            return (yield from self._services.openings.run_in_thread_as_step(partial(first_or_start, timed), budget))
 
 
 def _find_batch(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch | None:

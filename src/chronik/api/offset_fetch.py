@@ -13,17 +13,17 @@ error UNSTABLE_OFFSET_COMMIT, and the client retries.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements
 from chronik.api.shared.rights import may_do
+from chronik.exchange import Reply
 from chronik.groups.offsets import UNSTABLE, all_committed
 from chronik.groups.requests import TopicPartition
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
-from chronik.metadata.slices import Pace
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_fetch import (
@@ -36,10 +36,13 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from chronik.protocol.permissions import Operation, ResourceType
-from chronik.scheduler import run_in_slices
+from chronik.scheduler import Steps
 
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
+LOOP_ENCODED_PARTITIONS_MAX: Final = 1_000
+"""Maximum number of partitions of a group that is encoded on the event loop. Larger groups are encoded in a thread."""
+
 NO_OFFSET = -1
 NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 """The response for a partition without a committed offset."""
@@ -47,17 +50,10 @@ NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_t
 CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
 
 
-async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
-    version = context.version
-    if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        wanted = _merge_groups(request.groups, version)
-        results = await _fetch_committed(services, wanted, request, context)
-        return await run_in_slices(_build_groups_response(services, wanted, results, context))
-    wanted = _merge_groups([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
-    (result,) = await _fetch_committed(services, wanted, request, context)
-    if result is None:
-        return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return OffsetFetchResponse(topics=_build_group(services, wanted[0], result, context, by_id=False).topics)
+def handle(services: Services, request: OffsetFetchRequest, context: Context) -> Reply[OffsetFetchResponse]:
+    has_many_groups = context.version >= FIRST_VERSION_WITH_MANY_GROUPS
+    build = _build_groups_response if has_many_groups else _build_single_group_response
+    return Reply.of_steps(build(services, request, context))
 
 
 def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
@@ -89,42 +85,49 @@ def _merge_topics(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Of
     ]
 
 
-async def _fetch_committed(
-    services: Services, wanted: Sequence[OffsetFetchRequestGroup], request: OffsetFetchRequest, context: Context
-) -> list[CommittedOffsets | None]:
-    """Return each group's committed offsets from the image, or None for a group that the client may not describe.
+def _build_single_group_response(
+    services: Services, request: OffsetFetchRequest, context: Context
+) -> Steps[OffsetFetchResponse]:
+    requested = [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
+    (wanted,) = _merge_groups(requested, context.version)
+    if not may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)(wanted.group_id):
+        return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    response_group = yield from _fetch_group(services, wanted, request, context)
+    return OffsetFetchResponse(topics=response_group.topics)
+
+
+def _build_groups_response(
+    services: Services, request: OffsetFetchRequest, context: Context
+) -> Steps[OffsetFetchResponse]:
+    groups = Elements(OffsetFetchResponse, context.version)
+    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
+    for wanted in _merge_groups(request.groups, context.version):
+        try:
+            if not may_describe(wanted.group_id):
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            response_group = yield from _fetch_group(services, wanted, request, context)
+            groups.add((yield groups.encoder(response_group)) if _is_large(response_group) else response_group)
+        except KafkaError as error:
+            groups.refuse(OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code))
+        yield None
+    return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
+
+
+def _fetch_group(
+    services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: Context
+) -> Steps[OffsetFetchResponseGroup]:
+    """Return a group's committed offsets from the image.
 
     A majority has confirmed that the image is current, so this node need not coordinate the group.
     """
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
-    pace = Pace()
-    results: list[CommittedOffsets | None] = []
-    for group in wanted:
-        if not may_describe(group.group_id):
-            results.append(None)
-            continue
-        keys = _requested_partitions(services, group, by_id)
-        found = all_committed(services.image, group.group_id, keys, stable=request.require_stable)
-        results.append(await run_in_slices(found))
-        await pace.yield_if_due()
-    return results
+    keys = _requested_partitions(services, wanted, by_id)
+    committed = yield from all_committed(services.image, wanted.group_id, keys, stable=request.require_stable)
+    return (yield from _build_group(services, wanted, committed, context, by_id=by_id))
 
 
-def _build_groups_response(
-    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[CommittedOffsets | None], context: Context
-) -> Generator[None, None, OffsetFetchResponse]:
-    groups = Elements(OffsetFetchResponse, context.version)
-    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    for group, result in zip(wanted, results, strict=True):
-        try:
-            if result is None:
-                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            groups.add(_build_group(services, group, result, context, by_id=by_id))
-        except KafkaError as error:
-            groups.refuse(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
-        yield
-    return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
+def _is_large(group: OffsetFetchResponseGroup) -> bool:
+    return sum(len(topic.partitions) for topic in group.topics) > LOOP_ENCODED_PARTITIONS_MAX
 
 
 def _requested_partitions(
@@ -142,14 +145,13 @@ def _requested_partitions(
 
 def _build_group(
     services: Services, wanted: OffsetFetchRequestGroup, committed: CommittedOffsets, context: Context, *, by_id: bool
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
     response_group = OffsetFetchResponseGroup(group_id=wanted.group_id)
     is_all_topics = wanted.topics is None
     may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not is_all_topics)
     if wanted.topics is None:
-        response_group.topics = [
-            topic for topic in _all_committed_topics(services, committed, by_id) if may_see(topic.name)
-        ]
+        topics = yield from _all_committed_topics(services, committed, by_id)
+        response_group.topics = [topic for topic in topics if may_see(topic.name)]
     else:
         for topic in wanted.topics:
             known = _topic_name(services, topic, by_id)
@@ -166,14 +168,16 @@ def _build_group(
                     ],
                 )
             )
+            yield None
     return response_group
 
 
 def _all_committed_topics(
     services: Services, committed: CommittedOffsets, by_id: bool
-) -> list[OffsetFetchResponseTopic]:
+) -> Steps[list[OffsetFetchResponseTopic]]:
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for (name, index), offset in sorted(committed.items()):
+        yield None
         existing = services.image.topics.get(name)
         if by_id and existing is None:
             continue

@@ -310,7 +310,8 @@ def all_committed(
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
     """Returns what a group has committed for the wanted partitions; for all when that is None. It works in steps: there
     may be a million. If only what is `stable` will do, it is UNSTABLE where an open transaction may replace it."""
-    keys = iter(list(image.offsets(group_id)) if wanted is None else wanted)
+    # An immutable snapshot: a list of all keys would take more memory than the offsets, for every request that waits.
+    keys = iter(image.frozen_offsets(group_id) if wanted is None else wanted)
     found: dict[TopicPartition, CommittedOffset | None] = {}
     while some := list(islice(keys, READ_PER_STEP)):
         offsets = image.offsets(group_id)

@@ -11,11 +11,15 @@ import pytest
 
 from chronik.clock import SystemClock
 from chronik.exchange import Peer
+from chronik.limits import AUTHENTICATIONS_AT_WORK_MAX
 from chronik.security.sasl.authenticator import Authenticator
 from chronik.security.sasl.oauthbearer import REFUSED, OAuthBearerClient
-from chronik.security.sasl.outcomes import OAUTHBEARER, TokenRefused, ValidToken
+from chronik.security.sasl.outcomes import OAUTHBEARER, PLAIN, TokenRefused, ValidToken
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN, Keys, Scram, keys_of, salted
 
 DELAY_MS = 100
+SCRAM = BY_NAME["SCRAM-SHA-256"]
+PASSWORD, SALT = b"correct", b"salt"
 
 
 def reject(token: str) -> ValidToken:
@@ -41,3 +45,36 @@ def test_rejected_token_response_is_delayed_and_logged(
     assert seconds >= DELAY_MS / 1000
     assert "192.0.2.1:4711: authentication with OAUTHBEARER failed: token rejected: expired" in caplog.text
     assert "a.b.c" not in caplog.text
+
+
+class SharedCredentials:
+    """A credential store with the same password for every user."""
+
+    def any_keys(self, user: str) -> tuple[Scram, Keys, bool]:
+        return SCRAM, keys_of(SCRAM, salted(PASSWORD, SALT, ITERATIONS_MIN, SCRAM.digest), SALT, ITERATIONS_MIN), True
+
+
+def test_verified_user_is_checked_before_queued_guesses_of_other_networks() -> None:
+    async def checks_before_alice() -> int:
+        authenticator = Authenticator(cast(Any, SharedCredentials()), SystemClock(), lambda: 0)
+        checked = 0
+
+        async def log_in(host: str, password: bytes) -> None:
+            nonlocal checked
+            session = authenticator.session(lambda: (PLAIN,), lambda mechanism: 0)
+            session.handshake(PLAIN, 1, authenticator.monotonic())
+            answer = await authenticator.answer(session, Peer(host, 4711, 1), b"\0alice\0" + password)
+            assert (answer.error is None) == (password == PASSWORD)
+            checked += 1
+
+        await log_in("192.0.2.1", PASSWORD)
+        guesses = [asyncio.ensure_future(log_in(f"192.0.2.{2 + number}", b"guess")) for number in range(120)]
+        await asyncio.sleep(0)
+        checked = 0
+        await log_in("192.0.2.1", PASSWORD)
+        before = checked - 1
+        await asyncio.gather(*guesses)
+        authenticator.close()
+        return before
+
+    assert asyncio.run(checks_before_alice()) <= 2 * AUTHENTICATIONS_AT_WORK_MAX

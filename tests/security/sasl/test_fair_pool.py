@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from chronik.exchange import Disconnect
 from chronik.limits import AUTHENTICATIONS_AT_WORK_MAX, AUTHENTICATIONS_WAITING_MAX
-from chronik.security.sasl.work import Work
+from chronik.security.sasl.work import LONGEST_WAITING_EVERY, Priority, Work
 
 
 class Slow:
@@ -34,7 +35,11 @@ class Slow:
 
 
 async def start(work: Work, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
-    tasks = [asyncio.ensure_future(work.do(host, lambda name=name: slow(name))) for host, name in names]  # type: ignore[misc]
+    return await start_at(Priority.NORMAL, work, slow, names)
+
+
+async def start_at(priority: Priority, work: Work, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
+    tasks = [asyncio.ensure_future(work.do(host, partial(slow, name), priority)) for host, name in names]
     for _ in range(3):
         await asyncio.sleep(0)
     return tasks
@@ -50,6 +55,68 @@ def test_concurrency_is_limited_and_clients_alternate() -> None:
         assert slow.done.index("good") <= AUTHENTICATIONS_AT_WORK_MAX + 2 * AUTHENTICATIONS_AT_WORK_MAX
         assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
         assert slow.most_running <= AUTHENTICATIONS_AT_WORK_MAX
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_higher_priority_function_runs_before_lower_priority_queue() -> None:
+    async def scenario() -> None:
+        work, slow = Work(), Slow()
+        crowd = await start_at(Priority.LOW, work, slow, [(f"evil{n}", f"evil{n}") for n in range(120)])
+        (new,) = await start_at(Priority.NORMAL, work, slow, [("new", "new")])
+        (verified,) = await start_at(Priority.HIGH, work, slow, [("verified", "verified")])
+        slow.go.set()
+        await asyncio.gather(*crowd, new, verified)
+        position = {name: number for number, name in enumerate(slow.done)}
+        assert position["verified"] < 2 * AUTHENTICATIONS_AT_WORK_MAX
+        assert position["new"] < 3 * AUTHENTICATIONS_AT_WORK_MAX
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_lower_priority_functions_do_not_starve() -> None:
+    async def scenario() -> None:
+        work, slow = Work(ThreadPoolExecutor(1), running_max=1), Slow()
+        low = await start_at(Priority.LOW, work, slow, [("low", f"low{number}") for number in range(4)])
+        normal = await start_at(Priority.NORMAL, work, slow, [("normal", f"normal{number}") for number in range(4)])
+        high = await start_at(Priority.HIGH, work, slow, [(f"high{number}", "high") for number in range(100)])
+        slow.go.set()
+        await asyncio.gather(*low, *normal, *high)
+        assert max(slow.done.index(each) for each in ("low3", "normal3")) <= 8 * LONGEST_WAITING_EVERY
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_full_queue_evicts_lower_priority_for_higher_priority_only() -> None:
+    async def scenario() -> None:
+        work, slow = Work(running_max=1, waiting_max=8), Slow()
+        crowd = await start_at(Priority.LOW, work, slow, [(f"evil{n}", f"evil{n}") for n in range(8)])
+        crowd += await start_at(Priority.NORMAL, work, slow, [("new", "new")])
+        (verified,) = await start_at(Priority.HIGH, work, slow, [("verified", "verified")])
+        with pytest.raises(Disconnect):
+            await work.do("evil9", lambda: "x", Priority.LOW)
+        slow.go.set()
+        assert await asyncio.wait_for(verified, 20) == "verified"
+        ended = await asyncio.gather(*crowd, return_exceptions=True)
+        assert [type(each) for each in ended] == [str, Disconnect, *[str] * 7]
+        work.close()
+
+    asyncio.run(scenario())
+
+
+def test_full_queue_evicts_high_priority_client_with_large_queue_share() -> None:
+    async def scenario() -> None:
+        work, slow = Work(running_max=1, waiting_max=24), Slow()
+        many = await start_at(Priority.HIGH, work, slow, [("many", str(number)) for number in range(1 + 20)])
+        few = await start_at(Priority.HIGH, work, slow, [("few", str(number)) for number in range(3)])
+        crowd = await start_at(Priority.LOW, work, slow, [(f"low{number}", "low") for number in range(18)])
+        slow.go.set()
+        ended = await asyncio.gather(*many, *few, *crowd, return_exceptions=True)
+        rejected = [isinstance(each, Disconnect) for each in ended]
+        assert (sum(rejected[:21]), sum(rejected[21:24]), sum(rejected[24:])) == (17, 0, 0)
         work.close()
 
     asyncio.run(scenario())
@@ -82,7 +149,7 @@ def test_queue_of_waiting_functions_is_limited() -> None:
         slow.go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert await asyncio.wait_for(work.do("host", lambda: "y"), 20) == "y"
-        assert not work._running or not work._waiting
+        assert not work._running or not work._waiting_count
         work.close()
 
     asyncio.run(scenario())
@@ -97,7 +164,7 @@ def test_full_queue_evicts_newest_function_of_largest_client() -> None:
         slow.go.set()
         assert await asyncio.wait_for(tasks[-1], 20) == "good"
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert not work._waiting
+        assert not work._waiting_count
         work.close()
 
     asyncio.run(scenario())

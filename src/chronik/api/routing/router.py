@@ -34,6 +34,7 @@ from chronik.exchange import Disconnect, Hurry, Peer, Reply
 from chronik.exchange import Response as ResponseFrame
 from chronik.limits import (
     DECODED_AT_ONCE_BYTES_MAX,
+    DECODED_BEFORE_SLOT_BYTES_MAX,
     PLAIN_REQUEST_BYTES_MAX,
 )
 from chronik.metadata.stores.store import StoreClosed
@@ -63,6 +64,19 @@ logger = logging.getLogger("chronik.api")
 
 ELEMENTS_PER_ITERATION_MAX: Final = 1_000
 """Response elements that are encoded in one event-loop iteration (about a millisecond) if the response is deferred."""
+
+READS_IN_STEPS: Final = frozenset(
+    api.key
+    for api in APIS.values()
+    if api.module
+    in (
+        *("alter_replica_log_dirs", "describe_acls", "describe_configs", "describe_groups", "describe_log_dirs"),
+        *("describe_producers", "describe_topic_partitions", "describe_transactions", "find_coordinator"),
+        *("describe_user_scram_credentials", "list_groups", "list_offsets", "list_partition_reassignments"),
+        *("list_transactions", "metadata", "offset_fetch", "offset_for_leader_epoch"),
+    )
+)
+"""Keys of the APIs whose handlers run in steps, so that a request for many elements needs a slot anyway."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 """Test hook that may delay a request of the named API and fail it with an error code."""
@@ -107,7 +121,7 @@ class Router:
         limits = self.limiter.is_on
         try:
             header, position = decode_request_header(view)
-            if len(frame) > DECODED_AT_ONCE_BYTES_MAX and header.api_key != PRODUCE_KEY:
+            if len(frame) > DECODED_BEFORE_SLOT_BYTES_MAX and _needs_slot_to_decode(header.api_key, len(frame)):
                 return self._dispatch_large(header, view, position, peer, received_at)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
@@ -185,7 +199,7 @@ class Router:
     def _dispatch_large(
         self, header: RequestHeader, view: memoryview, position: int, peer: Peer, received_at: float
     ) -> Reply[Any]:
-        """Decode a large request in a thread, then handle it.
+        """Wait for a slot, then decode and handle a large request.
 
         Raises:
             Disconnect: The request exceeds the size limit.
@@ -207,7 +221,10 @@ class Router:
             # A decoded request takes several times its encoded size, so few may be decoded at the same time.
             async with scheduler.slot(peer.account):
                 try:
-                    request = await offloaded(lambda: decode_request_body(header, view, position))
+                    if len(view) > DECODED_AT_ONCE_BYTES_MAX:
+                        request = await offloaded(lambda: decode_request_body(header, view, position))
+                    else:
+                        request = decode_request_body(header, view, position)
                 except MalformedMessage as error:
                     raise Disconnect(str(error)) from error
                 self.meters[header.api_key].requests += 1
@@ -331,7 +348,8 @@ class Router:
                 meter.answered_later(frame, call.received_at)
             elif is_deferred and response is not None and holds_more_than(response, ELEMENTS_PER_ITERATION_MAX):
                 steps, done = self._encode_in_steps(call, response), partial(self._deliver_encoded, call, reply)
-                cancel = self._services.scheduler.run_steps(call.peer.account, steps, done)
+                # Encoding needs no slot of its own; otherwise all responses would be built before the first is encoded.
+                cancel = self._services.scheduler.run_steps(call.peer.account, steps, done, shares_slot=True)
                 if not reply.is_ready and reply.on_cancel is None:  # the response may be deferred for lack of memory
                     reply.on_cancel = cancel
                 return
@@ -480,6 +498,13 @@ def _cluster_permissions(services: Services) -> Mapping[int, Operation]:
     from chronik.api.shared.rights import rights_on_cluster  # imported only if there is an authorizer
 
     return rights_on_cluster()
+
+
+def _needs_slot_to_decode(api_key: int, size: int) -> bool:
+    """Return whether a request of this size must have a slot before it is decoded."""
+    if size > DECODED_AT_ONCE_BYTES_MAX:
+        return api_key != PRODUCE_KEY
+    return api_key in READS_IN_STEPS
 
 
 def _describe_client(header: RequestHeader, peer: Peer) -> str:

@@ -7,12 +7,14 @@ of such requests return `Reply.of_steps`: a generator that yields after each ele
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import TypeVar, cast
 
 from chronik.limits import ANSWER_BYTES_MAX
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.schema import Response, Struct
+from chronik.scheduler import count_response_bytes
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Struct)
@@ -39,7 +41,12 @@ class Elements:
                 ErrorCode.INVALID_REQUEST, "The response would be too large: request fewer items at a time"
             )
         self._bytes_left -= len(encoded)
+        count_response_bytes(len(encoded))
         self._elements.append(encoded)
+
+    def encoder(self, element: Struct) -> Callable[[], bytes]:
+        """Return a function that encodes the element in a thread; pass its result to `add`."""
+        return partial(encode_element, self._message, element, self._version)
 
     def refuse(self, element: Struct) -> None:
         """Append an error element, which does not count against the limit.

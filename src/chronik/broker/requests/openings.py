@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import KafkaError, RecordsTooLarge
-from chronik.scheduler import offloaded
+from chronik.scheduler import Steps, offloaded
 
 T = TypeVar("T")
 
@@ -38,19 +38,29 @@ class Openings:
     async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
         """Run `work` in the thread. The partition's leader and configs may have changed afterwards."""
         self.in_thread += 1
-        outcome = await offloaded(lambda: _run_work(work, budget))
-        if isinstance(outcome, _Failed):
-            try:
-                raise outcome.error_raised
-            finally:
-                del outcome  # avoids a reference cycle between this frame and the error
-        return outcome
+        return _unwrap(await offloaded(lambda: _run_work(work, budget)))
+
+    def run_in_thread_as_step(self, work: Callable[[Budget], T], budget: Budget) -> Steps[T]:
+        """Run `work` in the thread as a step of a request, and return its result or raise its error."""
+        self.in_thread += 1
+        outcome: T | _Failed = yield lambda: _run_work(work, budget)
+        return _unwrap(outcome)
 
 
 class _Failed(NamedTuple):
     """An error that `work` raised in the thread."""
 
     error_raised: KafkaError
+
+
+def _unwrap(outcome: T | _Failed) -> T:
+    """Return the result of `work`, or raise its error."""
+    if isinstance(outcome, _Failed):
+        try:
+            raise outcome.error_raised
+        finally:
+            del outcome  # avoids a reference cycle between this frame and the error
+    return outcome
 
 
 def _run_work(work: Callable[[Budget], T], budget: Budget) -> T | _Failed:

@@ -14,6 +14,7 @@ from chronik.addresses import network_of
 from chronik.clock import Clock
 from chronik.exchange import Peer
 from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeysUnavailable
+from chronik.security.sasl.login_history import LoginHistory
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     OAUTHBEARER,
@@ -21,6 +22,7 @@ from chronik.security.sasl.outcomes import (
     Derive,
     Failure,
     Outcome,
+    Success,
     TokenRefused,
     Validate,
     ValidToken,
@@ -53,6 +55,7 @@ class Authenticator:
         self._failure_delay_ms = failure_delay_ms
         self._validator = validator
         self._work = Work()
+        self._history = LoginHistory(clock.monotonic)
         self._token_work = Work()  # separate: a JWKS server that does not respond must not delay passwords
 
     def close(self) -> None:
@@ -121,12 +124,22 @@ class Authenticator:
     async def _run_in_thread(self, machine: ServerMachine | None, asked: Derive | Validate, host: str) -> Outcome:
         if isinstance(asked, Derive):
             assert isinstance(machine, PlainServer)
-            hash_password = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
-            return machine.derived(await self._work.do(network_of(host), hash_password))
+            return await self._check_password(machine, asked, network_of(host))
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
             return Failure("no JWKS endpoint is configured for tokens")
         return machine.validated(await self._validate_token(host, partial(_validate, self._validator, asked.token)))
+
+    async def _check_password(self, machine: PlainServer, asked: Derive, network: str) -> Outcome:
+        """Hash and verify a password with the priority of its network and user, and record the result."""
+        hash_password = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
+        priority = self._history.priority(network, machine.user)
+        outcome = machine.derived(await self._work.do(network, hash_password, priority))
+        if isinstance(outcome, Success):
+            self._history.record_success(network, machine.user)
+        else:
+            self._history.record_failure(network, machine.user)
+        return outcome
 
     async def _validate_token(
         self, host: str, validate: Callable[[], ValidToken | TokenRefused]

@@ -24,6 +24,11 @@ class PlainServer:
         self._user = ""
         self._known: tuple[Scram, Keys, bool] | None = None
 
+    @property
+    def user(self) -> str:
+        """The user whose password is being checked."""
+        return self._user
+
     def step(self, data: bytes) -> Outcome:
         """Handle the client's message."""
         parts = data.split(b"\0")

@@ -1,0 +1,81 @@
+"""Scheduler slots of large requests: a request is decoded when it has a slot, because decoding multiplies its size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronik import api
+from chronik.api.routing import router
+from chronik.api.routing.router import READS_IN_STEPS
+from chronik.limits import DECODED_BEFORE_SLOT_BYTES_MAX
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import RequestHeader, decode_request_body, encode_request
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from chronik.protocol.schema import Request
+from chronik.scheduler import SUSPENDED_PER_ACCOUNT_MAX, Account, Scheduler
+from tests.api.guarded import GuardedNode
+from tests.raw import RawClient
+
+LIST_OFFSETS, VERSION = 2, 7
+PARTITIONS = 2_000
+CONNECTIONS = 20
+
+
+def list_offsets_request(partitions: int) -> ListOffsetsRequest:
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="unknown", partitions=wanted)])
+
+
+def grant_slots(scheduler: Scheduler, account: Account) -> None:
+    scheduler._awaiting_slot[account] = None
+    scheduler._grant_slots()
+
+
+def test_reads_in_steps_contains_every_api_that_runs_in_steps() -> None:
+    folder = Path(str(api.__file__)).parent
+    modules = {path.stem for path in folder.glob("*.py") if "Reply.of_steps(" in path.read_text(encoding="utf-8")}
+    assert {each.module for each in APIS.values() if each.key in READS_IN_STEPS} == modules
+
+
+def test_large_request_is_decoded_only_when_it_has_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[RequestHeader] = []
+
+    def decode_and_count(header: RequestHeader, frame: memoryview, position: int) -> Request:
+        decoded.append(header)
+        return decode_request_body(header, frame, position)
+
+    monkeypatch.setattr(router, "decode_request_body", decode_and_count)
+    node = GuardedNode(tmp_path, **{"super.users": "User:ANONYMOUS"})
+    try:
+        request = list_offsets_request(PARTITIONS)
+        assert len(encode_request(RequestHeader(LIST_OFFSETS, VERSION, 1, "raw"), request)) > (
+            DECODED_BEFORE_SLOT_BYTES_MAX
+        )
+        scheduler = node.services.scheduler
+        account = scheduler.open_account("127.0.0.1")
+        account.suspended_count += SUSPENDED_PER_ACCOUNT_MAX  # as if other requests held all slots of the account
+        clients = [RawClient(node.bootstrap) for _ in range(CONNECTIONS)]
+        for client in clients:
+            client.send(request, VERSION)
+        other = RawClient(node.bootstrap)
+        response = other.ask(list_offsets_request(1), VERSION, ListOffsetsResponse)
+        assert len(response.topics[0].partitions) == 1
+        node.until(lambda: len(account.suspended) == CONNECTIONS)
+        assert len(decoded) == 1, "only the small request is decoded"
+        account.suspended_count -= SUSPENDED_PER_ACCOUNT_MAX
+        node._loop.call_soon_threadsafe(grant_slots, scheduler, account)
+        for client in clients:
+            found = client.receive(request, VERSION, ListOffsetsResponse)
+            assert len(found.topics[0].partitions) == PARTITIONS
+        assert len(decoded) == 1 + CONNECTIONS
+        for client in (*clients, other):
+            client.close()
+    finally:
+        node.close()
