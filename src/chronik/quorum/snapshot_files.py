@@ -1,7 +1,7 @@
-"""Snapshots as files: written here by the state machine, received from the leader, read by both.
+"""Snapshot files: written from the local state machine or received from the leader.
 
-A file holds chunks in the form of `wal.snapshots`: each with a CRC, closed by an empty one. To other nodes it is a
-sequence of bytes with a size and a checksum, cut where it suits the wire.
+A file contains chunks in the format of `wal.snapshots`, each with a CRC, terminated by an empty one. For transfers it
+is a byte sequence with a size and a checksum, split independently of those chunks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from chronik.wal.snapshots import SUFFIX, SYNC_EVERY_BYTES, TEMPORARY, snapshot_
 INCOMING_NAME: Final = "incoming"
 
 VERIFY_BYTES: Final = 1024 * 1024
-"""How much is read at a time when a file is checked as a whole."""
+"""Bytes read at a time when a file is verified."""
 
 
 class SnapshotWriter:
-    """`write` the chunks, then `finish`; or `abandon`. A finished snapshot is only a file: it counts once the manifest
-    names it, and a file that no manifest names is removed at the next start."""
+    """A writer for a local snapshot: `write` the chunks, then `finish` or `abandon`.
+
+    A finished snapshot takes effect when the manifest refers to it. Files without a reference are deleted at startup.
+    """
 
     def __init__(self, files: FileSystem, folder: str, index: int) -> None:
         self._files = files
@@ -36,11 +38,11 @@ class SnapshotWriter:
         self._unsynced_bytes = 0
 
     def write(self, chunk: bytes) -> None:
-        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk of this size cannot be read back")
+        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, f"snapshot: invalid chunk size {len(chunk)}")
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
-        """Makes the whole durable, and returns its size and checksum."""
+        """Make the snapshot durable and return its size and checksum."""
         file = self._append(b"")
         file.fdatasync()
         size = file.size
@@ -75,7 +77,7 @@ class SnapshotWriter:
 
 
 class IncomingFile:
-    """The pieces that the leader sends, in a file of their own until the last has come."""
+    """A temporary file for the chunks of a snapshot that is being received."""
 
     def __init__(self, files: FileSystem, folder: str) -> None:
         self._files = files
@@ -89,9 +91,9 @@ class IncomingFile:
         if chunk.offset == 0:
             self._begin(chunk.snapshot)
         file = self._file
-        assert file is not None, "a snapshot begins with its first piece"
-        invariant(chunk.snapshot == self._snapshot, "a piece of another snapshot")
-        invariant(chunk.offset == file.size, f"a piece at {chunk.offset} does not follow the {file.size} stored")
+        assert file is not None, "the first chunk of a snapshot must have offset 0"
+        invariant(chunk.snapshot == self._snapshot, "snapshot: chunk belongs to another snapshot")
+        invariant(chunk.offset == file.size, f"snapshot: chunk at {chunk.offset} does not follow {file.size} bytes")
         file.append(chunk.data)
         self._checksum = crc32c(chunk.data, self._checksum)
 
@@ -100,12 +102,12 @@ class IncomingFile:
             self._file.fdatasync()
 
     def finish(self, snapshot: SnapshotMetadata) -> None:
-        """Gives the synced file its final name. Raises DataDamaged if it is not the snapshot that was announced."""
+        """Rename the synced file to its final name. Raise DataDamaged if it does not match the snapshot's metadata."""
         file = self._file
         if file is None or snapshot != self._snapshot:
-            raise DataDamaged(f"the snapshot at {snapshot.index} was never received")
+            raise DataDamaged(f"snapshot {snapshot.index}: chunks were not received")
         if (file.size, self._checksum) != (snapshot.size_bytes, snapshot.checksum):
-            raise DataDamaged(f"the snapshot at {snapshot.index} was not received as it was sent")
+            raise DataDamaged(f"snapshot {snapshot.index}: received file does not match its size or checksum")
         self.close()
         self._files.rename(self._path, snapshot_path(self._folder, snapshot.index))
         self._files.sync_folder(self._folder)
@@ -124,23 +126,23 @@ class IncomingFile:
 
 
 def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
-    """Raises DataDamaged unless the file exists as it was written."""
+    """Raise DataDamaged if the snapshot file is missing or does not match its metadata."""
     path = snapshot_path(folder, snapshot.index)
     if not files.exists(path):
-        raise DataDamaged(f"{path} is missing")
+        raise DataDamaged(f"snapshot file {path} is missing")
     file = files.open(path)
     try:
         checksum = 0
         for position in range(0, file.size, VERIFY_BYTES):
             checksum = crc32c(file.pread(VERIFY_BYTES, position), checksum)
         if (file.size, checksum) != (snapshot.size_bytes, snapshot.checksum):
-            raise DataDamaged(f"{path} is damaged")
+            raise DataDamaged(f"snapshot file {path} is damaged: size or checksum mismatch")
     finally:
         file.close()
 
 
 def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_max: int) -> bytes | None:
-    """Returns None when a newer snapshot has replaced the one asked for."""
+    """Read a chunk of a snapshot file, or return None if a newer snapshot has replaced it."""
     try:
         file = files.open(snapshot_path(folder, index))
     except FileNotFoundError:
@@ -152,7 +154,7 @@ def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_ma
 
 
 def remove_leftovers(files: FileSystem, folder: str, kept: int) -> None:
-    """Removes, at a start, snapshots that no manifest names, and whatever was never finished."""
+    """Delete snapshots that the manifest does not refer to, and incomplete files, at startup."""
     for index in stored_indexes(files, folder):
         if index != kept:
             files.remove(snapshot_path(folder, index))

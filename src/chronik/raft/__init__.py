@@ -7,7 +7,7 @@ caller supplies the random number generator, so equal states and events produce 
 The driver has five obligations. It starts with a `handle()` call without events, because a restarted node may have
 entries to write or to apply.
 
-1. Write the `persist` of a `Ready` durably, in the order of its fields, make it readable through `RaftStorage`, and
+1. Write the `persist` of a `Ready` durably, in the order of its fields, make it readable through `EntryStorage`, and
    then report `Persisted`. At most one `persist` is outstanding, so writes cannot overtake each other. While it is
    being written, the core collects the next write; a slow disk leads to larger writes instead of more writes.
 2. Send `messages` immediately, without waiting for `persist`. The core itself holds back every message that depends on

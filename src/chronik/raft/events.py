@@ -5,8 +5,9 @@ A `context` is a number chosen by the driver. The core returns it unchanged with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -132,15 +133,31 @@ Event = (
 
 
 class Refusal(StrEnum):
-    """The reason why a Raft node rejected a request."""
+    """The reason why a Raft node rejected a request. The values are sent between nodes and must never change."""
 
-    NOT_LEADER = "not the leader"
-    HANDING_OVER = "leadership transfer in progress"
-    OVERLOADED = "too many pending requests"
-    TOO_LARGE = "entry too large"
+    NOT_LEADER = "not leader"
+    HANDING_OVER = "leadership is being handed over"
+    OVERLOADED = "too much waits already"
+    TOO_LARGE = "an entry is too large"
     CHANGE_PENDING = "another membership change is not committed yet"
-    NOT_CAUGHT_UP = "learner has not caught up"
-    BAD_CHANGE = "change is invalid for the current membership"
+    NOT_CAUGHT_UP = "the learner has not caught up"
+    BAD_CHANGE = "that makes no sense in the current membership"
+
+    @property
+    def message(self) -> str:
+        """Text for users."""
+        return _REJECTION_MESSAGES[self]
+
+
+_REJECTION_MESSAGES: Final[Mapping[Refusal, str]] = {
+    Refusal.NOT_LEADER: "the node is not the leader",
+    Refusal.HANDING_OVER: "a leadership transfer is in progress",
+    Refusal.OVERLOADED: "too many requests are pending",
+    Refusal.TOO_LARGE: "the entry is too large",
+    Refusal.CHANGE_PENDING: "another membership change is not committed yet",
+    Refusal.NOT_CAUGHT_UP: "the learner has not caught up",
+    Refusal.BAD_CHANGE: "the change is invalid for the current membership",
+}
 
 
 class Accepted(msgspec.Struct, frozen=True):
