@@ -28,10 +28,10 @@ class SnapshotWriter:
     A finished snapshot takes effect when the manifest refers to it. Files without a reference are deleted at startup.
     """
 
-    def __init__(self, files: FileSystem, folder: str, index: int) -> None:
+    def __init__(self, files: FileSystem, directory: str, index: int) -> None:
         self._files = files
-        self._folder = folder
-        self._path = snapshot_path(folder, index)
+        self._directory = directory
+        self._path = snapshot_path(directory, index)
         self._file: File | None = None
         self._chunks = 0
         self._checksum = 0
@@ -48,7 +48,7 @@ class SnapshotWriter:
         size = file.size
         file.close()
         self._files.rename(self._path + TEMPORARY, self._path)
-        self._files.sync_folder(self._folder)
+        self._files.sync_folder(self._directory)
         return size, self._checksum
 
     def abandon(self) -> None:
@@ -79,10 +79,10 @@ class SnapshotWriter:
 class IncomingFile:
     """A temporary file for the chunks of a snapshot that is being received."""
 
-    def __init__(self, files: FileSystem, folder: str) -> None:
+    def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
-        self._folder = folder
-        self._path = f"{folder}/{INCOMING_NAME}{TEMPORARY}"
+        self._directory = directory
+        self._path = f"{directory}/{INCOMING_NAME}{TEMPORARY}"
         self._file: File | None = None
         self._snapshot = SnapshotMetadata()
         self._checksum = 0
@@ -109,8 +109,8 @@ class IncomingFile:
         if (file.size, self._checksum) != (snapshot.size_bytes, snapshot.checksum):
             raise DataDamaged(f"snapshot {snapshot.index}: received file does not match its size or checksum")
         self.close()
-        self._files.rename(self._path, snapshot_path(self._folder, snapshot.index))
-        self._files.sync_folder(self._folder)
+        self._files.rename(self._path, snapshot_path(self._directory, snapshot.index))
+        self._files.sync_folder(self._directory)
 
     def close(self) -> None:
         if self._file is not None:
@@ -125,9 +125,9 @@ class IncomingFile:
         self._checksum = 0
 
 
-def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
+def verify(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
     """Raise DataDamaged if the snapshot file is missing or does not match its metadata."""
-    path = snapshot_path(folder, snapshot.index)
+    path = snapshot_path(directory, snapshot.index)
     if not files.exists(path):
         raise DataDamaged(f"snapshot file {path} is missing")
     file = files.open(path)
@@ -141,10 +141,10 @@ def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
         file.close()
 
 
-def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_max: int) -> bytes | None:
+def read_piece(files: FileSystem, directory: str, index: int, offset: int, bytes_max: int) -> bytes | None:
     """Read a chunk of a snapshot file, or return None if a newer snapshot has replaced it."""
     try:
-        file = files.open(snapshot_path(folder, index))
+        file = files.open(snapshot_path(directory, index))
     except FileNotFoundError:
         return None
     try:
@@ -153,16 +153,16 @@ def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_ma
         file.close()
 
 
-def remove_leftovers(files: FileSystem, folder: str, kept: int) -> None:
+def remove_leftovers(files: FileSystem, directory: str, kept: int) -> None:
     """Delete snapshots that the manifest does not refer to, and incomplete files, at startup."""
-    for index in stored_indexes(files, folder):
+    for index in stored_indexes(files, directory):
         if index != kept:
-            files.remove(snapshot_path(folder, index))
-    for name in files.list_folder(folder):
+            files.remove(snapshot_path(directory, index))
+    for name in files.list_folder(directory):
         if name.endswith(TEMPORARY):
-            files.remove(f"{folder}/{name}")
+            files.remove(f"{directory}/{name}")
 
 
-def stored_indexes(files: FileSystem, folder: str) -> list[int]:
-    names = files.list_folder(folder)
+def stored_indexes(files: FileSystem, directory: str) -> list[int]:
+    names = files.list_folder(directory)
     return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))

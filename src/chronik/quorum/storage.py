@@ -64,10 +64,10 @@ class RaftStorage:
     """The stored log, hard state and snapshots of a node. Create it with `open`."""
 
     def __init__(
-        self, files: FileSystem, folder: str, log: WriteAheadLog, manifest: Manifest, recovery: _Recovery
+        self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: Manifest, recovery: _Recovery
     ) -> None:
         self._files = files
-        self._folder = folder
+        self._directory = directory
         self.recovered: Final = recovery.recovered
         # Accessed on the event loop:
         self._entries = recovery.entries
@@ -78,22 +78,22 @@ class RaftStorage:
         """Index of the previous snapshot, which is kept until the next one, because a peer may be receiving it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
-        self._incoming = IncomingFile(files, folder)
+        self._incoming = IncomingFile(files, directory)
 
     @classmethod
-    def open(cls, files: FileSystem, folder: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
+    def open(cls, files: FileSystem, directory: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
         """Open the storage in a thread. Raise DataDamaged if synced data is missing or damaged."""
-        for parent in files.make_folder(folder):
+        for parent in files.make_folder(directory):
             files.sync_folder(parent)
-        manifest = _read_manifest(files, folder)
+        manifest = _read_manifest(files, directory)
         if manifest.snapshot.index:
-            snapshot_files.verify(files, folder, manifest.snapshot)
-        log, records = WriteAheadLog.open(files, folder, after=manifest.log_after)
+            snapshot_files.verify(files, directory, manifest.snapshot)
+        log, records = WriteAheadLog.open(files, directory, after=manifest.log_after)
         try:
-            recovery = _Recovery(files, folder, manifest, cache_bytes)
+            recovery = _Recovery(files, directory, manifest, cache_bytes)
             recovery.replay(records)
-            snapshot_files.remove_leftovers(files, folder, manifest.snapshot.index)
-            return cls(files, folder, log, manifest, recovery)
+            snapshot_files.remove_leftovers(files, directory, manifest.snapshot.index)
+            return cls(files, directory, log, manifest, recovery)
         except BaseException:
             log.close()
             raise
@@ -208,7 +208,7 @@ class RaftStorage:
 
     def _write_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, then delete what it no longer refers to; after a crash, the next start deletes it."""
-        write_atomically(self._files, f"{self._folder}/{MANIFEST_NAME}", encode_manifest(manifest))
+        write_atomically(self._files, f"{self._directory}/{MANIFEST_NAME}", encode_manifest(manifest))
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
         self._manifest = manifest
@@ -218,19 +218,19 @@ class RaftStorage:
     def _remove_old_snapshots(self) -> None:
         """Delete snapshots older than the previous one. A newer file may be complete and wait for its activation."""
         current = self._manifest.snapshot.index
-        for index in snapshot_files.stored_indexes(self._files, self._folder):
+        for index in snapshot_files.stored_indexes(self._files, self._directory):
             if index < current and index != self._previous_snapshot:
-                self._files.remove(snapshot_path(self._folder, index))
+                self._files.remove(snapshot_path(self._directory, index))
 
     # ------------------------------------------------------------------------------------------ in the snapshot thread
 
     def begin_snapshot(self, index: int) -> SnapshotWriter:
         """Return a writer for a new snapshot. Call the writer's methods in the snapshot thread."""
-        return SnapshotWriter(self._files, self._folder, index)
+        return SnapshotWriter(self._files, self._directory, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
         """Yield the chunks of the snapshot for the state machine. Raise DataDamaged if it is damaged."""
-        return read_snapshot(self._files, self._folder, index)
+        return read_snapshot(self._files, self._directory, index)
 
     def read_piece(self, wanted: SnapshotChunkWanted, snapshot: SnapshotMetadata | None) -> bytes | None:
         """Read a chunk of a snapshot for a peer, or return None if the snapshot was deleted.
@@ -238,18 +238,18 @@ class RaftStorage:
         Before the first chunk, the whole `snapshot` is verified: a damaged one would be sent and rejected repeatedly.
         """
         if wanted.offset == 0 and snapshot is not None:
-            snapshot_files.verify(self._files, self._folder, snapshot)
-        return snapshot_files.read_piece(self._files, self._folder, wanted.index, wanted.offset, wanted.bytes_max)
+            snapshot_files.verify(self._files, self._directory, snapshot)
+        return snapshot_files.read_piece(self._files, self._directory, wanted.index, wanted.offset, wanted.bytes_max)
 
 
 class _Recovery:
     """The replay of the log's records at startup, which finds the current entries and hard state."""
 
-    def __init__(self, files: FileSystem, folder: str, manifest: Manifest, cache_bytes: int) -> None:
-        names = [name for name in files.list_folder(folder) if name.endswith(wal.SUFFIX)]
+    def __init__(self, files: FileSystem, directory: str, manifest: Manifest, cache_bytes: int) -> None:
+        names = [name for name in files.list_folder(directory) if name.endswith(wal.SUFFIX)]
         self._segment_starts = {int(name.removesuffix(wal.SUFFIX)) for name in names}
         self.last_segment = max(self._segment_starts)
-        self.entries = StoredEntries(files, folder, manifest.floor_index, cache_bytes)
+        self.entries = StoredEntries(files, directory, manifest.floor_index, cache_bytes)
         self._manifest = manifest
         self._hard_state = manifest.hard_state
 
@@ -296,13 +296,13 @@ class _Recovery:
         )
 
 
-def _read_manifest(files: FileSystem, folder: str) -> Manifest:
+def _read_manifest(files: FileSystem, directory: str) -> Manifest:
     """Read the manifest, or create it in an empty directory. A log without a manifest is damaged."""
-    path = f"{folder}/{MANIFEST_NAME}"
+    path = f"{directory}/{MANIFEST_NAME}"
     data = read_file(files, path)
     if data is not None:
         return decode_manifest(data)
-    if any(name.endswith(wal.SUFFIX) for name in files.list_folder(folder)):
+    if any(name.endswith(wal.SUFFIX) for name in files.list_folder(directory)):
         raise DataDamaged(f"Raft manifest {path} is missing")
     manifest = Manifest()
     write_atomically(files, path, encode_manifest(manifest))

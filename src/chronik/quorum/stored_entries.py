@@ -38,9 +38,9 @@ class Placement(NamedTuple):
 class StoredEntries:
     """The positions of all durable entries (twelve bytes each), and a cache of the newest entries."""
 
-    def __init__(self, files: FileSystem, folder: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, files: FileSystem, directory: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._files = files
-        self._folder = folder
+        self._directory = directory
         self._compacted_index = floor_index
         self._packed_positions: array[int] = array("Q")
         """Segment number and offset of each entry, packed into an integer that increases with the index."""
@@ -169,7 +169,7 @@ class StoredEntries:
         stop = min(end - self._compacted_index - 1, bisect_right(self._packed_positions, limit, start_position))
         while stop - start_position > 1 and self._packed_positions[stop - 1] + self._sizes[stop - 1] > limit:
             stop -= 1
-        path = segment_path(self._folder, self._segments[ordinal])
+        path = segment_path(self._directory, self._segments[ordinal])
         file = self._files.open(path)
         try:
             position = start & ((1 << _POSITION_BITS) - 1)
