@@ -98,7 +98,7 @@ class Controller:
         broker = self._store.image.brokers.get(heartbeat_request.broker_id)
         is_known = broker is not None and broker.epoch == heartbeat_request.broker_epoch
         if is_known:
-            self._liveness.seen_changes(
+            self._liveness.heard(
                 heartbeat_request.broker_id, heartbeat_request.broker_epoch, arrived_at, heartbeat_request.answered_at
             )
             if broker is not None and broker.fenced:

@@ -195,7 +195,7 @@ class Admissions:
             membership=status.membership,
             membership_index=status.membership_index,
             matches=status.matches,
-            active=self._active_nodes(status),
+            heard=self._active_nodes(status),
         )
 
     def _active_nodes(self, status: DriverStatus) -> set[int]:
@@ -203,7 +203,7 @@ class Admissions:
 
         Nodes whose ports refuse connections are not active.
         """
-        active = {peer for peer, times in status.peer_times.items() if status.now - times.active <= ACTIVE_SECONDS}
+        active = {peer for peer, times in status.peer_times.items() if status.now - times.heard <= ACTIVE_SECONDS}
         non_members = {peer for peer in status.connected if status.membership.get(peer) is None}
         down_seconds = self._driver.transport.gone_seconds
         return {self._driver.node_id, *(peer for peer in active | non_members if not down_seconds(peer))}

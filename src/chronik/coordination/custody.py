@@ -41,7 +41,7 @@ from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger("chronik.groups.hosting")
 
-ReplyT = TypeVar("AnswerT")
+ReplyT = TypeVar("ReplyT")
 P = ParamSpec("P")
 
 
