@@ -1,4 +1,4 @@
-"""The durable part and the part in memory together behave like one list, whatever is written, replaced or cut off."""
+"""The Raft log behaves like a list of entries, whatever is appended, replaced, persisted or compacted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .disk import Disk
 
 
 class Model:
-    """All entries ever, index 0 being the one before the first."""
+    """A reference model with all entries; index 0 precedes the first entry."""
 
     def __init__(self) -> None:
         self.terms = [0]
@@ -25,12 +25,12 @@ class Model:
         return self.terms[index] if self.floor <= index < len(self.terms) else None
 
 
-def entries_of(first: int, terms: list[int]) -> list[Entry]:
+def make_entries(first: int, terms: list[int]) -> list[Entry]:
     return [Entry(index, term, EntryKind.COMMAND, b"x" * (index % 7)) for index, term in enumerate(terms, first)]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_log_agrees_with_a_list(seed: int) -> None:
+def test_log_matches_reference_model(seed: int) -> None:
     randomness = random.Random(seed)
     disk = Disk()
     log = LogView(disk, disk.recovered())
@@ -41,12 +41,12 @@ def test_the_log_agrees_with_a_list(seed: int) -> None:
         if action == "append":
             term = model.terms[-1] + randomness.choice((0, 0, 0, 1))
             terms = [term] * randomness.randrange(1, 4)
-            log.append(entries_of(len(model.terms), terms))
+            log.append(make_entries(len(model.terms), terms))
             model.terms += terms
         elif action == "replace" and log.last_index > model.floor:
             first = randomness.randrange(model.floor + 1, len(model.terms))
             terms = [model.terms[-1] + 1] * randomness.randrange(1, 3)
-            log.append(entries_of(first, terms))
+            log.append(make_entries(first, terms))
             model.terms[first:] = terms
         elif action == "hand out" and writing is None and log.has_unpersisted:
             writing = Persist(sequence=step, entries=log.hand_out())
@@ -65,7 +65,7 @@ def check(log: LogView, model: Model, disk: Disk, randomness: random.Random) -> 
     assert (log.last_index, log.last_term, log.floor_index) == (last, model.terms[-1], model.floor)
     assert [log.term(index) for index in range(last + 3)] == [model.term(index) for index in range(last + 3)]
     for index in range(model.floor + 1, log.durable_index + 1):
-        assert disk.term(index) == model.terms[index], "what is called durable is on disk"
+        assert disk.term(index) == model.terms[index], "durable entries must be on disk"
     if last > model.floor:
         first = randomness.randrange(model.floor + 1, last + 1)
         read = log.entries(first, last + 1, 120)
@@ -78,44 +78,44 @@ def check(log: LogView, model: Model, disk: Disk, randomness: random.Random) -> 
     assert log.last_index_not_above(index, term) == max(fitting, default=model.floor)
 
 
-def test_what_a_conflict_replaced_while_it_was_written_is_not_called_durable() -> None:
+def test_entries_replaced_during_write_are_not_durable() -> None:
     disk = Disk()
     log = LogView(disk, disk.recovered())
-    log.append(entries_of(1, [1, 1, 1]))
+    log.append(make_entries(1, [1, 1, 1]))
     writing = Persist(sequence=1, entries=log.hand_out())
-    log.append(entries_of(2, [2]))
+    log.append(make_entries(2, [2]))
     disk.write(writing)
     log.persisted()
     assert (log.durable_index, log.last_index) == (1, 2)
     assert [entry.term for entry in log.hand_out()] == [2]
 
 
-def test_bytes_that_wait_for_the_disk_are_counted() -> None:
+def test_unstable_bytes_are_counted_until_persisted() -> None:
     disk = Disk()
     log = LogView(disk, disk.recovered())
-    entries = entries_of(1, [1] * 10)
+    entries = make_entries(1, [1] * 10)
     log.append(entries)
     assert log.unstable_bytes == sum(entry.size_bytes for entry in entries)
-    log.append(entries_of(4, [2]))
+    log.append(make_entries(4, [2]))
     disk.write(Persist(sequence=1, entries=log.hand_out()))
     log.persisted()
     assert log.unstable_bytes == 0
 
 
-def test_a_snapshot_takes_the_place_of_everything() -> None:
+def test_installed_snapshot_replaces_log() -> None:
     disk = Disk()
     log = LogView(disk, disk.recovered())
-    log.append(entries_of(1, [1, 1, 2]))
+    log.append(make_entries(1, [1, 1, 2]))
     log.install(SnapshotMetadata(10, 4))
     assert (log.first_index, log.last_index, log.last_term) == (11, 10, 4)
     assert (log.term(10), log.term(3)) == (4, None)
 
 
-def test_gaps_and_falling_terms_are_refused() -> None:
+def test_gaps_and_decreasing_terms_are_rejected() -> None:
     disk = Disk()
     log = LogView(disk, disk.recovered())
     with pytest.raises(InvariantBroken, match="gap"):
-        log.append(entries_of(2, [1]))
-    log.append(entries_of(1, [3]))
-    with pytest.raises(InvariantBroken, match="follows one of term"):
-        log.append(entries_of(2, [2]))
+        log.append(make_entries(2, [1]))
+    log.append(make_entries(1, [3]))
+    with pytest.raises(InvariantBroken, match="is lower than"):
+        log.append(make_entries(2, [2]))

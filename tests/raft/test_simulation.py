@@ -1,4 +1,4 @@
-"""The simulation, seed by seed. Row 1 to 3 of what the trusted systems test: see `simulation` and `checker`."""
+"""The simulation of a Raft cluster under faults, for many seeds: see `simulation` and `checker`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 SEEDS = count(50, 10_000)
 PART = 25
-"""Seeds per test, so that they are spread over the workers."""
+"""Seeds per test, so that pytest-xdist can distribute them."""
 FIRST = (SEED - 1) * SEEDS + 1
 
 
@@ -24,12 +24,12 @@ def run(seed: int) -> Simulation:
         simulation.run()
     except Exception as error:
         replay = f".venv/bin/python -m tests.raft.simulate --seed {seed}"
-        raise AssertionError(f"seed {seed} breaks a promise: {error} (to replay it: {replay})") from error
+        raise AssertionError(f"seed {seed} violates a property: {error} (to replay it: {replay})") from error
     return simulation
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))
-def test_every_promise_holds_at_every_step_and_the_cluster_agrees_afterwards(first: int) -> None:
+def test_safety_holds_under_faults_and_cluster_converges_afterwards(first: int) -> None:
     simulations = [run(seed) for seed in range(first, first + PART)]
     checkers = [simulation.checker for simulation in simulations]
     assert sum(checker.last_committed for checker in checkers) > 50 * PART
@@ -39,20 +39,20 @@ def test_every_promise_holds_at_every_step_and_the_cluster_agrees_afterwards(fir
     assert sum(checker.snapshots_installed for checker in checkers) > PART // 2
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_same_seed_produces_same_trace() -> None:
     first, second, other = run(FIRST), run(FIRST), run(FIRST + 1)
     assert first.steps == second.steps > 500
     assert first.trace_hash() == second.trace_hash() != other.trace_hash()
 
 
-def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_seed_reports_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronik.raft.rules.quorum_size", lambda voter_count: 1)
     with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.raft\.simulate --seed 3"):
         run(3)
 
 
-class AskedAtTheLastMoment(Simulation):
-    """When all agree, a follower whose words do not reach the leader is asked for reads."""
+class LateReadsSimulation(Simulation):
+    """A simulation in which a follower that cannot reach the leader receives reads after convergence."""
 
     asked = 0
 
@@ -67,15 +67,15 @@ class AskedAtTheLastMoment(Simulation):
         super()._let_requests_end()
 
 
-def test_what_is_asked_when_all_agree_already_is_given_the_time_to_end() -> None:
-    simulation = AskedAtTheLastMoment(1)
+def test_requests_after_convergence_get_time_to_complete() -> None:
+    simulation = LateReadsSimulation(1)
     simulation.run()
     assert simulation.asked >= 3
     assert not simulation.checker.is_awaiting
 
 
-def test_a_request_that_never_ends_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for end in ("tick", "on_leader_unreachable"):  # a follower waits for its leader's answer for ever
+def test_checker_detects_request_without_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    for end in ("tick", "on_leader_unreachable"):  # a follower then waits indefinitely for the leader
         monkeypatch.setattr(reads, end, lambda core: None)
-    with pytest.raises(Violation, match="never ended"):
-        AskedAtTheLastMoment(2).run()
+    with pytest.raises(Violation, match="have no outcome"):
+        LateReadsSimulation(2).run()

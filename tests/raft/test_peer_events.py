@@ -1,4 +1,4 @@
-"""A port that refuses tells that its process has ended: then nobody waits out the silence, and nobody is disturbed."""
+"""Peer events: a refused or restored connection shortens the election timeout without disturbing a working leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .lab import Lab
 SPREAD = RaftConfig().election_spread_ticks
 
 
-def test_followers_elect_another_within_the_spread_of_the_timeout() -> None:
+def test_peer_down_event_shortens_election_timeout_to_random_part() -> None:
     lab = Lab()
     lab.elect(1)
     lab.crash(1)
@@ -30,7 +30,7 @@ def test_followers_elect_another_within_the_spread_of_the_timeout() -> None:
     assert lab[2].status.term == 2
 
 
-def test_a_false_alarm_at_one_follower_moves_no_term() -> None:
+def test_false_peer_down_event_does_not_change_term() -> None:
     lab = Lab()
     lab.elect(1)
     lab.cut(1, 3)
@@ -45,7 +45,7 @@ def test_a_false_alarm_at_one_follower_moves_no_term() -> None:
     assert (lab.leader(), lab[3].status.leader, lab[3].status.term) == (1, 1, 1)
 
 
-def test_only_the_leaders_end_counts_and_only_to_a_follower() -> None:
+def test_peer_down_event_is_ignored_unless_follower_loses_leader() -> None:
     lab = Lab()
     lab.elect(1)
     lab.handle(3, PeerGone(2))
@@ -60,8 +60,8 @@ def test_only_the_leaders_end_counts_and_only_to_a_follower() -> None:
 
 
 @pytest.mark.parametrize("ticks", range(40, 80))
-def test_nodes_that_reach_each_other_again_elect_one_within_the_spread_of_the_timeout(ticks: int) -> None:
-    """Whenever that is, also when all of them have only just stood for election in vain."""
+def test_reconnected_nodes_elect_leader_within_random_part_of_timeout(ticks: int) -> None:
+    """The nodes elect a leader even right after a failed campaign of all of them."""
     lab = Lab()
     lab.elect(1)
     for node_id in (1, 2, 3):
@@ -81,7 +81,7 @@ def test_nodes_that_reach_each_other_again_elect_one_within_the_spread_of_the_ti
     assert lab.leader() in (1, 2, 3)
 
 
-def test_who_is_reached_again_disturbs_no_leader() -> None:
+def test_peer_connected_event_does_not_disturb_leader() -> None:
     lab = Lab()
     lab.elect(1)
     sent = len(lab.sent_by(3, VoteRequest))

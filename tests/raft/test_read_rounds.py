@@ -1,4 +1,4 @@
-"""A round of reads costs a message per voter, however many others follow; these hear of their leader all the same."""
+"""Read rounds send one message per voter; learners receive only the regular heartbeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def heartbeats(lab: Lab, *targets: int) -> int:
     return sum(sent.target in targets for sent in lab.sent_by(1, Heartbeat))
 
 
-def test_only_voters_are_asked() -> None:
+def test_read_round_sends_heartbeats_to_voters_only() -> None:
     lab = Lab(learners=LEARNERS)
     lab.elect(1)
     to_voters, to_learners = heartbeats(lab, 2, 3), heartbeats(lab, *LEARNERS)
@@ -27,7 +27,7 @@ def test_only_voters_are_asked() -> None:
     assert heartbeats(lab, *LEARNERS) == to_learners
 
 
-def test_others_hear_of_their_leader_when_it_is_due_however_many_reads_there_are() -> None:
+def test_learners_receive_regular_heartbeats_during_many_reads() -> None:
     lab = Lab(learners=LEARNERS)
     lab.elect(1)
     before = heartbeats(lab, *LEARNERS)
@@ -39,7 +39,7 @@ def test_others_hear_of_their_leader_when_it_is_due_however_many_reads_there_are
     assert heartbeats(lab, *LEARNERS) - before == 3 * len(LEARNERS)
 
 
-def test_a_learner_that_becomes_a_voter_while_a_round_is_under_way_confirms_it_with_its_next_heartbeat() -> None:
+def test_learner_promoted_during_round_confirms_it_with_next_heartbeat() -> None:
     lab = Lab([1, 2], learners=[3])
     lab.elect(1)
     lab.propose(1, b"a")
@@ -49,7 +49,7 @@ def test_a_learner_that_becomes_a_voter_while_a_round_is_under_way_confirms_it_w
     lab.settle()
     assert isinstance(lab.change(1, PromoteLearner(3)), Accepted)
     lab.settle()
-    assert lab.outcome(1, context) is None, "it was not asked yet"
+    assert lab.outcome(1, context) is None, "the new voter has not received the round yet"
     lab.tick(1, lab.config.heartbeat_ticks)
     lab.settle()
     assert isinstance(lab.outcome(1, context), ReadConfirmed)

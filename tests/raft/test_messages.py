@@ -55,23 +55,23 @@ MESSAGES: list[AnyMessage] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_comes_back_as_it_was_sent(message: AnyMessage) -> None:
+def test_message_round_trips_through_encoding(message: AnyMessage) -> None:
     assert decode_message(encode_message(message)) == message
 
 
-def test_every_kind_of_message_is_tried_here_and_says_what_it_promises() -> None:
+def test_every_message_type_has_required_durability() -> None:
     kinds: set[type[Message]] = set(get_args(AnyMessage))
     assert {type(message) for message in MESSAGES} == kinds == set(PROMISES)
 
 
-def test_the_form_on_the_wire_stays_as_it_is() -> None:
+def test_wire_format_is_stable() -> None:
     data = encode_message(HeartbeatAck(**HEAD, round=8))
     directories = (b"\xc4\x10" + bytes(15) + b"a", b"\xc4\x10" + bytes(15) + b"b")
     assert data == b"\x01\x97\x06\x01" + directories[0] + b"\x02" + directories[1] + b"\x07\x08"
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_damaged_messages_are_refused_or_read_as_others_but_never_crash(message: AnyMessage) -> None:
+def test_damaged_message_raises_no_unexpected_exception(message: AnyMessage) -> None:
     data = encode_message(message)
     for length in range(len(data)):
         with pytest.raises(BadMessage):
@@ -86,14 +86,14 @@ def test_damaged_messages_are_refused_or_read_as_others_but_never_crash(message:
             continue
 
 
-def test_another_version_is_refused() -> None:
+def test_unsupported_version_is_rejected() -> None:
     data = bytearray(encode_message(MESSAGES[0]))
     data[0] = VERSION + 1
     with pytest.raises(BadMessage, match="version 2"):
         decode_message(bytes(data))
 
 
-def test_the_largest_message_is_taken_and_one_byte_more_is_refused() -> None:
+def test_message_larger_than_maximum_is_rejected() -> None:
     empty = SnapshotMetadata(1, 1, Membership(), 2**40, 0)
     overhead = len(encode_message(SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=bytes(2**16)))) - 2**16
     largest = SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=bytes(PEER_MESSAGE_BYTES_MAX - overhead))
@@ -101,7 +101,7 @@ def test_the_largest_message_is_taken_and_one_byte_more_is_refused() -> None:
     assert len(data) == PEER_MESSAGE_BYTES_MAX
     assert decode_message(data) == largest
     larger = bytes(PEER_MESSAGE_BYTES_MAX - overhead + 1)
-    with pytest.raises(BadMessage, match="larger than"):
+    with pytest.raises(BadMessage, match="exceeds the maximum"):
         encode_message(SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=larger))
     with pytest.raises(BadMessage, match="1 to"):
         decode_message(data + b"x")
@@ -115,14 +115,14 @@ def test_the_largest_message_is_taken_and_one_byte_more_is_refused() -> None:
         (Entry(4, 8, EntryKind.NOOP, b""),),
         (Entry(4, 7, EntryKind.NOOP, b""), Entry(5, 6, EntryKind.NOOP, b"")),
     ],
-    ids=["a gap", "a term that falls", "a term of the future", "terms out of order"],
+    ids=["index gap", "decreasing term", "future term", "unordered terms"],
 )
-def test_entries_that_contradict_their_place_are_refused(entries: tuple[Entry, ...]) -> None:
+def test_append_with_inconsistent_entries_is_rejected(entries: tuple[Entry, ...]) -> None:
     message = Append(**HEAD, previous_index=3, previous_term=6, entries=entries, commit=2)
-    with pytest.raises(BadMessage, match="stands where"):
+    with pytest.raises(BadMessage, match="found at index"):
         decode_message(encode_message(message))
 
 
-def test_a_piece_beyond_the_end_of_its_snapshot_is_refused() -> None:
-    with pytest.raises(BadMessage, match="goes beyond"):
+def test_snapshot_chunk_beyond_end_is_rejected() -> None:
+    with pytest.raises(BadMessage, match="exceeds the size"):
         decode_message(encode_message(SnapshotChunk(**HEAD, snapshot=SNAPSHOT, offset=3, data=b"12345678")))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from chronik.raft.read_queue import ROUNDS_MAX, ForwardedReads, Read, ReadQueue
 
 
-def test_a_leader_begins_a_round_a_tick_until_so_many_are_under_way() -> None:
+def test_leader_starts_one_round_per_tick_up_to_maximum() -> None:
     queue = ReadQueue()
     for number in range(ROUNDS_MAX):
         queue.add(Read(1, number))
@@ -17,7 +17,7 @@ def test_a_leader_begins_a_round_a_tick_until_so_many_are_under_way() -> None:
     assert queue.can_begin
 
 
-def test_a_follower_asks_a_tick_until_so_many_questions_are_under_way() -> None:
+def test_follower_sends_one_request_per_tick_up_to_maximum() -> None:
     reads = ForwardedReads(0)
     for number in range(ROUNDS_MAX):
         reads.add(number)

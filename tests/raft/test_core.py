@@ -28,26 +28,26 @@ from chronik.raft.roles import TRANSITIONS, Career, IllegalStep, Role, mermaid
 
 from .lab import Lab, directory
 
-ROOM = Path(chronik.raft.__path__[0])
+PACKAGE_PATH = Path(chronik.raft.__path__[0])
 DOCS = Path(__file__).parents[2] / "docs"
-ALLOWED = {"__future__", "bisect", "collections", "dataclasses", "enum", "msgspec", "random", "types", "typing"}
-ALLOWED_OF_OURS = {"chronik.crc", "chronik.errors", "chronik.ids", "chronik.limits"}
-FORBIDDEN = {"__import__", "input", "open", "print"}
+ALLOWED_MODULES = {"__future__", "bisect", "collections", "dataclasses", "enum", "msgspec", "random", "types", "typing"}
+ALLOWED_CHRONIK_MODULES = {"chronik.crc", "chronik.errors", "chronik.ids", "chronik.limits"}
+FORBIDDEN_BUILTINS = {"__import__", "input", "open", "print"}
 
 
-@pytest.mark.parametrize("path", sorted(ROOM.rglob("*.py")), ids=lambda path: path.stem)
-def test_the_core_knows_no_clock_no_socket_and_no_disk(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(PACKAGE_PATH.rglob("*.py")), ids=lambda path: path.stem)
+def test_module_imports_no_io_and_no_clock(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]
-        assert not (isinstance(node, ast.Name) and node.id in FORBIDDEN), f"{path.stem} calls {node.id}"
+        assert not (isinstance(node, ast.Name) and node.id in FORBIDDEN_BUILTINS), f"{path.stem} calls {node.id}"
         for module in modules:
-            is_ours = module in ALLOWED_OF_OURS or f"{module}.".startswith("chronik.raft.")
-            assert is_ours or module.split(".")[0] in ALLOWED, f"{path.stem} imports {module}"
+            is_ours = module in ALLOWED_CHRONIK_MODULES or f"{module}.".startswith("chronik.raft.")
+            assert is_ours or module.split(".")[0] in ALLOWED_MODULES, f"{path.stem} imports {module}"
 
 
-def test_every_step_outside_the_table_is_refused_with_the_story() -> None:
+def test_role_transition_outside_table_raises_with_history() -> None:
     for source in Role:
         for target in Role:
             career = Career(7)
@@ -55,16 +55,16 @@ def test_every_step_outside_the_table_is_refused_with_the_story() -> None:
             if (source, target) in TRANSITIONS:
                 assert career.move(target, 3, "because").target is target
             else:
-                with pytest.raises(IllegalStep, match=r"node 7 cannot take the step term 3: .* its history: none"):
+                with pytest.raises(IllegalStep, match=r"node 7: illegal role transition term 3: .* transitions: none"):
                     career.move(target, 3, "because")
 
 
-def test_the_diagram_in_the_docs_shows_every_step() -> None:
+def test_docs_diagram_contains_every_role_transition() -> None:
     assert mermaid().count("-->") == len(TRANSITIONS) + 1
     assert mermaid() in (DOCS / "cluster.md").read_text(encoding="utf-8")
 
 
-def test_members_change_as_they_should_and_senseless_changes_are_refused() -> None:
+def test_membership_changes_are_applied_and_invalid_ones_rejected() -> None:
     one, two, three = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2, 3))
     voters = Membership((one, two, three))
     with_learner = changed(voters, AddLearner(4, directory(4)))
@@ -88,7 +88,7 @@ def test_members_change_as_they_should_and_senseless_changes_are_refused() -> No
     assert changed(Membership((one,)), RemoveNode(1)) is None
 
 
-def test_a_change_that_leaves_too_few_to_count_is_refused() -> None:
+def test_change_without_bound_majority_is_rejected() -> None:
     one, two = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2))
     absent = Member(3, UNBOUND, is_voter=True)
     founded = Membership((one, two, absent))
@@ -96,14 +96,14 @@ def test_a_change_that_leaves_too_few_to_count_is_refused() -> None:
     assert changed(founded, RemoveNode(3)) == Membership((one, two))
 
 
-def test_a_cluster_takes_its_last_member_and_not_one_more() -> None:
+def test_membership_is_limited_to_maximum_size() -> None:
     full = Membership(tuple(Member(node_id, directory(node_id), True) for node_id in range(1, CLUSTER_MEMBERS_MAX + 1)))
     another = AddLearner(CLUSTER_MEMBERS_MAX + 1, directory(CLUSTER_MEMBERS_MAX + 1))
     assert changed(full, another) is None
     assert changed(full.without(1), another) is not None
 
 
-def test_a_membership_comes_back_as_it_was_written() -> None:
+def test_membership_round_trips_through_encoding() -> None:
     membership = Membership((Member(1, directory(1), True), Member(2, UNBOUND, False)))
     assert decode_membership(encode_membership(membership)) == membership
 
@@ -118,21 +118,21 @@ def test_a_membership_comes_back_as_it_was_written() -> None:
         RaftConfig(uncommitted_bytes_max=10),
     ],
 )
-def test_settings_that_cannot_work_are_refused(config: RaftConfig) -> None:
+def test_inconsistent_config_is_rejected(config: RaftConfig) -> None:
     with pytest.raises(ConfigError):
         config.check()
 
 
-def test_a_log_that_lost_what_was_committed_is_refused_at_start() -> None:
+def test_start_fails_if_log_lacks_committed_entries() -> None:
     lab = Lab()
     lab.elect(1)
     host = lab.hosts[1]
     host.disk.hard_state = HardState(term=1, vote=1, commit=5)
-    with pytest.raises(InvariantBroken, match="lost entries that were committed"):
+    with pytest.raises(InvariantBroken, match="lacks committed entries"):
         lab.restart(1)
 
 
-def test_entries_without_the_hard_state_beside_them_keep_the_term() -> None:
+def test_recovery_takes_term_from_log_if_hard_state_is_older() -> None:
     lab = Lab()
     lab.seed_log(1, [1, 3], term=2)
     assert isinstance(lab[1], RaftNode)
@@ -140,10 +140,10 @@ def test_entries_without_the_hard_state_beside_them_keep_the_term() -> None:
     assert lab.hosts[1].disk.hard_state.term == 3
 
 
-def test_reports_of_what_was_never_asked_for_stop_the_node() -> None:
+def test_unexpected_completion_events_raise() -> None:
     lab = Lab()
     lab.elect(1)
-    with pytest.raises(InvariantBroken, match="not awaited"):
+    with pytest.raises(InvariantBroken, match="not outstanding"):
         lab.handle(1, Persisted(99))
-    with pytest.raises(InvariantBroken, match="never handed out"):
+    with pytest.raises(InvariantBroken, match="not handed out"):
         lab.handle(1, Applied(99))

@@ -1,6 +1,6 @@
-"""Every script in `scenarios/` reads like documentation, and this is what keeps it true.
+"""The scenario scripts in `scenarios/` produce the traces that they contain.
 
-CHRONIK_GOLDEN=1 writes down what happens now; read the difference before you commit it.
+Run with CHRONIK_GOLDEN=1 to update the traces, and review the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_scenario_happens_as_written(path: Path) -> None:
-    happened = Script(path).play()
+def test_scenario_produces_expected_trace(path: Path) -> None:
+    actual = Script(path).play()
     if os.environ.get("CHRONIK_GOLDEN"):
-        path.write_text(happened, encoding="utf-8")
-    assert happened == path.read_text(encoding="utf-8")
+        path.write_text(actual, encoding="utf-8")
+    assert actual == path.read_text(encoding="utf-8")
 
 
-def test_there_are_scenarios_and_each_shows_something() -> None:
+def test_every_scenario_has_several_blocks() -> None:
     assert len(SCENARIOS) >= 20
     for path in SCENARIOS:
         assert path.read_text(encoding="utf-8").count("\n----\n") >= 2, path.name

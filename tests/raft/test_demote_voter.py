@@ -1,4 +1,4 @@
-"""A voter that is demoted follows as a learner: it counts for nothing as soon as the membership is appended."""
+"""Demotion of voters: a demoted voter becomes a learner as soon as the membership is appended."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from chronik.raft.roles import Role
 from .lab import Lab, directory
 
 
-def seats(voters: str, learners: str = "") -> Membership:
+def membership_of(voters: str, learners: str = "") -> Membership:
     members = [Member(int(each), directory(int(each)), each in voters) for each in sorted(voters + learners)]
     return Membership(tuple(members))
 
 
-def test_it_keeps_its_seat_and_its_disk() -> None:
-    assert changed(seats("123"), DemoteVoter(2)) == seats("13", "2")
-    assert changed(seats("13", "2"), PromoteLearner(2)) == seats("123")
+def test_demoted_voter_remains_member_with_same_directory() -> None:
+    assert changed(membership_of("123"), DemoteVoter(2)) == membership_of("13", "2")
+    assert changed(membership_of("13", "2"), PromoteLearner(2)) == membership_of("123")
 
 
-def test_there_must_be_a_vote_to_take_and_one_must_be_left() -> None:
-    for membership, node_id in ((seats("12", "3"), 3), (seats("12"), 4), (seats("1"), 1)):
+def test_demotion_of_learner_or_last_voter_is_invalid() -> None:
+    for membership, node_id in ((membership_of("12", "3"), 3), (membership_of("12"), 4), (membership_of("1"), 1)):
         assert changed(membership, DemoteVoter(node_id)) is None
 
 
-def test_those_who_are_left_must_be_able_to_agree() -> None:
+def test_demotion_is_invalid_if_bound_voters_lose_majority() -> None:
     unbound = Membership((Member(1, directory(1), True), Member(2, directory(2), True), Member(3, UNBOUND, True)))
-    assert changed(unbound, DemoteVoter(1)) is None, "the seat that nobody took could not make a majority"
+    assert changed(unbound, DemoteVoter(1)) is None, "the unbound voter cannot form a majority"
     assert changed(unbound, DemoteVoter(3)) is not None
 
 
-def test_a_demoted_voter_receives_everything_and_counts_for_nothing() -> None:
+def test_demoted_voter_replicates_log_without_counting_towards_quorum() -> None:
     lab = Lab()
     lab.elect(1)
     assert isinstance(lab.change(1, DemoteVoter(3)), Accepted)
@@ -50,7 +50,7 @@ def test_a_demoted_voter_receives_everything_and_counts_for_nothing() -> None:
     assert lab.commands(3) == [b"a"]
 
 
-def test_it_never_stands_again_until_it_is_promoted() -> None:
+def test_demoted_voter_does_not_campaign_until_promoted() -> None:
     lab = Lab()
     lab.elect(1)
     lab.change(1, DemoteVoter(3))
@@ -67,7 +67,7 @@ def test_it_never_stands_again_until_it_is_promoted() -> None:
     lab.elect(3)
 
 
-def test_a_leader_that_is_demoted_leads_until_that_is_committed_without_counting_itself() -> None:
+def test_demoted_leader_leads_until_demotion_is_committed() -> None:
     lab = Lab()
     lab.elect(1)
     lab.cut(1, 3)
@@ -85,10 +85,10 @@ def test_a_leader_that_is_demoted_leads_until_that_is_committed_without_counting
     lab.settle()
     lab.tick(2, 2)
     lab.settle()
-    assert lab.commands(1) == [b"a"], "it follows"
+    assert lab.commands(1) == [b"a"], "the demoted node still follows"
 
 
-def test_a_demotion_waits_for_the_change_before_it() -> None:
+def test_demotion_is_rejected_while_another_change_is_pending() -> None:
     lab = Lab((1, 2, 3, 4))
     lab.elect(1)
     lab.change(1, DemoteVoter(4))

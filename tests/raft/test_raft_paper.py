@@ -1,4 +1,4 @@
-"""One test per statement of the Raft paper (extended version), named after its section. Figure 8 has its own."""
+"""Tests for the statements of the Raft paper (extended version), named after its sections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def entry(index: int, term: int, data: bytes = b"x") -> Entry:
 
 
 @pytest.mark.parametrize("role", [Role.FOLLOWER, Role.CANDIDATE, Role.LEADER])
-def test_5_1_whoever_sees_a_higher_term_joins_it_as_a_follower(role: Role) -> None:
+def test_5_1_node_becomes_follower_on_higher_term(role: Role) -> None:
     lab = Lab()
     if role is Role.LEADER:
         lab.elect(1)
@@ -59,7 +59,7 @@ def test_5_1_whoever_sees_a_higher_term_joins_it_as_a_follower(role: Role) -> No
     assert lab.hosts[1].disk.hard_state.term == 9
 
 
-def test_5_1_a_message_of_an_older_term_changes_nothing_and_is_answered_with_the_newer_term() -> None:
+def test_5_1_append_of_older_term_is_answered_with_current_term() -> None:
     lab = Lab()
     lab.elect(1)
     lab.elect(2)
@@ -69,7 +69,7 @@ def test_5_1_a_message_of_an_older_term_changes_nothing_and_is_answered_with_the
     assert [(type(answer), answer.term) for answer in answers] == [(HeartbeatAck, 2)]
 
 
-def test_5_1_a_candidate_of_an_older_term_is_refused_with_the_newer_term() -> None:
+def test_5_1_candidate_of_older_term_is_denied_with_current_term() -> None:
     lab = Lab()
     lab.seed_log(1, [], term=5)
     (answer,) = lab.receive(vote_request(lab, 2, 1, 3))
@@ -80,7 +80,7 @@ def test_5_1_a_candidate_of_an_older_term_is_refused_with_the_newer_term() -> No
 # ------------------------------------------------------------------------------------------------------------- §5.2
 
 
-def test_5_2_nodes_start_as_followers_and_stay_so_while_a_leader_speaks() -> None:
+def test_5_2_nodes_remain_followers_while_leader_is_active() -> None:
     lab = Lab()
     assert {lab.role(node_id) for node_id in (1, 2, 3)} == {Role.FOLLOWER}
     lab.elect(1)
@@ -91,7 +91,7 @@ def test_5_2_nodes_start_as_followers_and_stay_so_while_a_leader_speaks() -> Non
     assert (lab.leader(), lab[1].status.term) == (1, 1)
 
 
-def test_5_2_a_follower_that_hears_nothing_for_an_election_timeout_stands() -> None:
+def test_5_2_follower_campaigns_after_election_timeout() -> None:
     lab = Lab()
     longest = lab.config.election_ticks + lab.config.election_spread_ticks
     lab.tick(2, lab.config.election_ticks - 1)
@@ -100,7 +100,7 @@ def test_5_2_a_follower_that_hears_nothing_for_an_election_timeout_stands() -> N
     assert lab.role(2) is Role.PRE_CANDIDATE
 
 
-def test_5_2_a_leader_sends_heartbeats_at_its_interval() -> None:
+def test_5_2_leader_sends_heartbeats_at_interval() -> None:
     lab = Lab()
     lab.elect(1)
     before = len(lab.sent_by(1, Heartbeat))
@@ -112,9 +112,7 @@ def test_5_2_a_leader_sends_heartbeats_at_its_interval() -> None:
     ("voters", "granting", "is_elected"),
     [(1, 0, True), (3, 0, False), (3, 1, True), (5, 1, False), (5, 2, True), (7, 2, False), (7, 3, True)],
 )
-def test_5_2_a_candidate_with_the_votes_of_a_majority_becomes_leader(
-    voters: int, granting: int, is_elected: bool
-) -> None:
+def test_5_2_candidate_with_majority_of_votes_becomes_leader(voters: int, granting: int, is_elected: bool) -> None:
     lab = Lab(range(1, voters + 1))
     for node_id in range(2 + granting, voters + 1):
         lab.cut(1, node_id)
@@ -123,7 +121,7 @@ def test_5_2_a_candidate_with_the_votes_of_a_majority_becomes_leader(
     assert (lab.role(1) is Role.LEADER) is is_elected
 
 
-def test_5_2_a_node_votes_once_in_a_term() -> None:
+def test_5_2_node_votes_once_per_term() -> None:
     lab = Lab()
     (first,) = lab.receive(vote_request(lab, 2, 1, 1))
     (second,) = lab.receive(vote_request(lab, 3, 1, 1))
@@ -135,7 +133,7 @@ def test_5_2_a_node_votes_once_in_a_term() -> None:
     ]
 
 
-def test_5_2_a_vote_survives_a_crash() -> None:
+def test_5_2_vote_survives_crash() -> None:
     lab = Lab()
     lab.receive(vote_request(lab, 2, 1, 1))
     lab.crash(1)
@@ -145,7 +143,7 @@ def test_5_2_a_vote_survives_a_crash() -> None:
     assert not answer.is_granted
 
 
-def test_5_2_a_vote_in_a_term_that_was_known_before_survives_a_crash() -> None:
+def test_5_2_vote_in_already_known_term_survives_crash() -> None:
     lab = Lab()
     lab.seed_log(1, [], term=1)
     lab.receive(vote_request(lab, 2, 1, 1))
@@ -157,7 +155,7 @@ def test_5_2_a_vote_in_a_term_that_was_known_before_survives_a_crash() -> None:
     assert not answer.is_granted
 
 
-def test_5_2_a_candidate_counts_its_own_vote_only_when_it_is_on_disk() -> None:
+def test_5_2_candidate_counts_own_vote_only_when_durable() -> None:
     lab = Lab([1], learners=[2])
     lab.elect(1)
     lab.propose(1, b"a")
@@ -166,14 +164,14 @@ def test_5_2_a_candidate_counts_its_own_vote_only_when_it_is_on_disk() -> None:
     lab.hold_disk(1)
     lab.take_snapshot(1)
     lab.campaign(1)
-    lab.sync(1)  # of the compaction
+    lab.sync(1)  # completes the compaction
     assert lab.role(1) is Role.CANDIDATE
     lab.sync(1)
     assert lab.role(1) is Role.LEADER
     assert lab.hosts[1].disk.hard_state.vote == 1
 
 
-def test_5_2_a_vote_leaves_only_when_it_is_on_disk() -> None:
+def test_5_2_vote_is_sent_only_when_durable() -> None:
     lab = Lab()
     lab.hold_disk(1)
     assert lab.receive(vote_request(lab, 2, 1, 1)) == []
@@ -181,7 +179,7 @@ def test_5_2_a_vote_leaves_only_when_it_is_on_disk() -> None:
     assert [message.is_granted for message in lab.sent_by(1, VoteAck)] == [True]
 
 
-def test_5_2_a_candidate_follows_a_leader_of_its_own_term() -> None:
+def test_5_2_candidate_follows_leader_of_same_term() -> None:
     lab = Lab()
     lab.campaign(1)
     lab.receive(lab.message(VoteAck, 2, 1, term=0, is_pre_vote=True, is_granted=True))
@@ -190,14 +188,14 @@ def test_5_2_a_candidate_follows_a_leader_of_its_own_term() -> None:
     assert (lab.role(1), lab[1].status.leader) == (Role.FOLLOWER, 3)
 
 
-def test_5_2_two_leaders_in_one_term_stop_the_node_that_sees_them() -> None:
+def test_5_2_two_leaders_in_same_term_raise_invariant_error() -> None:
     lab = Lab()
     lab.elect(1)
-    with pytest.raises(InvariantBroken, match="leads in term"):
+    with pytest.raises(InvariantBroken, match="both lead term"):
         lab.receive(append(lab, 2, 1, 1))
 
 
-def test_5_2_a_split_vote_ends_because_timeouts_differ() -> None:
+def test_5_2_split_vote_is_resolved_by_randomized_timeouts() -> None:
     lab = Lab()
     timeouts = set()
     for _ in range(20):
@@ -210,7 +208,7 @@ def test_5_2_a_split_vote_ends_because_timeouts_differ() -> None:
 # ------------------------------------------------------------------------------------------------------------- §5.3
 
 
-def test_5_3_an_entry_is_committed_once_a_majority_holds_it_and_is_applied_by_all() -> None:
+def test_5_3_entry_on_majority_is_committed_and_applied_by_all_nodes() -> None:
     lab = Lab()
     lab.elect(1)
     accepted = lab.propose(1, b"a")
@@ -220,7 +218,7 @@ def test_5_3_an_entry_is_committed_once_a_majority_holds_it_and_is_applied_by_al
     assert [lab.commands(node_id) for node_id in (1, 2, 3)] == [[b"a"]] * 3
 
 
-def test_5_3_a_leader_without_a_majority_commits_nothing() -> None:
+def test_5_3_leader_without_majority_commits_nothing() -> None:
     lab = Lab(range(1, 6))
     lab.elect(1)
     for node_id in (3, 4, 5):
@@ -232,32 +230,32 @@ def test_5_3_a_leader_without_a_majority_commits_nothing() -> None:
     assert lab[1].commit == commit
 
 
-def test_5_3_a_leader_counts_itself_only_when_its_own_disk_has_written() -> None:
+def test_5_3_leader_counts_itself_only_for_durable_entries() -> None:
     lab = Lab()
     lab.elect(1)
     lab.isolate(3)
     lab.hold_disk(1)
     lab.propose(1, b"a")
     lab.settle()
-    assert lab[1].matches()[2] == lab[1].last_index, "entries travel while the leader's own disk still writes"
+    assert lab[1].matches()[2] == lab[1].last_index, "entries are sent while the leader's own disk writes them"
     assert lab[1].commit == lab[1].last_index - 1
     lab.release_disk(1)
     assert lab[1].commit == lab[1].last_index
 
 
-def test_5_3_a_majority_without_the_leader_commits() -> None:
+def test_5_3_majority_without_leaders_disk_commits() -> None:
     lab = Lab()
     lab.elect(1)
     lab.hold_disk(1)
     lab.propose(1, b"a")
     lab.settle()
     assert lab[1].commit == lab[1].last_index
-    assert lab.commands(1) == [], "but the leader applies what is on its own disk only"
+    assert lab.commands(1) == [], "the leader applies only entries that are on its own disk"
     lab.release_disk(1)
     assert lab.commands(1) == [b"a"]
 
 
-def test_5_3_an_acknowledgement_leaves_only_when_the_entries_are_on_disk() -> None:
+def test_5_3_append_ack_is_sent_only_when_entries_are_durable() -> None:
     lab = Lab()
     lab.hold_disk(2)
     assert lab.receive(append(lab, 1, 2, 1, entry(1, 1))) == []
@@ -270,7 +268,7 @@ def test_5_3_an_acknowledgement_leaves_only_when_the_entries_are_on_disk() -> No
     assert [ack.match_index for ack in lab.sent_by(2, AppendAck)] == [1, 2]
 
 
-def test_5_3_a_promise_that_waits_for_the_disk_is_void_in_the_next_term() -> None:
+def test_5_3_held_back_append_ack_is_dropped_on_term_change() -> None:
     lab = Lab()
     lab.hold_disk(2)
     lab.receive(append(lab, 1, 2, 1, entry(1, 1, b"a")))
@@ -282,7 +280,7 @@ def test_5_3_a_promise_that_waits_for_the_disk_is_void_in_the_next_term() -> Non
     assert lab.log(2) == [(1, 2)]
 
 
-def test_5_3_entries_behind_an_unknown_one_are_rejected() -> None:
+def test_5_3_entries_after_unknown_previous_entry_are_rejected() -> None:
     lab = Lab()
     lab.seed_log(1, [1, 2])
     (answer,) = lab.receive(append(lab, 2, 1, 3, entry(4, 3), previous_index=3, previous_term=3))
@@ -302,7 +300,7 @@ def test_5_3_entries_behind_an_unknown_one_are_rejected() -> None:
         ([1, 2, 3], (3, 3), [], [1, 2, 3]),
     ],
 )
-def test_5_3_conflicting_entries_are_replaced_and_common_ones_stay(
+def test_5_3_conflicting_entries_are_replaced_and_matching_ones_kept(
     terms: list[int], previous: tuple[int, int], sent: list[int], expected: list[int]
 ) -> None:
     lab = Lab()
@@ -312,7 +310,7 @@ def test_5_3_conflicting_entries_are_replaced_and_common_ones_stay(
     assert [term for _, term in lab.log(1)] == expected
 
 
-def test_5_3_a_late_copy_of_an_old_message_takes_nothing_back() -> None:
+def test_5_3_delayed_duplicate_append_does_not_truncate_log() -> None:
     lab = Lab()
     late = append(lab, 1, 2, 1, entry(1, 1))
     lab.receive(late)
@@ -321,15 +319,15 @@ def test_5_3_a_late_copy_of_an_old_message_takes_nothing_back() -> None:
     assert lab.log(2) == [(1, 1), (2, 1)]
 
 
-def test_5_3_a_follower_commits_at_most_what_it_has_compared_with_the_leader() -> None:
+def test_5_3_follower_commits_only_entries_matched_with_leader() -> None:
     lab = Lab()
     lab.seed_log(1, [1, 1, 1])
     lab.receive(append(lab, 2, 1, 2, commit=3, previous_index=1, previous_term=1))
     assert lab[1].commit == 1
 
 
-def test_5_3_a_leader_brings_every_log_to_its_own() -> None:
-    """Figure 7: missing entries, entries too many, and both."""
+def test_5_3_leader_makes_all_logs_match_its_own() -> None:
+    """Figure 7: missing entries, extraneous entries, and both."""
     leader = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
     followers = [
         leader[:9],
@@ -349,7 +347,7 @@ def test_5_3_a_leader_brings_every_log_to_its_own() -> None:
         assert [term for _, term in lab.log(1)] == [*leader, 9]
 
 
-def test_5_3_a_long_conflict_is_skipped_by_terms_and_not_by_entries() -> None:
+def test_5_3_log_matching_skips_conflicts_by_term() -> None:
     lab = Lab((1, 2, 3))
     lab.seed_log(1, [1] + [3] * 50, term=3)
     lab.seed_log(2, [1] + [2] * 50, term=2)
@@ -359,7 +357,7 @@ def test_5_3_a_long_conflict_is_skipped_by_terms_and_not_by_entries() -> None:
     assert len([ack for ack in lab.sent_by(2, AppendAck) if ack.is_rejected]) <= 2
 
 
-def test_5_3_a_leader_never_takes_back_its_own_entries() -> None:
+def test_5_3_leader_never_truncates_its_own_entries() -> None:
     lab = Lab()
     lab.isolate(1)
     lab.seed_log(1, [1, 1], term=1)
@@ -382,7 +380,7 @@ def test_5_3_a_leader_never_takes_back_its_own_entries() -> None:
         ([2], (1, 5), False),
     ],
 )
-def test_5_4_1_a_candidate_whose_log_is_older_gets_no_vote(
+def test_5_4_1_candidate_with_outdated_log_gets_no_vote(
     own: list[int], candidate: tuple[int, int], is_granted: bool
 ) -> None:
     lab = Lab()
@@ -392,7 +390,7 @@ def test_5_4_1_a_candidate_whose_log_is_older_gets_no_vote(
     assert answer.is_granted is is_granted
 
 
-def test_5_4_1_a_longer_log_of_an_older_term_is_the_older_log() -> None:
+def test_5_4_1_longer_log_of_older_term_is_outdated() -> None:
     lab = Lab()
     lab.seed_log(1, [2], term=3)
     (answer,) = lab.receive(vote_request(lab, 2, 1, 4, last_term=1, last_index=5))
@@ -400,8 +398,8 @@ def test_5_4_1_a_longer_log_of_an_older_term_is_the_older_log() -> None:
     assert not answer.is_granted
 
 
-def test_5_4_2_entries_of_earlier_terms_are_committed_only_with_one_of_the_own_term() -> None:
-    """Figure 8: entry 2 of term 2 is on a majority in term 4, and may still be replaced."""
+def test_5_4_2_entries_of_earlier_terms_need_commit_of_current_term() -> None:
+    """Figure 8: entry 2 of term 2 is on a majority in term 4 and may still be replaced."""
     lab = Lab(range(1, 6))
     lab.seed_log(1, [1, 2], term=3)
     lab.seed_log(2, [1, 2], term=3)
@@ -412,7 +410,7 @@ def test_5_4_2_entries_of_earlier_terms_are_committed_only_with_one_of_the_own_t
     lab.campaign(1)
     while lab.role(1) is not Role.LEADER:
         lab.deliver_one()
-    lab.flying.clear()  # its own first entry reaches nobody
+    lab.flying.clear()  # the leader's first entry is lost
     for node_id in (2, 3):
         lab.receive(lab.message(AppendAck, node_id, 1, term=4, match_index=2))
     assert lab[1].matches() == {2: 2, 3: 2, 4: 0, 5: 0}
@@ -422,7 +420,7 @@ def test_5_4_2_entries_of_earlier_terms_are_committed_only_with_one_of_the_own_t
     assert lab[1].commit == 3
 
 
-def test_5_4_3_a_new_leader_holds_everything_that_was_committed() -> None:
+def test_5_4_3_new_leader_has_all_committed_entries() -> None:
     lab = Lab(range(1, 6))
     lab.elect(1)
     for node_id in (4, 5):
@@ -433,7 +431,7 @@ def test_5_4_3_a_new_leader_holds_everything_that_was_committed() -> None:
     lab.heal()
     lab.campaign(5)
     for node_id in (2, 3, 4):
-        lab._let_lease_run_out(lab.hosts[node_id])
+        lab._expire_lease(lab.hosts[node_id])
     lab.settle()
     assert lab.role(5) is not Role.LEADER
     lab.elect(3)
@@ -443,7 +441,7 @@ def test_5_4_3_a_new_leader_holds_everything_that_was_committed() -> None:
 # ---------------------------------------------------------------------------------------------------- §5.5, §5.6, §8
 
 
-def test_5_5_a_follower_that_crashed_gets_everything_when_it_is_back() -> None:
+def test_5_5_restarted_follower_catches_up() -> None:
     lab = Lab()
     lab.elect(1)
     lab.crash(3)
@@ -459,7 +457,7 @@ def test_5_5_a_follower_that_crashed_gets_everything_when_it_is_back() -> None:
     assert len(lab.commands(3)) == 30
 
 
-def test_5_6_a_message_received_twice_counts_once() -> None:
+def test_5_6_duplicate_message_counts_once() -> None:
     lab = Lab(range(1, 6))
     lab.elect(1)
     for node_id in (3, 4, 5):
@@ -472,7 +470,7 @@ def test_5_6_a_message_received_twice_counts_once() -> None:
     assert lab[1].commit == lab[1].last_index - 1
 
 
-def test_8_a_leader_commits_an_empty_entry_at_the_start_of_its_term() -> None:
+def test_8_new_leader_commits_noop_entry() -> None:
     lab = Lab()
     lab.seed_log(1, [1, 1], term=1)
     lab.elect(1)
@@ -480,7 +478,7 @@ def test_8_a_leader_commits_an_empty_entry_at_the_start_of_its_term() -> None:
     assert lab[1].commit == 3
 
 
-def test_8_a_read_waits_for_the_first_commit_of_the_term() -> None:
+def test_8_read_waits_for_first_commit_of_term() -> None:
     lab = Lab()
     lab.seed_log(1, [1, 1], term=1)
     lab.isolate(3)
@@ -493,7 +491,7 @@ def test_8_a_read_waits_for_the_first_commit_of_the_term() -> None:
     assert lab.outcome(1, context) == ReadConfirmed(context, 3)
 
 
-def test_8_a_leader_that_was_deposed_without_knowing_confirms_no_read() -> None:
+def test_8_deposed_leader_confirms_no_read() -> None:
     lab = Lab()
     lab.elect(1)
     lab.isolate(1)
@@ -513,7 +511,7 @@ def test_8_a_leader_that_was_deposed_without_knowing_confirms_no_read() -> None:
 # --------------------------------------------------------------------------------------------------------------- §6
 
 
-def test_6_a_node_that_hears_a_leader_ignores_candidates() -> None:
+def test_6_node_with_valid_lease_ignores_candidates() -> None:
     lab = Lab()
     lab.elect(1)
     for is_pre_vote in (True, False):
@@ -527,7 +525,7 @@ def test_6_a_node_that_hears_a_leader_ignores_candidates() -> None:
 # --------------------------------------------------------------------------------------------------------------- §7
 
 
-def test_7_a_follower_that_needs_compacted_entries_gets_a_snapshot_in_pieces() -> None:
+def test_7_follower_behind_compacted_log_receives_snapshot_in_chunks() -> None:
     lab = Lab(config=RaftConfig(snapshot_chunk_bytes=50))
     lab.elect(1)
     lab.crash(3)
@@ -548,7 +546,7 @@ def test_7_a_follower_that_needs_compacted_entries_gets_a_snapshot_in_pieces() -
     assert lab.commands(3)[-1] == b"next"
 
 
-def test_7_a_snapshot_of_what_is_committed_already_changes_nothing() -> None:
+def test_7_snapshot_of_committed_entries_is_ignored() -> None:
     lab = Lab()
     lab.elect(1)
     for number in range(5):
@@ -566,7 +564,7 @@ def test_7_a_snapshot_of_what_is_committed_already_changes_nothing() -> None:
     assert (lab.log(2), lab.commands(2)) == before
 
 
-def test_7_a_snapshot_that_arrives_damaged_is_asked_for_again() -> None:
+def test_7_damaged_snapshot_is_requested_again() -> None:
     lab = Lab()
     lab.elect(1)
     lab.crash(3)
@@ -584,7 +582,7 @@ def test_7_a_snapshot_that_arrives_damaged_is_asked_for_again() -> None:
     assert lab.commands(3) == [b"a"]
 
 
-def test_7_pieces_of_another_snapshot_wait_until_a_complete_one_is_in_place() -> None:
+def test_7_chunks_of_other_snapshot_wait_for_pending_install() -> None:
     lab = Lab()
     lab.elect(1)
     lab.crash(3)
@@ -599,7 +597,7 @@ def test_7_pieces_of_another_snapshot_wait_until_a_complete_one_is_in_place() ->
     lab.hold_disk(3)
     lab.receive(lab.message(Heartbeat, 1, 3, term=1, commit=0, round=0))
     lab.receive(append(lab, 1, 3, 1, previous_index=9, previous_term=1))
-    lab.tick(3, 30)  # a write is under way when the snapshots arrive
+    lab.tick(3, 30)  # a write is outstanding when the snapshots arrive
     lab.receive(vote_request(lab, 2, 3, 5, last_index=9, last_term=1))
     lab.receive(lab.message(SnapshotChunk, 1, 3, term=5, snapshot=first, offset=0, data=first_data))
     second = lab.message(
@@ -612,7 +610,7 @@ def test_7_pieces_of_another_snapshot_wait_until_a_complete_one_is_in_place() ->
     assert lab.commands(3) == [b"a", b"b"]
 
 
-def test_7_a_peer_that_is_away_holds_up_neither_compaction_nor_memory() -> None:
+def test_7_unreachable_peer_does_not_delay_compaction() -> None:
     lab = Lab()
     lab.elect(1)
     lab.crash(3)
@@ -627,7 +625,7 @@ def test_7_a_peer_that_is_away_holds_up_neither_compaction_nor_memory() -> None:
     assert lab[1].last_index - lab[1].first_index < 25
 
 
-def test_timeout_now_makes_only_a_follower_of_that_leader_stand() -> None:
+def test_timeout_now_is_accepted_only_from_current_leader() -> None:
     lab = Lab()
     lab.elect(1)
     lab.receive(lab.message(TimeoutNow, 3, 2, term=1))
