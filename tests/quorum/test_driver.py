@@ -23,7 +23,7 @@ from tests.peers.talking import run, until
 from tests.quorum.cluster import Cluster, Node, running_cluster
 
 
-def test_three_nodes_elect_one_leader_and_hold_the_same(tmp_path: Path) -> None:
+def test_three_nodes_elect_leader_and_replicate_commands(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -39,7 +39,7 @@ def test_three_nodes_elect_one_leader_and_hold_the_same(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_follower_refuses_a_proposal_and_names_the_leader(tmp_path: Path) -> None:
+def test_follower_rejects_proposal_with_leader_hint(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -51,7 +51,7 @@ def test_a_follower_refuses_a_proposal_and_names_the_leader(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_a_proposal_through_any_node_is_answered_when_it_is_applied_there(tmp_path: Path) -> None:
+def test_forwarded_proposal_returns_after_local_apply(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             await cluster.leader()
@@ -63,7 +63,7 @@ def test_a_proposal_through_any_node_is_answered_when_it_is_applied_there(tmp_pa
     run(scenario())
 
 
-def test_proposals_beyond_what_may_be_forwarded_at_once_wait_their_turn(tmp_path: Path) -> None:
+def test_forwarded_proposals_beyond_limit_wait_in_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -72,13 +72,13 @@ def test_proposals_beyond_what_may_be_forwarded_at_once_wait_their_turn(tmp_path
             count = 2 * FORWARDS_UNDER_WAY_MAX + 1
             proposals = [follower.forwarder.propose(b"%d" % number) for number in range(count)]
             indexes = [committed.index for committed in await asyncio.gather(*proposals)]
-            assert indexes == sorted(indexes)  # none was overtaken
+            assert indexes == sorted(indexes)  # the order was kept
             assert follower.machine.commands[-count:] == [b"%d" % number for number in range(count)]
 
     run(scenario())
 
 
-def test_whoever_cannot_be_forwarded_in_time_knows_that_nothing_was_done(tmp_path: Path) -> None:
+def test_forward_timeout_before_sending_is_a_definite_rejection(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -96,7 +96,7 @@ def test_whoever_cannot_be_forwarded_in_time_knows_that_nothing_was_done(tmp_pat
     run(scenario())
 
 
-def test_everything_is_there_after_all_have_restarted(tmp_path: Path) -> None:
+def test_committed_commands_survive_restart_of_all_nodes(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             for number in range(50):
@@ -114,7 +114,7 @@ def test_everything_is_there_after_all_have_restarted(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_when_the_leader_dies_another_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_leader_failure_loses_no_acknowledged_command(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             for number in range(3):
@@ -133,7 +133,7 @@ def test_when_the_leader_dies_another_takes_over_and_nothing_acknowledged_is_los
     run(scenario())
 
 
-def test_a_node_starts_without_a_quorum_and_says_so(tmp_path: Path) -> None:
+def test_node_starts_without_quorum_and_rejects_requests(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = Cluster(tmp_path)
         node = cluster.make(1)
@@ -152,7 +152,7 @@ def test_a_node_starts_without_a_quorum_and_says_so(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_leader_that_loses_its_quorum_does_not_know_the_outcome(tmp_path: Path) -> None:
+def test_proposal_without_quorum_has_unknown_outcome(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -163,14 +163,14 @@ def test_a_leader_that_loses_its_quorum_does_not_know_the_outcome(tmp_path: Path
                 await proposal
             with pytest.raises((NotLeader, ReadTimedOut)):
                 await read
-            await until(lambda: leader.driver.status.role is not Role.LEADER, "stepping down")
+            await until(lambda: leader.driver.status.role is not Role.LEADER, "step-down")
             assert b"alone" not in leader.machine.commands
             assert leader.driver.status.waiting == 0
 
     run(scenario())
 
 
-def test_a_read_on_any_node_sees_what_was_answered_before(tmp_path: Path) -> None:
+def test_read_on_any_node_is_linearizable(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -185,7 +185,7 @@ def test_a_read_on_any_node_sees_what_was_answered_before(tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_leadership_is_handed_over(tmp_path: Path) -> None:
+def test_leadership_is_transferred(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -200,7 +200,7 @@ def test_leadership_is_handed_over(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_node_that_was_away_catches_up_by_a_snapshot(tmp_path: Path) -> None:
+def test_lagging_node_catches_up_by_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path, snapshot_entries=100, bytes_kept=0) as cluster:
             leader = await cluster.leader()
@@ -214,7 +214,7 @@ def test_a_node_that_was_away_catches_up_by_a_snapshot(tmp_path: Path) -> None:
             await cluster.agree()
             assert node.machine.installed
             assert len(node.machine.commands) == 1001
-            # A snapshot that was received is one to start from, too.
+            # A restart from a received snapshot works, too.
             await cluster.stop(away)
             again = await cluster.restart(away)
             assert again.machine.installed
@@ -223,7 +223,7 @@ def test_a_node_that_was_away_catches_up_by_a_snapshot(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_snapshot_in_many_pieces_arrives_whole(tmp_path: Path) -> None:
+def test_snapshot_in_many_chunks_is_transferred(tmp_path: Path) -> None:
     async def scenario() -> None:
         raft = RaftConfig(snapshot_chunk_bytes=700)
         async with running_cluster(tmp_path, snapshot_entries=200, bytes_kept=0, raft=raft) as cluster:
@@ -239,7 +239,7 @@ def test_a_snapshot_in_many_pieces_arrives_whole(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_new_node_becomes_a_learner_and_then_a_voter(tmp_path: Path) -> None:
+def test_new_node_becomes_learner_then_voter(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -265,9 +265,9 @@ def test_a_new_node_becomes_a_learner_and_then_a_voter(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_cluster_of_one_leads_at_once(tmp_path: Path) -> None:
+def test_single_node_becomes_leader_immediately(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(1, RealFiles(tmp_path), [1], tick_seconds=3600)  # no tick ever comes
+        node = Node(1, RealFiles(tmp_path), [1], tick_seconds=3600)  # the election must not wait for a tick
         try:
             await node.driver.start()
             await until(lambda: node.driver.status.role is Role.LEADER)
@@ -279,7 +279,7 @@ def test_a_cluster_of_one_leads_at_once(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_failed_sync_stops_the_node_and_nothing_is_acknowledged(tmp_path: Path) -> None:
+def test_failed_sync_stops_node_without_acknowledgement(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = TwinFiles()
         node = Node(1, files, [1])
@@ -287,7 +287,7 @@ def test_a_failed_sync_stops_the_node_and_nothing_is_acknowledged(tmp_path: Path
             await node.driver.start()
             await until(lambda: node.driver.status.role is Role.LEADER)
             await node.driver.propose(b"safe")
-            files.fail_at(files.events + 1, errno.EIO)  # the write succeeds, the sync does not
+            files.fail_at(files.events + 1, errno.EIO)  # the write succeeds, the sync fails
             with pytest.raises(StorageFailed):
                 await node.driver.propose(b"lost")
             assert len(node.fatal) == 1
@@ -301,7 +301,7 @@ def test_a_failed_sync_stops_the_node_and_nothing_is_acknowledged(tmp_path: Path
     run(scenario())
 
 
-def test_a_damaged_log_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_start_fails_on_damaged_log(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = Node(1, RealFiles(tmp_path), [1])
         await node.driver.start()
@@ -319,19 +319,19 @@ def test_a_damaged_log_is_refused_at_the_start(tmp_path: Path) -> None:
             await again.driver.start()
         await again.driver.stop()
         third = Node(1, RealFiles(tmp_path), [1], address=again.address)
-        await third.bind()  # the port is free again
+        await third.bind()  # the failed start has released the port
         await third.transport.stop()
 
     run(scenario())
 
 
-def test_what_the_state_machine_raises_stops_the_node(tmp_path: Path) -> None:
+def test_state_machine_exception_stops_node(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = Node(1, RealFiles(tmp_path), [1])
         try:
             await node.driver.start()
             await until(lambda: node.driver.status.role is Role.LEADER)
-            node.machine.index = 10**6  # the next entry will be a gap to it
+            node.machine.index = 10**6  # the next entry leaves a gap
             with pytest.raises(StorageFailed):
                 await node.driver.propose(b"x")
             assert isinstance(node.fatal[0], AssertionError)
@@ -341,7 +341,7 @@ def test_what_the_state_machine_raises_stops_the_node(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_wiped_node_does_not_vote_and_comes_back_as_a_learner(tmp_path: Path) -> None:
+def test_wiped_node_does_not_vote_and_returns_as_learner(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             leader = await cluster.leader()
@@ -351,15 +351,15 @@ def test_a_wiped_node_does_not_vote_and_comes_back_as_a_learner(tmp_path: Path) 
             shutil.rmtree(tmp_path / str(wiped))
             new_directory = bytes([wiped + 100]) * 16
             node = await cluster.restart(wiped, directory_id=new_directory)
-            await until(lambda: wiped in leader.transport.connected_peers, "the connection")
-            await cluster.stop(other)  # now a vote or an acknowledgement of the wiped one would be needed
+            await until(lambda: wiped in leader.transport.connected_peers, "connection")
+            await cluster.stop(other)  # now the wiped node would be needed for a majority
             with pytest.raises((OutcomeUnknown, NotLeader)):
                 await leader.driver.propose(b"must not be committed yet", timeout=1.0)
-            await until(lambda: leader.driver.status.role is not Role.LEADER, "stepping down")
+            await until(lambda: leader.driver.status.role is not Role.LEADER, "step-down")
             assert Role.LEADER not in node.roles
             assert node.machine.commands == []
             await cluster.restart(other)
-            leader = await cluster.leader(but=wiped)  # who is meant by nothing that is said to its old disk
+            leader = await cluster.leader(but=wiped)  # messages to its old directory are ignored
             assert leader.node_id != wiped
             await leader.driver.propose(b"without it")
             assert node.machine.commands == []
@@ -372,18 +372,18 @@ def test_a_wiped_node_does_not_vote_and_comes_back_as_a_learner(tmp_path: Path) 
     run(scenario())
 
 
-def test_few_commands_that_take_long_are_not_applied_again_at_every_start(tmp_path: Path) -> None:
-    """A snapshot is taken when applying has taken long, however little there was to apply."""
+def test_slow_commands_trigger_snapshot_by_apply_time(tmp_path: Path) -> None:
+    """A snapshot is taken when applying has taken long, even for few entries."""
 
     async def scenario() -> None:
         node = Node(1, RealFiles(tmp_path), [1], snapshot_seconds=1.0)
         apply = node.machine.apply
 
-        def slowly(entries: Sequence[Entry]) -> None:
+        def apply_slowly(entries: Sequence[Entry]) -> None:
             time.sleep(0.15 * sum(entry.data == b"slow" for entry in entries))
             apply(entries)
 
-        node.machine.apply = slowly  # type: ignore[method-assign]
+        node.machine.apply = apply_slowly  # type: ignore[method-assign]
         await node.driver.start()
         try:
             await until(lambda: node.driver.status.role is Role.LEADER)
@@ -392,9 +392,9 @@ def test_few_commands_that_take_long_are_not_applied_again_at_every_start(tmp_pa
             assert node.driver.status.snapshot_index == 0
             for _ in range(7):
                 await node.driver.propose(b"slow")
-            await until(lambda: node.driver.status.snapshot_index > 100, "a snapshot")
+            await until(lambda: node.driver.status.snapshot_index > 100, "snapshot")
         finally:
-            await node.driver.stop()  # a loop with open connections cannot be closed
+            await node.driver.stop()  # open connections would prevent closing the loop
         again = Node(1, RealFiles(tmp_path), [1])
         await again.driver.start()
         try:

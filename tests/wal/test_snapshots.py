@@ -25,20 +25,20 @@ def write(files: TwinFiles, index: int, *chunks: bytes) -> int:
     return writer.commit()
 
 
-def test_chunks_come_back_in_order() -> None:
+def test_chunks_are_read_in_order() -> None:
     files = with_snapshot(7, b"one", b"two" * 1000, b"three")
     assert newest_snapshot(files, FOLDER) == 7
     assert list(read_snapshot(files, FOLDER, 7)) == [b"one", b"two" * 1000, b"three"]
     assert files.paths() == [snapshot_path(FOLDER, 7)]
 
 
-def test_the_newest_stays_alone() -> None:
+def test_commit_deletes_older_snapshots() -> None:
     files = with_snapshot(7, b"old")
     write(files, 12, b"new")
     assert files.paths() == [snapshot_path(FOLDER, 12)]
 
 
-def test_a_chunk_that_could_not_be_read_back_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_chunk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "RECORD_BYTES_MAX", 10)
     files = with_snapshot(7, bytes(10))
     with pytest.raises(InvariantBroken):
@@ -46,7 +46,7 @@ def test_a_chunk_that_could_not_be_read_back_is_never_written(monkeypatch: pytes
     assert newest_snapshot(files, FOLDER) == 7
 
 
-def test_a_flipped_bit_anywhere_is_damage() -> None:
+def test_bit_flip_is_damage() -> None:
     files = with_snapshot(7, b"one", b"two")
     path = snapshot_path(FOLDER, 7)
     content = files.read(path)
@@ -58,7 +58,7 @@ def test_a_flipped_bit_anywhere_is_damage() -> None:
             list(read_snapshot(files, FOLDER, 7))
 
 
-def test_a_snapshot_of_another_length_is_damage() -> None:
+def test_truncated_or_extended_snapshot_is_damage() -> None:
     files = with_snapshot(7, b"one", b"two")
     path = snapshot_path(FOLDER, 7)
     content = files.read(path)
@@ -68,7 +68,7 @@ def test_a_snapshot_of_another_length_is_damage() -> None:
             list(read_snapshot(files, FOLDER, 7))
 
 
-def test_an_unfinished_snapshot_is_nobodys() -> None:
+def test_incomplete_snapshot_is_ignored() -> None:
     files = with_snapshot(7, b"old")
     writer = SnapshotWriter(files, FOLDER, 9)
     writer.write(b"half")
@@ -79,7 +79,7 @@ def test_an_unfinished_snapshot_is_nobodys() -> None:
     assert files.paths() == killed.paths() == [snapshot_path(FOLDER, 7)]
 
 
-def test_a_large_snapshot_is_synced_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_snapshot_is_synced_incrementally(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SYNC_EVERY_BYTES", 10)
     files = TwinFiles()
     files.make_folder(FOLDER)
@@ -89,7 +89,7 @@ def test_a_large_snapshot_is_synced_piece_by_piece(monkeypatch: pytest.MonkeyPat
     assert len(syncs) == 4
 
 
-def test_on_a_real_disk_too(tmp_path: object) -> None:
+def test_snapshot_round_trips_on_real_file_system(tmp_path: object) -> None:
     files = RealFiles(str(tmp_path))
     files.make_folder(FOLDER)
     writer = SnapshotWriter(files, FOLDER, 3)

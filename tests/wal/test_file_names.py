@@ -5,7 +5,7 @@ from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, remove_older_
 from tests.files.twin import TwinFiles
 
 FOLDER = "log"
-STRANGERS = [
+UNRELATED_FILES = [
     "log/00000000000000000001 (copy).wal",
     "log/7.snapshot",
     "log/backup.snapshot",
@@ -14,10 +14,10 @@ STRANGERS = [
 ]
 
 
-def test_a_log_opens_beside_files_that_are_not_its_own() -> None:
+def test_unrelated_files_in_log_directory_are_ignored() -> None:
     files = TwinFiles()
     files.make_folder(FOLDER)
-    for path in STRANGERS:
+    for path in UNRELATED_FILES:
         files.create(path).close()
     log, entries = WriteAheadLog.open(files, FOLDER)
     assert entries == []
@@ -32,4 +32,4 @@ def test_a_log_opens_beside_files_that_are_not_its_own() -> None:
     log, entries = WriteAheadLog.open(files, FOLDER, after=0)
     assert [bytes(entry.payload) for entry in entries] == [b"one"]
     log.close()
-    assert [path for path in files.paths() if path in STRANGERS] == STRANGERS
+    assert [path for path in files.paths() if path in UNRELATED_FILES] == UNRELATED_FILES

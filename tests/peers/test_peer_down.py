@@ -1,4 +1,4 @@
-"""A port that refuses has nobody behind it; one that takes connections and says nothing may have."""
+"""A peer counts as down while its port refuses connections, but not while it is merely silent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, ide
 DIALS = 5
 
 
-def test_a_peer_is_gone_from_its_first_refusal_until_it_is_there_again() -> None:
+def test_peer_is_down_from_first_refused_connection_until_reconnection() -> None:
     async def scenario() -> None:
-        ports = ReservedPorts(1)  # when nobody listens there, nobody else can
+        ports = ReservedPorts(1)  # no other process can listen there
         where = Address(LOCALHOST, ports.ports[0])
         async with listening(where=where) as (address, _, _), dialling(identity(2), address) as (client, inbox):
             await until(lambda: client.connected_peers == [1])
@@ -28,7 +28,7 @@ def test_a_peer_is_gone_from_its_first_refusal_until_it_is_there_again() -> None
             took = asyncio.get_running_loop().time() - began
             assert set(inbox.gone) == {1}
             assert 0 < client.gone_seconds(1) <= took
-            assert client.gone_seconds(1) > took / 2, "counted from the first refusal on"
+            assert client.gone_seconds(1) > took / 2, "counted from the first refused connection"
             assert took < 20 * DIALS * EAGER_REDIAL_SECONDS_MAX
             back = PeerTransport(identity(1), address, {}, fatal)
             await back.start(Inbox())
@@ -42,9 +42,9 @@ def test_a_peer_is_gone_from_its_first_refusal_until_it_is_there_again() -> None
     run(scenario())
 
 
-def test_a_peer_that_takes_connections_and_says_nothing_is_not_gone() -> None:
+def test_silent_peer_with_listening_port_is_not_down() -> None:
     async def scenario() -> None:
-        with socket.create_server((LOCALHOST, 0)) as paused:  # the kernel accepts for it
+        with socket.create_server((LOCALHOST, 0)) as paused:  # the kernel accepts connections for it
             address = Address(LOCALHOST, paused.getsockname()[1])
             async with dialling(identity(2), address) as (client, inbox):
                 paused.setblocking(False)
@@ -56,7 +56,7 @@ def test_a_peer_that_takes_connections_and_says_nothing_is_not_gone() -> None:
     run(scenario())
 
 
-def test_a_peer_that_has_dialled_us_is_not_gone_though_its_port_refuses() -> None:
+def test_peer_with_incoming_connection_is_not_down() -> None:
     async def scenario() -> None:
         async with listening() as (address, inbox, server):
             ports = ReservedPorts(1)
@@ -67,7 +67,7 @@ def test_a_peer_that_has_dialled_us_is_not_gone_though_its_port_refuses() -> Non
                 assert server.gone_seconds(2) == 0
                 told = len(inbox.gone)
                 dials = len(inbox.unreachable)
-                await until(lambda: len(inbox.unreachable) > dials + 2)  # it goes on dialling
+                await until(lambda: len(inbox.unreachable) > dials + 2)  # the client keeps dialing
                 assert len(inbox.gone) == told
             await until(lambda: server.gone_seconds(2) > 0)
             ports.release()
@@ -75,7 +75,7 @@ def test_a_peer_that_has_dialled_us_is_not_gone_though_its_port_refuses() -> Non
     run(scenario())
 
 
-def test_who_is_no_peer_is_not_gone() -> None:
+def test_unknown_node_is_not_down() -> None:
     async def scenario() -> None:
         lone = PeerTransport(identity(1), ANY_PORT, {}, fatal)
         assert lone.gone_seconds(9) == 0

@@ -6,15 +6,15 @@ from chronik.raft.membership import NOBODY
 from chronik.raft.roles import Role
 
 
-def counted(*statuses: Status) -> tuple[int, int, int]:
+def count_elections(*statuses: Status) -> tuple[int, int, int]:
     counts = ElectionCounts()
     for status in statuses:
         counts.note(status)
     return counts.stood, counts.won, counts.leader_changes
 
 
-def test_a_node_that_stands_and_wins_has_stood_once_and_won_once() -> None:
-    assert counted(
+def test_won_election_counts_one_candidacy_and_one_win() -> None:
+    assert count_elections(
         Status(Role.FOLLOWER, 1, NOBODY),
         Status(Role.PRE_CANDIDATE, 1, NOBODY),
         Status(Role.CANDIDATE, 2, NOBODY),
@@ -22,8 +22,8 @@ def test_a_node_that_stands_and_wins_has_stood_once_and_won_once() -> None:
     ) == (1, 1, 1)
 
 
-def test_the_same_leader_in_another_term_is_no_other_leader() -> None:
-    assert counted(
+def test_same_leader_in_later_term_is_no_leader_change() -> None:
+    assert count_elections(
         Status(Role.FOLLOWER, 1, 2),
         Status(Role.FOLLOWER, 2, NOBODY),
         Status(Role.FOLLOWER, 2, 2),
@@ -31,7 +31,7 @@ def test_the_same_leader_in_another_term_is_no_other_leader() -> None:
     ) == (0, 0, 2)
 
 
-def test_who_stands_again_in_a_later_term_is_counted_again() -> None:
-    assert counted(
+def test_candidacy_in_later_term_is_counted_again() -> None:
+    assert count_elections(
         Status(Role.CANDIDATE, 2, NOBODY), Status(Role.FOLLOWER, 2, NOBODY), Status(Role.CANDIDATE, 3, NOBODY)
     ) == (2, 0, 0)

@@ -1,4 +1,4 @@
-"""A connection over which nothing comes is given up in seconds, from both ends, and made anew as soon as that works."""
+"""Liveness of connections: both ends close a silent connection within seconds and reconnect as soon as possible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def short_pings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def line_to(address: Address) -> AsyncIterator[tuple[Address, Links]]:
-    """Where node 2 reaches node 1, as long as the line between them is not cut."""
+    """Yield an address at which node 2 reaches node 1 through a link that can be cut."""
     links = Links({1: address, 2: address})
     try:
         yield links.address(2, 1), links
@@ -44,7 +44,7 @@ async def line_to(address: Address) -> AsyncIterator[tuple[Address, Links]]:
 
 @asynccontextmanager
 async def slow_line_to(address: Address) -> AsyncIterator[Address]:
-    """Carries some 800 kB in a second to node 1, and has room for little; back it is as fast as any."""
+    """Yield an address that forwards 800 kB/s to node 1 through small buffers; the other direction is fast."""
     carriers = set()
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_seconds: float) -> None:
@@ -77,7 +77,7 @@ def silent_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "no data received for" in record.getMessage()]
 
 
-def test_both_ends_give_up_a_silent_connection_and_are_connected_again_when_the_line_is_back(
+def test_silent_connection_is_closed_and_reestablished(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
@@ -90,22 +90,22 @@ def test_both_ends_give_up_a_silent_connection_and_are_connected_again_when_the_
             await until(lambda: client.connected_peers == [1])
             await until(lambda: 2 in server._accepted and server._accepted[2]._is_watched)
             line.cut([(1, 2), (2, 1)])
-            await until(lambda: client.connected_peers == [] and 2 not in server._accepted, "giving up")
-            assert len(silent_lines(caplog)) == 2, "one line of each end"
+            await until(lambda: client.connected_peers == [] and 2 not in server._accepted, "disconnection")
+            assert len(silent_lines(caplog)) == 2, "one line per end"
             line.heal()
             reached = len(inbox.reached)
-            await until(lambda: client.connected_peers == [1], "the line is back")
-            await until(lambda: len(inbox.reached) > reached, "and that is told")
+            await until(lambda: client.connected_peers == [1], "reconnection")
+            await until(lambda: len(inbox.reached) > reached, "reconnection event")
 
     run(scenario())
 
 
-def test_an_idle_connection_is_not_silent() -> None:
+def test_idle_connection_stays_open() -> None:
     async def scenario() -> None:
         async with listening() as (address, _, server), dialling(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1] and 2 in server._accepted)
             connection = server._accepted[2]
-            looks = count_looks(connection)
+            looks = count_checks(connection)
             await until(lambda: looks() > 3 * SILENT_PINGS_MAX)
             assert client.connected_peers == [1]
             assert server._accepted[2] is connection
@@ -113,8 +113,8 @@ def test_an_idle_connection_is_not_silent() -> None:
     run(scenario())
 
 
-def test_a_message_that_takes_many_times_the_silence_that_is_borne_gets_over_a_slow_line() -> None:
-    """No ping is answered meanwhile: all are behind it."""
+def test_large_message_on_slow_link_does_not_close_connection() -> None:
+    """All pings are queued behind the message and cannot be answered in time."""
 
     async def scenario() -> None:
         async with (
@@ -135,23 +135,23 @@ def test_a_message_that_takes_many_times_the_silence_that_is_borne_gets_over_a_s
             answer = await client.calls.call(1, 99, bytes(LARGE_BYTES), 60)
             assert asyncio.get_running_loop().time() - began > 3 * PING_SECONDS * SILENT_PINGS_MAX
             assert (bytes(answer), received) == (b"thanks", [LARGE_BYTES])
-            assert client._links[1]._connection is connection, "on one connection"
+            assert client._links[1]._connection is connection, "the connection was kept"
 
     run(scenario())
 
 
-def count_looks(connection: PeerConnection) -> Callable[[], int]:
-    count, look = [0], connection._look
+def count_checks(connection: PeerConnection) -> Callable[[], int]:
+    count, check_liveness = [0], connection._check_liveness
 
     def counted() -> None:
         count[0] += 1
-        look()
+        check_liveness()
 
-    connection._look = counted  # type: ignore[method-assign]
+    connection._check_liveness = counted  # type: ignore[method-assign]
     return lambda: count[0]
 
 
-class Nobody:
+class IgnoringOwner:
     def connection_opened(self, connection: PeerConnection) -> None: ...
 
     def frames_received(self, connection: PeerConnection, frames: object) -> None: ...
@@ -161,17 +161,17 @@ class Nobody:
     def connection_closed(self, connection: PeerConnection) -> None: ...
 
 
-def test_a_node_that_does_not_ping_is_waited_for_as_ever() -> None:
-    """Of an earlier version: that it says nothing means nothing."""
+def test_connection_of_peer_without_pings_stays_open() -> None:
+    """Nodes of earlier versions do not send pings."""
 
     async def scenario() -> None:
         async with listening() as (address, _, server):
             loop = asyncio.get_running_loop()
             _, old = await loop.create_connection(
-                lambda: PeerConnection(Nobody(), DialerHandshake(identity(2), 1)), *address
+                lambda: PeerConnection(IgnoringOwner(), DialerHandshake(identity(2), 1)), *address
             )
             await until(lambda: 2 in server._accepted)
-            looks = count_looks(server._accepted[2])
+            looks = count_checks(server._accepted[2])
             await until(lambda: looks() > 3 * SILENT_PINGS_MAX)
             assert 2 in server._accepted
             old.close("done")
@@ -179,42 +179,42 @@ def test_a_node_that_does_not_ping_is_waited_for_as_ever() -> None:
     run(scenario())
 
 
-def test_a_pause_of_our_own_is_nobodys_silence() -> None:
-    """Counted in looks: after a stall there is one look, however long it was, and then what has come is read."""
+def test_local_event_loop_stall_does_not_close_connection() -> None:
+    """Checks are counted instead of seconds: after a stall, received data is read before the next check."""
 
     async def scenario() -> None:
-        connection = PeerConnection(Nobody(), AcceptorHandshake(identity(1)))
+        connection = PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))
         connection.pinged()
         for _ in range(SILENT_PINGS_MAX):
-            connection._look()
+            connection._check_liveness()
         assert not connection.is_closing
-        connection.get_buffer(1)[:1] = b"\0"  # the first byte of whatever it says
+        connection.get_buffer(1)[:1] = b"\0"  # any received byte
         connection.buffer_updated(1)
         for _ in range(SILENT_PINGS_MAX):
-            connection._look()
+            connection._check_liveness()
         assert not connection.is_closing
-        connection._look()
+        connection._check_liveness()
         assert connection.is_closing
 
     run(scenario())
 
 
-def test_a_dial_that_is_lost_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when a network heals: the first packet of an earlier dial is repeated late, that of a new one passes."""
+def test_lost_dial_does_not_delay_next_dial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a network failure, a new dial succeeds before the first packet of an earlier one is repeated."""
 
     async def scenario() -> None:
         async with listening() as (address, _, _):
             dials = 0
             dial_once = peer_link.PeerLink._dial_once
 
-            async def some_are_lost(link: peer_link.PeerLink) -> PeerConnection:
+            async def lose_some(link: peer_link.PeerLink) -> PeerConnection:
                 nonlocal dials
                 dials += 1
                 if dials <= 3:
                     await asyncio.sleep(60)
                 return await dial_once(link)
 
-            monkeypatch.setattr(peer_link.PeerLink, "_dial_once", some_are_lost)
+            monkeypatch.setattr(peer_link.PeerLink, "_dial_once", lose_some)
             async with dialling(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
                 assert dials >= 4
@@ -222,11 +222,11 @@ def test_a_dial_that_is_lost_does_not_hold_up_the_next(monkeypatch: pytest.Monke
     run(scenario())
 
 
-def test_the_dials_under_way_are_bounded_and_end_with_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_dials_are_limited_and_cancelled_with_link(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         under_way = most = 0
 
-        async def lost(link: peer_link.PeerLink) -> PeerConnection:
+        async def never_connect(link: peer_link.PeerLink) -> PeerConnection:
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
@@ -234,9 +234,9 @@ def test_the_dials_under_way_are_bounded_and_end_with_the_link(monkeypatch: pyte
                 await asyncio.sleep(60)
             finally:
                 under_way -= 1
-            raise AssertionError("not reached")
+            raise AssertionError("unreachable")
 
-        monkeypatch.setattr(peer_link.PeerLink, "_dial_once", lost)
+        monkeypatch.setattr(peer_link.PeerLink, "_dial_once", never_connect)
         monkeypatch.setattr(peer_link, "DIAL_AGAIN_SECONDS", 0.001)
         with socket.create_server((LOCALHOST, 0)) as nobody:
             client = PeerTransport(identity(2), Address(LOCALHOST, 0), {1: Address(*nobody.getsockname())}, _fatal)
@@ -265,7 +265,7 @@ class HangingLink(peer_link.PeerLink):
         return await answer
 
 
-def test_link_dials_immediately_when_the_peer_has_dialled_while_other_dials_hang(
+def test_link_dials_immediately_after_incoming_dial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The peer's dial shows that the network has healed; packets of the hanging dials are repeated seconds later."""

@@ -1,4 +1,4 @@
-"""TLS between nodes: both show certificates, the secret is bound to them, and a cluster changes over node by node."""
+"""TLS between nodes: both ends present certificates, the secret is bound to them, and clusters migrate node by node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def peer_tls(folder: Path, name: str, by: str = OURS, *, is_required: bool = Tru
 
 
 def closed(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The lines about connections that came to nothing."""
+    """Return the log lines about failed connections."""
     lines = [record.getMessage() for record in caplog.records]
     return [line for line in lines if "unauthenticated peer connection" in line or "during the handshake" in line]
 
@@ -56,7 +56,7 @@ async def node(
         await transport.stop()
 
 
-def test_messages_small_and_large_travel(tmp_path: Path) -> None:
+def test_small_and_large_messages_are_sent_over_tls(tmp_path: Path) -> None:
     async def scenario() -> None:
         large = os.urandom(20 << 20)
         async with (
@@ -74,7 +74,7 @@ def test_messages_small_and_large_travel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_tls", ["accepts", "dials"])
-def test_who_must_have_tls_speaks_to_nobody_without(
+def test_node_requiring_tls_rejects_plaintext_peers(
     tmp_path: Path, with_tls: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -88,10 +88,12 @@ def test_who_must_have_tls_speaks_to_nobody_without(
     run(scenario())
 
 
-def test_the_secret_alone_is_not_enough(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_untrusted_certificate_is_rejected_despite_valid_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
-        stranger = peer_tls(tmp_path, "stranger", by="a stranger's CA")
-        async with node(1, peer_tls(tmp_path, "one")) as one, node(2, stranger, {1: one.address}) as two:
+        untrusted = peer_tls(tmp_path, "stranger", by="another CA")
+        async with node(1, peer_tls(tmp_path, "one")) as one, node(2, untrusted, {1: one.address}) as two:
             await until(lambda: len(closed(caplog)) > 5)
             assert not one.inbox.reached
             assert not two.transport.connected_peers
@@ -100,7 +102,7 @@ def test_the_secret_alone_is_not_enough(tmp_path: Path, caplog: pytest.LogCaptur
     run(scenario())
 
 
-def test_while_it_is_only_allowed_nodes_without_it_are_understood(tmp_path: Path) -> None:
+def test_optional_tls_accepts_plaintext_peers(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with node(1, peer_tls(tmp_path, "one", is_required=False)) as one:
             async with (
@@ -128,24 +130,22 @@ def test_while_it_is_only_allowed_nodes_without_it_are_understood(tmp_path: Path
 
 @asynccontextmanager
 async def dialled(tls: PeerTls, accepts: Callable[[], asyncio.Protocol] = asyncio.Protocol) -> AsyncIterator[PeerLink]:
-    """A link to one that takes the connection, and then says nothing."""
+    """Yield a link to a server that accepts the connection and sends nothing."""
     owner = PeerTransport(identity(1), ANY_PORT, {}, fatal)
     async with await asyncio.get_running_loop().create_server(accepts, *ANY_PORT) as server:
         yield PeerLink(identity(1), 2, Address(*server.sockets[0].getsockname()), owner, Random(1), tls)
 
 
-class HangsUp(asyncio.Protocol):
+class ClosingServer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
-def test_a_dial_that_was_given_up_for_a_faster_one_is_no_failure_of_tls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the next would go without it."""
+def test_abandoned_dial_does_not_count_as_tls_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the next dial would not use TLS."""
 
     async def scenario() -> None:
-        ended = noted_ends(monkeypatch)
+        ended = record_closed(monkeypatch)
         async with dialled(peer_tls(tmp_path, "one", is_required=False)) as link:
             dial = asyncio.create_task(link._dial_once())
             await dial
@@ -157,11 +157,13 @@ def test_a_dial_that_was_given_up_for_a_faster_one_is_no_failure_of_tls(
     run(scenario())
 
 
-def test_nor_is_one_that_was_given_up_as_it_came_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On asyncio's own loop: uvloop never says that such a connection is over."""
+def test_dial_abandoned_while_connecting_does_not_count_as_tls_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uses asyncio's own loop, because uvloop does not report the end of such a connection."""
 
     async def scenario() -> None:
-        ended = noted_ends(monkeypatch)
+        ended = record_closed(monkeypatch)
         async with dialled(peer_tls(tmp_path, "one", is_required=False)) as link:
             began = TlsTransport.connection_made
 
@@ -179,11 +181,11 @@ def test_nor_is_one_that_was_given_up_as_it_came_through(tmp_path: Path, monkeyp
     asyncio.run(asyncio.wait_for(scenario(), DEADLINE_SECONDS))
 
 
-def test_a_dial_that_the_other_end_has_ended_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dial_closed_by_peer_counts_as_tls_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        ended = noted_ends(monkeypatch)
+        ended = record_closed(monkeypatch)
         tls = peer_tls(tmp_path, "one", is_required=False)
-        async with dialled(tls, HangsUp) as link:
+        async with dialled(tls, ClosingServer) as link:
             await link._dial_once()
             await until(lambda: len(ended) == 1)
             assert link._tls_failed
@@ -191,14 +193,14 @@ def test_a_dial_that_the_other_end_has_ended_is_one(tmp_path: Path, monkeypatch:
     run(scenario())
 
 
-def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[PeerConnection]:
-    """Returns a list that grows with each connection that is over."""
+def record_closed(monkeypatch: pytest.MonkeyPatch) -> list[PeerConnection]:
+    """Return a list to which each closed connection is added."""
     ended: list[PeerConnection] = []
     monkeypatch.setattr(PeerLink, "connection_closed", lambda _, connection: ended.append(connection))
     return ended
 
 
-def test_a_node_stops_though_somebody_only_begins_to_shake_hands(tmp_path: Path) -> None:
+def test_stop_closes_unfinished_tls_handshakes(tmp_path: Path) -> None:
     async def scenario() -> None:
         for is_required in (True, False):
             async with node(1, peer_tls(tmp_path, "one", is_required=is_required)) as one:
@@ -214,16 +216,16 @@ def test_a_node_stops_though_somebody_only_begins_to_shake_hands(tmp_path: Path)
     run(scenario())
 
 
-def test_who_passes_on_what_others_say_is_found_out() -> None:
-    """Each end sees a certificate of whoever stands between."""
+def test_man_in_the_middle_is_detected() -> None:
+    """Each end sees the certificate of the man in the middle."""
     dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
     dialer.certificates = b"2" * 32 + b"m" * 32
     acceptor.certificates = b"m" * 32 + b"1" * 32
-    with pytest.raises(HandshakeFailed, match="somebody stands between"):
+    with pytest.raises(HandshakeFailed, match="man-in-the-middle"):
         acceptor.receive(dialer.begin())
 
 
-def test_versions_with_tls_and_without_do_not_pass_for_each_other() -> None:
+def test_tls_and_plaintext_protocol_versions_are_incompatible() -> None:
     for with_tls in (True, False):
         dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
         (dialer if with_tls else acceptor).certificates = bytes(64)
@@ -231,7 +233,7 @@ def test_versions_with_tls_and_without_do_not_pass_for_each_other() -> None:
             acceptor.receive(dialer.begin())
 
 
-def test_a_new_certificate_is_used_for_the_next_connection(tmp_path: Path) -> None:
+def test_reloaded_certificate_is_used_for_next_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
         first, second = peer_tls(tmp_path, "one"), peer_tls(tmp_path, "two")
         before = first.context.loaded.fingerprint

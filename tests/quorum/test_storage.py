@@ -31,7 +31,7 @@ def take_snapshot(storage: RaftStorage, index: int, term: int) -> SnapshotMetada
     return metadata
 
 
-def test_entries_that_were_replaced_do_not_come_back_when_all_is_compacted() -> None:
+def test_replaced_entries_stay_deleted_after_compaction() -> None:
     files = TwinFiles()
     storage = RaftStorage.open(files, FOLDER)
     persist(storage, Persist(1, entries=entries(1, 7, term=1)))
@@ -42,7 +42,7 @@ def test_entries_that_were_replaced_do_not_come_back_when_all_is_compacted() -> 
     assert (model.floor, model.log) == ((5, 2), [])
 
 
-def test_entries_that_are_not_in_memory_are_read_from_the_files() -> None:
+def test_uncached_entries_are_read_from_files() -> None:
     files = TwinFiles()
     storage = RaftStorage.open(files, FOLDER, cache_bytes=1000)
     written = entries(1, 200, term=1, size=50)
@@ -54,7 +54,7 @@ def test_entries_that_are_not_in_memory_are_read_from_the_files() -> None:
     assert read == list(written)
 
 
-def test_the_memory_for_entries_is_bounded() -> None:
+def test_entry_cache_size_is_limited() -> None:
     storage = RaftStorage.open(TwinFiles(), FOLDER, cache_bytes=10_000)
     for number in range(100):
         persist(storage, Persist(number, entries=entries(number * 10 + 1, number * 10 + 10, term=1, size=100)))
@@ -63,7 +63,7 @@ def test_the_memory_for_entries_is_bounded() -> None:
     assert storage.entries(1000, 1001, 1)[0].index == 1000
 
 
-def test_a_full_memory_for_entries_is_not_walked_through_at_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_entry_cache_is_not_scanned_at_every_write(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = RaftStorage.open(TwinFiles(), FOLDER, cache_bytes=100_000)
     persist(storage, Persist(0, entries=entries(1, 1000, term=1, size=100)))
     asked: list[Entry] = []
@@ -78,7 +78,7 @@ def test_a_full_memory_for_entries_is_not_walked_through_at_each_write(monkeypat
     assert len(asked) < 10 * 1000
 
 
-def test_one_read_holds_up_the_loop_for_a_limited_number_of_bytes() -> None:
+def test_file_read_size_is_limited() -> None:
     storage = RaftStorage.open(TwinFiles(), FOLDER, cache_bytes=0)
     persist(storage, Persist(1, entries=entries(1, 1000, term=1, size=1000)))
     persist(storage, Persist(2, entries=entries(1001, 1001, term=1)))
@@ -87,12 +87,12 @@ def test_one_read_holds_up_the_loop_for_a_limited_number_of_bytes() -> None:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_in_the_folder_is_found() -> None:
-    """Reliability, row 11. Of the log itself each byte counts; the mark beside it only says how far it was synced."""
+def test_every_bit_flip_is_detected() -> None:
+    """Reliability row 11. Every byte of the log counts; the synced position only says how far it was synced."""
     files = TwinFiles()
     script = Script(files, 5)
     script.run(30)
-    found(files)  # a start removes what is not needed any more, whose bits do not count
+    found(files)  # a restart deletes obsolete files, whose bits do not matter
     assert script.promised.log
     assert script.promised.snapshot.index
     flipped = 0
@@ -111,7 +111,7 @@ def test_every_flipped_bit_in_the_folder_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest", ".wal", ".snapshot"])
-def test_a_file_that_is_missing_is_missed(name: str) -> None:
+def test_missing_file_is_detected(name: str) -> None:
     files = TwinFiles()
     storage = RaftStorage.open(files, FOLDER)
     persist(storage, Persist(1, entries=entries(1, 7, term=1), hard_state=HardState(1, 1, 5)))
@@ -123,7 +123,7 @@ def test_a_file_that_is_missing_is_missed(name: str) -> None:
         found(files)
 
 
-def test_a_snapshot_being_sent_survives_the_next_one_but_not_the_one_after() -> None:
+def test_previous_snapshot_is_kept_for_transfers() -> None:
     storage = RaftStorage.open(TwinFiles(), FOLDER)
     persist(storage, Persist(1, entries=entries(1, 9, term=1)))
     first = take_snapshot(storage, 3, 1)
@@ -137,7 +137,7 @@ def test_a_snapshot_being_sent_survives_the_next_one_but_not_the_one_after() -> 
     assert storage.read_piece(wanted, None) is None
 
 
-def test_a_damaged_snapshot_is_not_sent() -> None:
+def test_damaged_snapshot_is_not_sent() -> None:
     files = TwinFiles()
     storage = RaftStorage.open(files, FOLDER)
     persist(storage, Persist(1, entries=entries(1, 9, term=1)))
@@ -149,7 +149,7 @@ def test_a_damaged_snapshot_is_not_sent() -> None:
         storage.read_piece(SnapshotChunkWanted(2, 3, 0, 1000), metadata)
 
 
-def test_a_received_snapshot_overtakes_one_that_is_being_taken() -> None:
+def test_received_snapshot_supersedes_local_one() -> None:
     files = TwinFiles()
     storage = RaftStorage.open(files, FOLDER)
     persist(storage, Persist(1, entries=entries(1, 9, term=1)))
@@ -165,7 +165,7 @@ def test_a_received_snapshot_overtakes_one_that_is_being_taken() -> None:
     assert model.log == []
 
 
-def test_what_was_received_but_is_not_what_was_announced_is_never_installed() -> None:
+def test_received_snapshot_with_wrong_checksum_is_not_installed() -> None:
     files = TwinFiles()
     storage = RaftStorage.open(files, FOLDER)
     announced = SnapshotMetadata(20, 2, MEMBERSHIP, 5, crc32c(b"right"))

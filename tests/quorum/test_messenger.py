@@ -1,4 +1,4 @@
-"""What comes over a node's connection is that node's word, in the form that Raft's messages have, or it is cut off."""
+"""The messenger passes valid Raft messages of authenticated peers to the core and closes connections with others."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def passes(message: AnyMessage) -> bool:
 
 
 @asynccontextmanager
-async def hearing() -> AsyncIterator[tuple[Address, list[AnyMessage]]]:
-    """Where node 1 is, and what reaches its core."""
+async def receiving_node() -> AsyncIterator[tuple[Address, list[AnyMessage]]]:
+    """Start node 1 and yield its address and the messages that its core receives."""
     heard: list[AnyMessage] = []
 
     def feed(*events: Event) -> None:
@@ -50,9 +50,9 @@ async def hearing() -> AsyncIterator[tuple[Address, list[AnyMessage]]]:
         await transport.stop()
 
 
-def test_messages_arrive_as_they_were_sent_but_for_those_that_must_not_pass() -> None:
+def test_allowed_messages_are_received_unchanged() -> None:
     async def scenario() -> None:
-        async with hearing() as (address, heard), dialling(identity(2), address) as (client, _):
+        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
             sent = [heartbeat(2, 1, term) for term in (1, 2, 100, 3)]
             client.send([(1, encode_message(message)) for message in sent])
             await until(lambda: len(heard) == 3)
@@ -61,7 +61,7 @@ def test_messages_arrive_as_they_were_sent_but_for_those_that_must_not_pass() ->
     run(scenario())
 
 
-def test_what_must_not_pass_is_not_sent() -> None:
+def test_disallowed_messages_are_not_sent() -> None:
     async def scenario() -> None:
         async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
             messenger = Messenger(2, client, PeerTimes(), passes, lambda *events: None)
@@ -72,23 +72,23 @@ def test_what_must_not_pass_is_not_sent() -> None:
     run(scenario())
 
 
-def test_a_node_that_speaks_for_another_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_message_with_foreign_source_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with hearing() as (address, heard), dialling(identity(2), address) as (client, _):
+        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1])
             client.send([(1, encode_message(heartbeat(3, 1)))])
-            await until(lambda: "a message from 3" in caplog.text)
+            await until(lambda: "a Raft message from node 3" in caplog.text)
             assert heard == []
 
     run(scenario())
 
 
-def test_a_node_that_sends_something_else_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_message_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with hearing() as (address, heard), dialling(identity(2), address) as (client, _):
+        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
             await until(lambda: client.connected_peers == [1])
             client.send([(1, b"\x01" + bytes(10))])
-            await until(lambda: "not a message" in caplog.text)
+            await until(lambda: "malformed Raft message" in caplog.text)
             assert heard == []
 
     run(scenario())

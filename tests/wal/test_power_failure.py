@@ -16,12 +16,12 @@ FOLDER = "log"
 
 @dataclass
 class Script:
-    """Random appends, syncs, rolls, snapshots and truncations, and what must be there after a power cut."""
+    """Random appends, syncs, rolls, snapshots and truncations, with the records that must survive a power failure."""
 
     files: TwinFiles
     seed: int
     promised: list[bytes] = field(default_factory=list)
-    """Records that a sync covered; while a truncation is under way, those of them that it keeps."""
+    """Records covered by a sync; during a truncation, only those that it keeps."""
     written: list[bytes] = field(default_factory=list)
     snapshot: int = 0
 
@@ -67,7 +67,7 @@ class Script:
             self.promised = list(self.written)
 
 
-def recovered(files: TwinFiles) -> list[bytes]:
+def recover(files: TwinFiles) -> list[bytes]:
     index = newest_snapshot(files, FOLDER) or 0
     before = b"".join(read_snapshot(files, FOLDER, index)).split(b"|") if index else []
     log, entries = WriteAheadLog.open(files, FOLDER, after=index)
@@ -78,27 +78,27 @@ def recovered(files: TwinFiles) -> list[bytes]:
     return records
 
 
-def assert_sound(records: list[bytes], script: Script) -> None:
+def assert_consistent(records: list[bytes], script: Script) -> None:
     assert records[: len(script.promised)] == script.promised
     assert records == script.written[: len(records)]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_power_cut_at_any_event_keeps_what_was_synced_and_invents_nothing(seed: int) -> None:
+def test_power_failure_at_any_event_keeps_synced_records(seed: int) -> None:
     files = TwinFiles()
     script = Script(files, seed)
 
     def cut_power(action: str, path: str) -> None:
-        """What would be there if this event never came; it comes all the same, for the sake of the next."""
+        """Record the state of the disk if power fails before this event; the event still happens."""
         for fate in range(3):
             disk = files.crash(1000 * files.events + fate)
-            records = recovered(disk)
-            assert_sound(records, script)
-            assert recovered(disk.crash(fate)) == records  # what was read back once is there for good
+            records = recover(disk)
+            assert_consistent(records, script)
+            assert recover(disk.crash(fate)) == records  # recovered data stays durable
         killed = files.kill()
-        records = recovered(killed)
-        assert_sound(records, script)
-        assert recovered(killed.crash(files.events)) == records
+        records = recover(killed)
+        assert_consistent(records, script)
+        assert recover(killed.crash(files.events)) == records
 
     files.before_event = cut_power
     script.run(60)
@@ -106,7 +106,7 @@ def test_a_power_cut_at_any_event_keeps_what_was_synced_and_invents_nothing(seed
 
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
-def test_after_a_failed_write_or_sync_nothing_more_is_taken(error_number: int) -> None:
+def test_failed_write_or_sync_makes_log_read_only(error_number: int) -> None:
     rehearsal = Script(TwinFiles(), 1)
     rehearsal.run(40)
     for event in range(rehearsal.files.events):
@@ -115,10 +115,10 @@ def test_after_a_failed_write_or_sync_nothing_more_is_taken(error_number: int) -
         script = Script(files, 1)
         with pytest.raises(StorageFailed):
             script.run(40)
-        assert_sound(recovered(files.crash(event)), script)
+        assert_consistent(recover(files.crash(event)), script)
 
 
-def test_a_log_that_failed_refuses_and_still_closes() -> None:
+def test_failed_log_rejects_appends_and_closes() -> None:
     files = TwinFiles()
     log, _ = WriteAheadLog.open(files, FOLDER)
     log.append([b"one"])
@@ -131,4 +131,4 @@ def test_a_log_that_failed_refuses_and_still_closes() -> None:
     with pytest.raises(StorageFailed):
         log.append([b"three"])
     log.close()
-    assert recovered(files.crash(1)) == [b"one"]
+    assert recover(files.crash(1)) == [b"one"]

@@ -1,4 +1,4 @@
-"""Reliability, row 9 and row 10: the power is cut at every event of a script, and every write fails once."""
+"""Power failures at every event of a write script, and a failure of every write (reliability rows 9 and 10)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + count(8, 80)))
-def test_a_power_cut_at_any_event_leaves_what_was_promised_and_invents_nothing(seed: int) -> None:
+def test_power_failure_at_any_event_keeps_durable_state(seed: int) -> None:
     rehearsal = Script(TwinFiles(), seed)
     rehearsal.run(STEPS)
     events = rehearsal.files.events
@@ -44,11 +44,11 @@ def test_a_power_cut_at_any_event_leaves_what_was_promised_and_invents_nothing(s
             model, storage = found(disk)
             assert model in script.possible
             storage.close()
-            assert found(disk.crash(cut))[0] == model  # what was read back once is there for good
+            assert found(disk.crash(cut))[0] == model  # recovered data stays durable
 
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
-def test_after_a_failed_write_or_sync_nothing_more_is_promised(error_number: int) -> None:
+def test_failed_write_or_sync_makes_storage_unusable(error_number: int) -> None:
     rehearsal = Script(TwinFiles(), SEED)
     rehearsal.run(STEPS)
     for event in range(0, rehearsal.files.events, 3):

@@ -15,14 +15,14 @@ from chronik.raft.roles import Role
 from tests.peers.talking import LOCALHOST, StuckAcceptor, run, until
 from tests.quorum.cluster import Cluster, Node, running_cluster
 
-NOWHERE = Address(LOCALHOST, 1)
+UNREACHABLE_ADDRESS = Address(LOCALHOST, 1)
 
 
-def cut_off(cluster: Cluster, node: Node) -> None:
+def isolate(cluster: Cluster, node: Node) -> None:
     for other in cluster.nodes.values():
         if other is not node:
-            other.transport.set_peer(node.node_id, NOWHERE)
-            node.transport.set_peer(other.node_id, NOWHERE)
+            other.transport.set_peer(node.node_id, UNREACHABLE_ADDRESS)
+            node.transport.set_peer(other.node_id, UNREACHABLE_ADDRESS)
 
 
 def heal(cluster: Cluster) -> None:
@@ -31,18 +31,18 @@ def heal(cluster: Cluster) -> None:
             node.transport.set_peer(other.node_id, other.address)
 
 
-def test_a_leader_that_is_cut_off_loses_its_proposals_and_agrees_after_healing(tmp_path: Path) -> None:
+def test_isolated_leader_loses_uncommitted_proposals_and_rejoins(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_cluster(tmp_path) as cluster:
             old = await cluster.leader()
             await old.driver.propose(b"before")
-            cut_off(cluster, old)
+            isolate(cluster, old)
             lost = asyncio.create_task(old.driver.propose(b"lost", timeout=30))
-            await until(lambda: old.driver.status.role is not Role.LEADER, "stepping down")
+            await until(lambda: old.driver.status.role is not Role.LEADER, "step-down")
             with pytest.raises(NotLeader):
                 await old.driver.propose(b"refused")
             others = [node for node in cluster.nodes.values() if node is not old]
-            await until(lambda: any(node.driver.status.role is Role.LEADER for node in others), "an election")
+            await until(lambda: any(node.driver.status.role is Role.LEADER for node in others), "election")
             new = next(node for node in others if node.driver.status.role is Role.LEADER)
             await new.driver.propose(b"kept")
             assert not lost.done()
@@ -55,7 +55,7 @@ def test_a_leader_that_is_cut_off_loses_its_proposals_and_agrees_after_healing(t
     run(scenario())
 
 
-def test_a_peer_that_takes_nothing_costs_a_window_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_unresponsive_peer_does_not_delay_commits(tmp_path: Path) -> None:
     async def scenario() -> None:
         raft = RaftConfig(append_bytes_max=64 * 1024, inflight_bytes_max=512 * 1024)
         async with running_cluster(tmp_path, raft=raft) as cluster:
@@ -70,12 +70,12 @@ def test_a_peer_that_takes_nothing_costs_a_window_and_holds_up_nobody(tmp_path: 
                 return acceptors[-1]
 
             stuck = await asyncio.get_running_loop().create_server(accept, address.host, address.port)
-            await until(lambda: away in leader.transport.connected_peers, "the connection")
+            await until(lambda: away in leader.transport.connected_peers, "connection")
             queued = 0
             for _ in range(20):
                 await asyncio.gather(*(leader.driver.propose(bytes(100_000)) for _ in range(10)))
                 queued = max(queued, leader.transport.queued_bytes(away))
-            assert len(leader.machine.commands) == 200  # 20 MB, acknowledged by the two others
+            assert len(leader.machine.commands) == 200  # 20 MB, acknowledged by the other two nodes
             assert queued <= raft.inflight_bytes_max + 2 * raft.append_bytes_max
             stuck.close()
             for acceptor in acceptors:
@@ -87,12 +87,12 @@ def test_a_peer_that_takes_nothing_costs_a_window_and_holds_up_nobody(tmp_path: 
     run(scenario())
 
 
-def test_more_proposals_than_may_wait_are_refused_at_once(tmp_path: Path) -> None:
+def test_proposals_beyond_limit_are_rejected_immediately(tmp_path: Path) -> None:
     async def scenario() -> None:
         raft = RaftConfig(entry_bytes_max=1000, uncommitted_bytes_max=10_000)
         async with running_cluster(tmp_path, raft=raft) as cluster:
             leader = await cluster.leader()
-            cut_off(cluster, leader)
+            isolate(cluster, leader)
             proposals = [asyncio.create_task(leader.driver.propose(bytes(900), timeout=0.3)) for _ in range(30)]
             results = await asyncio.gather(*proposals, return_exceptions=True)
             refused = [result for result in results if isinstance(result, ProposalRefused)]
@@ -108,14 +108,14 @@ def test_more_proposals_than_may_wait_are_refused_at_once(tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_something_that_holds_the_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_loop_stall_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         caplog.set_level(logging.WARNING, "chronik.raft")
         watchdog = LoopWatchdog()
         watchdog.start()
         watchdog.ran("quick work", HELD_SECONDS_MAX / 2)
-        time.sleep(2 * WARNED_SECONDS_MIN)  # noqa: ASYNC251 - it is this that must be noticed
-        await until(lambda: "held the event loop" in caplog.text)
+        time.sleep(2 * WARNED_SECONDS_MIN)  # noqa: ASYNC251 - blocks the loop on purpose
+        await until(lambda: "event loop stalled" in caplog.text)
         assert watchdog.longest_seconds > HELD_SECONDS_MAX
         assert "quick work" not in caplog.text
         watchdog.stop()
@@ -123,27 +123,27 @@ def test_something_that_holds_the_loop_is_reported(caplog: pytest.LogCaptureFixt
     run(scenario())
 
 
-def test_what_is_late_by_little_is_told_to_those_who_look_closely(caplog: pytest.LogCaptureFixture) -> None:
+def test_short_stall_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(seconds: float, level: int) -> None:
         caplog.clear()
         caplog.set_level(logging.DEBUG, "chronik.raft")
         watchdog = LoopWatchdog()
         watchdog.ran("work", seconds)
         watchdog.start()
-        await until(lambda: "work held the event loop" in caplog.text)
+        await until(lambda: "event loop stalled: cause=work" in caplog.text)
         watchdog.stop()
-        assert [record.levelno for record in caplog.records if "work held" in record.message] == [level]
+        assert [record.levelno for record in caplog.records if "cause=work" in record.message] == [level]
 
     run(scenario(WARNED_SECONDS_MIN - 0.001, logging.DEBUG))
     run(scenario(WARNED_SECONDS_MIN, logging.WARNING))
 
 
-def test_work_that_takes_long_is_reported_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_long_operation_is_logged_with_its_name(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         watchdog = LoopWatchdog()
         watchdog.start()
         watchdog.ran("long work", 5.0)
-        await until(lambda: "long work held the event loop for 5000 ms" in caplog.text)
+        await until(lambda: "event loop stalled: cause=long work duration_ms=5000" in caplog.text)
         watchdog.stop()
 
     run(scenario())

@@ -25,7 +25,7 @@ def entry(index: int, term: int) -> Entry:
 
 
 def outcome(waiter: Waiter) -> object:
-    assert waiter.answer.done(), "nobody told it anything"
+    assert waiter.answer.done(), "the waiter has no outcome"
     error = waiter.answer.exception()
     return type(error) if error is not None else waiter.answer.result()
 
@@ -34,7 +34,7 @@ def is_empty(waiters: Waiters) -> bool:
     return not (waiters._open or waiters._by_index or waiters._to_be_written or waiters._by_grain)
 
 
-def test_a_proposal_ends_when_its_own_entry_is_applied() -> None:
+def test_proposal_completes_when_its_entry_is_applied() -> None:
     async def scenario() -> None:
         waiters = Waiters()
         first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
@@ -50,8 +50,8 @@ def test_a_proposal_ends_when_its_own_entry_is_applied() -> None:
     run(scenario())
 
 
-def test_of_two_proposals_for_one_place_the_one_that_is_committed_wins() -> None:
-    """A leader lost its term and was elected again: its first proposal may still turn out to be the one that stays."""
+def test_only_committed_one_of_two_proposals_at_same_index_completes() -> None:
+    """A leader lost its term and was elected again: its first proposal may still be the one that is committed."""
 
     async def scenario() -> None:
         for winner, ends in ((2, (Committed(5, 2), ProposalLost)), (4, (ProposalLost, Committed(5, 4)))):
@@ -66,7 +66,7 @@ def test_of_two_proposals_for_one_place_the_one_that_is_committed_wins() -> None
     run(scenario())
 
 
-def test_one_that_waits_for_the_disk_and_one_for_the_majority_may_share_a_place() -> None:
+def test_disk_and_majority_waiters_may_share_an_index() -> None:
     async def scenario() -> None:
         waiters = Waiters()
         written, applied = waiters.open(Kind.WRITTEN, 100), waiters.open(Kind.APPLIED, 100)
@@ -84,7 +84,7 @@ def test_one_that_waits_for_the_disk_and_one_for_the_majority_may_share_a_place(
     run(scenario())
 
 
-def test_a_refusal_says_whether_another_node_should_be_asked() -> None:
+def test_rejection_raises_not_leader_or_proposal_rejected() -> None:
     async def scenario() -> None:
         waiters = Waiters()
         first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
@@ -101,7 +101,7 @@ def test_a_refusal_says_whether_another_node_should_be_asked() -> None:
     run(scenario())
 
 
-def test_everybody_has_a_deadline() -> None:
+def test_waiters_expire_at_their_deadlines() -> None:
     async def scenario() -> None:
         waiters = Waiters()
         early, late = waiters.open(Kind.APPLIED, 10.0), waiters.open(Kind.APPLIED, 20.0)
@@ -112,7 +112,7 @@ def test_everybody_has_a_deadline() -> None:
         waiters.expire(10.3)
         assert (outcome(early), outcome(read)) == (OutcomeUnknown, ReadTimedOut)
         assert not late.answer.done()
-        waiters.take(ReadConfirmed(read.context, 7))  # too late, and no harm
+        waiters.take(ReadConfirmed(read.context, 7))  # a late outcome is ignored
         waiters.applied([entry(5, 1)])
         waiters.expire(20.3)
         assert outcome(late) is OutcomeUnknown
@@ -121,7 +121,7 @@ def test_everybody_has_a_deadline() -> None:
     run(scenario())
 
 
-def test_a_snapshot_that_jumps_over_an_entry_leaves_its_outcome_unknown() -> None:
+def test_entry_skipped_by_snapshot_has_unknown_outcome() -> None:
     async def scenario() -> None:
         waiters = Waiters()
         before, behind = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
@@ -135,7 +135,7 @@ def test_a_snapshot_that_jumps_over_an_entry_leaves_its_outcome_unknown() -> Non
     run(scenario())
 
 
-def test_a_caller_that_was_cancelled_is_forgotten() -> None:
+def test_cancelled_waiter_is_removed() -> None:
     async def scenario() -> None:
         waiters = Waiters()
         waiter = waiters.open(Kind.APPLIED, 10.0)
@@ -147,7 +147,7 @@ def test_a_caller_that_was_cancelled_is_forgotten() -> None:
     run(scenario())
 
 
-def test_no_more_may_wait_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiters_beyond_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(waiters_module, "WAITING_MAX", 3)
         waiters, applied = Waiters(), AppliedWaiters()
@@ -166,7 +166,7 @@ def test_no_more_may_wait_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     run(scenario())
 
 
-def test_waiting_for_an_index_ends_when_it_is_reached_or_in_time() -> None:
+def test_wait_for_applied_index_completes_or_times_out() -> None:
     async def scenario() -> None:
         applied = AppliedWaiters()
         order: list[int] = []

@@ -13,19 +13,19 @@ from tests.peers.talking import ANY_PORT, Inbox, fatal, identity, run
 
 HANDSHAKE_SECONDS = 300.0
 STOP_SECONDS_MAX = 60.0
-"""Less than a caller has for its handshake here: it is not that deadline that ends the wait."""
+"""Less than the handshake timeout of this test, so that the stop does not depend on it."""
 
 
 def _same(connection: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
     return connection
 
 
-def test_callers_that_arrive_while_a_node_stops_do_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop makes the object for a connection at once, and tells it of its socket with the next turn."""
+def test_stop_closes_connections_accepted_during_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio creates the protocol immediately and calls `connection_made` in the next event-loop iteration."""
 
     monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", HANDSHAKE_SECONDS)
 
-    async def story() -> None:
+    async def scenario() -> None:
         server = PeerTransport(identity(1), ANY_PORT, {}, fatal)
         await server.start(Inbox())
         loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ def test_callers_that_arrive_while_a_node_stops_do_not_keep_it_from_stopping(mon
         stopping = loop.create_task(server.stop())
         await asyncio.sleep(0)
         late = server._new_connection()
-        with ExitStack() as callers:  # who wait for an answer
+        with ExitStack() as callers:  # clients that wait for a response
             for connection in (early, late):
                 ours, theirs = socket.socketpair()
                 callers.enter_context(theirs)
@@ -41,4 +41,4 @@ def test_callers_that_arrive_while_a_node_stops_do_not_keep_it_from_stopping(mon
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await stopping
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""A node that stops while it restores a snapshot stops cleanly, whatever its threads are doing."""
+"""A node that stops during a snapshot restore stops cleanly, whatever its threads are doing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.peers.talking import run, until
 
 
 class SlowFile:
-    """A snapshot of many chunks; each is read when it is allowed to be."""
+    """A snapshot with many chunks, each of which is read only when the test allows it."""
 
     def __init__(self) -> None:
         self.is_being_read = threading.Event()
@@ -54,7 +54,7 @@ class Machine:
             await self.holds_back.wait()
 
 
-def snapshots_of(
+def make_snapshot_manager(
     file: SlowFile, machine: Machine, thread: ThreadPoolExecutor, failed: list[BaseException]
 ) -> Snapshots:
     storage = cast(RaftStorage, SimpleNamespace(read_snapshot=file.read_snapshot))
@@ -70,14 +70,14 @@ def snapshots_of(
     )
 
 
-@pytest.mark.parametrize("is_reading", [True, False], ids=["while a thread reads", "between two reads"])
-def test_a_stop_waits_for_the_thread_and_closes_the_file(is_reading: bool) -> None:
+@pytest.mark.parametrize("is_reading", [True, False], ids=["during a read", "between reads"])
+def test_stop_during_restore_waits_for_thread_and_closes_file(is_reading: bool) -> None:
     async def scenario() -> None:
         file, machine, failed = SlowFile(), Machine(), list[BaseException]()
         with ThreadPoolExecutor(1) as thread:
             if not is_reading:
                 machine.holds_back.clear()
-            restoring = asyncio.create_task(snapshots_of(file, machine, thread, failed).restore(7))
+            restoring = asyncio.create_task(make_snapshot_manager(file, machine, thread, failed).restore(7))
             if is_reading:
                 await until(file.is_being_read.is_set)
             await until(lambda: machine.received == [b"the first chunk"])
@@ -93,12 +93,12 @@ def test_a_stop_waits_for_the_thread_and_closes_the_file(is_reading: bool) -> No
     run(scenario())
 
 
-def test_a_restore_that_is_left_alone_reads_everything() -> None:
+def test_restore_reads_all_chunks() -> None:
     async def scenario() -> None:
         file, machine, failed = SlowFile(), Machine(), list[BaseException]()
         file.may_go_on.set()
         with ThreadPoolExecutor(1) as thread:
-            await snapshots_of(file, machine, thread, failed).restore(7)
+            await make_snapshot_manager(file, machine, thread, failed).restore(7)
         assert machine.received == [b"the first chunk", b"the second chunk"]
         assert file.is_closed
 

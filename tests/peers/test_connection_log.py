@@ -1,4 +1,4 @@
-"""The log names the node at the other end of a closed connection wherever it is known."""
+"""Log lines about closed connections contain the node id of the other end if it is known."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DURING = "closed during the handshake"
 UNAUTHENTICATED = "unauthenticated peer connection from"
 
 
-def test_stopped_peer_is_logged_by_its_node_id(
+def test_handshake_timeout_is_logged_with_dialed_node_id(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel accepts connections for a process that is stopped; the handshake is never answered."""
+    """The kernel accepts connections for a stopped process, which never answers the handshake."""
     monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 0.05)
     caplog.set_level(logging.INFO, "chronik.raft")
 
@@ -37,7 +37,7 @@ def test_stopped_peer_is_logged_by_its_node_id(
     run(scenario())
 
 
-def test_accepted_connection_is_logged_by_the_node_id_that_it_claims(caplog: pytest.LogCaptureFixture) -> None:
+def test_unauthenticated_connection_is_logged_with_claimed_node_id(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chronik.raft")
 
     async def scenario() -> None:
@@ -53,7 +53,7 @@ def test_accepted_connection_is_logged_by_the_node_id_that_it_claims(caplog: pyt
     run(scenario())
 
 
-def test_accepted_connection_without_hello_is_logged_by_its_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_connection_without_hello_is_logged_with_address(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chronik.raft")
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Strangers that shake hands at the peers' port: how many there may be, and that they share the time of the loop."""
+"""Scheduling of TLS handshakes with unauthenticated clients: their number and their share of the event loop."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from chronik.peers.connection import PeerConnection
 from chronik.peers.handshake import AcceptorHandshake
 from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
 from tests.peers.talking import DEADLINE_SECONDS, identity, run, until
-from tests.peers.test_nodes_call_each_other import ECHO
-from tests.peers.test_peers_speak_tls import closed, node, peer_tls
+from tests.peers.test_calls import ECHO
+from tests.peers.test_tls import closed, node, peer_tls
 from tests.tls.test_handshakes_take_so_many_bytes import Socket
 
-PER_TURN = 5
-MANY = 10 * PER_TURN
+PER_ITERATION = 5
+MANY = 10 * PER_ITERATION
 
 
 def hello() -> bytes:
-    """What a client says first, whoever it is."""
+    """Return the first TLS message of a client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
@@ -32,44 +32,46 @@ def hello() -> bytes:
     return outgoing.read()
 
 
-class Deaf:
-    """Owns connections that come to nothing."""
+class IgnoringOwner:
+    """An owner that ignores all callbacks."""
 
     def __getattr__(self, name: str) -> object:
         return lambda *_: None
 
 
-class Stranger(Socket):
+class UnauthenticatedClient(Socket):
     answers = 0
 
     def write(self, data: object) -> None:
         self.answers += 1
 
 
-def test_strangers_take_turns_with_each_other_and_the_loop_has_its_own_in_between(tmp_path: Path) -> None:
+def test_unauthenticated_handshakes_share_event_loop_fairly(tmp_path: Path) -> None:
     async def scenario() -> None:
         tls = peer_tls(tmp_path, "one")
         ticks = itertools.count()
-        tls.scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / (PER_TURN - 0.5))
+        tls.scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / (PER_ITERATION - 0.5))
         many = []
         for _ in range(MANY):
-            many.append(Stranger(tls._accepting(PeerConnection(Deaf(), AcceptorHandshake(identity(1))))))  # type: ignore[arg-type]
+            many.append(
+                UnauthenticatedClient(tls._accepting(PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))))
+            )  # type: ignore[arg-type]
             many[-1].come(hello())
         served: list[int] = []
         while not served or served[-1] < MANY:
             served.append(sum(each.answers for each in many))
             await asyncio.sleep(0)
-        assert served[0] <= PER_TURN
+        assert served[0] <= PER_ITERATION
         steps = [after - before for before, after in itertools.pairwise(served)]
-        assert max(steps) <= PER_TURN
-        assert len(steps) >= MANY // PER_TURN - 1
+        assert max(steps) <= PER_ITERATION
+        assert len(steps) >= MANY // PER_ITERATION - 1
         for each in many:
             each.close()
 
     run(scenario())
 
 
-def test_a_peer_that_is_in_waits_for_no_stranger(tmp_path: Path) -> None:
+def test_authenticated_peer_is_not_delayed_by_handshakes(tmp_path: Path) -> None:
     async def scenario() -> None:
         first, second = peer_tls(tmp_path, "one"), peer_tls(tmp_path, "two")
         async with node(1, first) as one, node(2, second, {1: one.address}) as two:
@@ -88,7 +90,7 @@ def test_a_peer_that_is_in_waits_for_no_stranger(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_required", [True, False])
-def test_the_oldest_unfinished_handshake_makes_room_for_the_next(
+def test_oldest_unfinished_tls_handshake_is_evicted_at_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_required: bool
 ) -> None:
     monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)

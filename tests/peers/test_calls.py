@@ -26,7 +26,7 @@ ECHO, SLOW, BROKEN, REFUSING = 100, 101, 102, 103
 
 @asynccontextmanager
 async def two_nodes() -> AsyncIterator[tuple[PeerTransport, PeerTransport, asyncio.Event]]:
-    """The one that asks, the one that answers, and what lets slow answers go."""
+    """Yield the calling node, the called node, and an event that releases slow responses."""
     go = asyncio.Event()
 
     async def echo(peer: int, payload: Buffer) -> list[Buffer]:
@@ -52,13 +52,13 @@ async def two_nodes() -> AsyncIterator[tuple[PeerTransport, PeerTransport, async
             yield client, server, go
 
 
-def test_a_call_is_answered_by_its_handler() -> None:
+def test_call_returns_response_of_handler() -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, go):
             slow = asyncio.create_task(client.calls.call(1, SLOW, b"later", 10))
             answers = await asyncio.gather(*(client.calls.call(1, ECHO, b"%d" % n, 10) for n in range(100)))
             assert [bytes(answer) for answer in answers] == [b"2:%d" % n for n in range(100)]
-            assert not slow.done()  # a slow one holds up nobody
+            assert not slow.done()  # a slow call does not delay others
             go.set()
             assert bytes(await slow) == b"later"
             large = b"x" * (16 * 1024 * 1024)
@@ -67,28 +67,28 @@ def test_a_call_is_answered_by_its_handler() -> None:
     run(scenario())
 
 
-def test_a_call_that_is_refused_or_unknown_says_why() -> None:
+def test_rejected_or_unknown_call_raises_with_reason() -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, _):
             with pytest.raises(CallRefused, match="not today"):
                 await client.calls.call(1, REFUSING, b"", 10)
-            with pytest.raises(CallRefused, match="kind 999"):
+            with pytest.raises(CallRefused, match="unknown kind of call: 999"):
                 await client.calls.call(1, 999, b"", 10)
 
     run(scenario())
 
 
-def test_a_handler_with_a_bug_is_logged_there_and_refused_here(caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_exception_is_logged_and_call_rejected(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, _):
-            with pytest.raises(CallRefused, match="its log says why"):
+            with pytest.raises(CallRefused, match="see its log"):
                 await client.calls.call(1, BROKEN, b"", 10)
             assert "a bug" in caplog.text
 
     run(scenario())
 
 
-def test_a_call_ends_in_time_or_with_the_connection() -> None:
+def test_call_fails_on_timeout_or_lost_connection() -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, server, _):
             with pytest.raises(CallTimedOut):
@@ -107,16 +107,16 @@ def test_a_call_ends_in_time_or_with_the_connection() -> None:
     run(scenario())
 
 
-def test_calls_under_way_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_calls_are_limited_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, go):
             monkeypatch.setattr(peer_calls, "CALLS_UNDER_WAY_MAX", 5)
             calls = [asyncio.create_task(client.calls.call(1, SLOW, b"%d" % n, 10)) for n in range(5)]
             await until(lambda: len(client.calls._asked.get(1, ())) == 5)
-            with pytest.raises(PeerUnavailable, match="under way"):
+            with pytest.raises(PeerUnavailable, match="too many pending calls"):
                 await client.calls.call(1, ECHO, b"", 10)
-            client.calls._asked[1], held = {}, client.calls._asked[1]  # an asker that does not count
-            with pytest.raises(PeerUnavailable, match="too much to do"):
+            client.calls._asked[1], held = {}, client.calls._asked[1]  # a client without a limit
+            with pytest.raises(PeerUnavailable, match="overloaded"):
                 await client.calls.call(1, ECHO, b"", 10)
             client.calls._asked[1] = held
             go.set()
@@ -125,7 +125,7 @@ def test_calls_under_way_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPat
     run(scenario())
 
 
-class Question(msgspec.Struct, array_like=True):
+class Number(msgspec.Struct, array_like=True):
     number: int
 
 
@@ -133,26 +133,26 @@ class Double(msgspec.Struct, array_like=True):
     number: int
 
 
-def test_a_typed_call_carries_structs() -> None:
-    kind: TypedCall[Question, Double] = TypedCall(200, Question, Double)
+def test_typed_call_encodes_structs() -> None:
+    kind: TypedCall[Number, Double] = TypedCall(200, Number, Double)
 
-    async def double(peer: int, question: Question) -> Double:
+    async def double(peer: int, question: Number) -> Double:
         return Double(question.number * 2)
 
     async def scenario() -> None:
         async with two_nodes() as (client, server, _):
             kind.serve(server.calls, double)
-            assert await kind.ask(client.calls, 1, Question(21), 10) == Double(42)
-            with pytest.raises(CallRefused, match="the request cannot be read"):
+            assert await kind.ask(client.calls, 1, Number(21), 10) == Double(42)
+            with pytest.raises(CallRefused, match="malformed request"):
                 await client.calls.call(1, 200, b"\xc1", 10)
 
     run(scenario())
 
 
-# --------------------------------------------------------------------------------------------------------- the queue
+# --------------------------------------------------------------------------------------------------------- send queue
 
 
-def test_the_oldest_messages_go_when_there_are_too_many() -> None:
+def test_full_queue_drops_oldest_messages() -> None:
     queue = PeerQueue()
     queue.is_away = False
     assert all(queue.put_message(b"%d" % n) for n in range(MESSAGES_MAX))
@@ -161,7 +161,7 @@ def test_the_oldest_messages_go_when_there_are_too_many() -> None:
     assert (taken[0], taken[-1], len(taken)) == (b"1", b"last", MESSAGES_MAX)
 
 
-def test_messages_are_bounded_in_bytes_too() -> None:
+def test_queued_messages_are_limited_in_bytes() -> None:
     queue = PeerQueue()
     queue.is_away = False
     piece = bytes(1024 * 1024)
@@ -170,14 +170,14 @@ def test_messages_are_bounded_in_bytes_too() -> None:
     assert MESSAGES_BYTES_MAX - len(piece) < queue.size_bytes <= MESSAGES_BYTES_MAX
 
 
-def test_few_messages_wait_for_a_peer_that_is_away() -> None:
+def test_few_messages_are_queued_without_connection() -> None:
     queue = PeerQueue()
     for number in range(1000):
         queue.put_message(b"%d" % number)
     assert len(queue) == MESSAGES_WHILE_AWAY_MAX
 
 
-def test_calls_are_refused_and_not_dropped_and_messages_overtake_them() -> None:
+def test_full_queue_rejects_calls_and_messages_have_priority() -> None:
     queue = PeerQueue()
     queue.is_away = False
     half = bytes(CALLS_BYTES_MAX // 2)
@@ -190,8 +190,8 @@ def test_calls_are_refused_and_not_dropped_and_messages_overtake_them() -> None:
     assert queue.size_bytes == len(half)
 
 
-def test_a_peer_that_does_not_read_costs_a_bounded_amount_and_is_reported() -> None:
-    """Its socket takes nothing any more: messages go on being sent, the oldest are dropped, and memory stays."""
+def test_unresponsive_peer_uses_bounded_memory_and_is_reported() -> None:
+    """Messages are still accepted, the oldest are dropped, and memory stays bounded."""
 
     async def scenario() -> None:
         acceptor = StuckAcceptor()
@@ -214,7 +214,7 @@ def test_a_peer_that_does_not_read_costs_a_bounded_amount_and_is_reported() -> N
     run(scenario())
 
 
-def test_a_peer_that_comes_back_is_dialled_again() -> None:
+def test_restarted_peer_is_dialed_again() -> None:
     async def scenario() -> None:
         first = PeerTransport(identity(1), ANY_PORT, {}, fatal)
         address = await first.bind()
@@ -235,7 +235,7 @@ def test_a_peer_that_comes_back_is_dialled_again() -> None:
     run(scenario())
 
 
-def test_a_peer_that_moves_is_dialled_at_its_new_address() -> None:
+def test_moved_peer_is_dialed_at_new_address() -> None:
     async def scenario() -> None:
         async with listening() as (old, _, _), dialling(identity(2), old) as (client, _):
             await until(lambda: client.connected_peers == [1])

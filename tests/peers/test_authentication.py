@@ -38,19 +38,19 @@ def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in map(logging.LogRecord.getMessage, caplog.records) if "unauthenticated peer" in line]
 
 
-# ------------------------------------------------------------------------------------------------------ the handshake
+# --------------------------------------------------------------------------------------------------------- handshake
 
 
-def shake_hands(dialer: DialerHandshake, acceptor: AcceptorHandshake) -> None:
+def complete_handshake(dialer: DialerHandshake, acceptor: AcceptorHandshake) -> None:
     challenge = acceptor.receive(dialer.begin())
     proof = dialer.receive(challenge)
     assert proof is not None
     assert dialer.receive(acceptor.receive(proof)) is None
 
 
-def test_both_ends_know_each_other_afterwards() -> None:
+def test_handshake_authenticates_both_ends() -> None:
     dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
-    shake_hands(dialer, acceptor)
+    complete_handshake(dialer, acceptor)
     assert (dialer.is_done, dialer.peer) == (True, 1)
     assert (acceptor.is_done, acceptor.peer) == (True, 2)
 
@@ -60,16 +60,16 @@ def test_both_ends_know_each_other_afterwards() -> None:
     [
         (identity(2, "another secret of some length"), 1, "secret"),
         (identity(2, cluster="other"), 1, "cluster 'other'"),
-        (identity(2), 3, "looks for node 3"),
-        (identity(1), 1, "calls itself node 1"),
+        (identity(2), 3, "hello is for node 3"),
+        (identity(1), 1, "invalid source node id 1"),
     ],
 )
-def test_whoever_is_not_of_the_cluster_is_refused(dialer: Identity, target: int, reason: str) -> None:
+def test_handshake_with_wrong_identity_fails(dialer: Identity, target: int, reason: str) -> None:
     with pytest.raises(HandshakeFailed, match=reason):
-        shake_hands(DialerHandshake(dialer, target), AcceptorHandshake(identity(1)))
+        complete_handshake(DialerHandshake(dialer, target), AcceptorHandshake(identity(1)))
 
 
-def test_a_false_acceptor_is_found_out_too() -> None:
+def test_acceptor_without_secret_is_detected() -> None:
     dialer = DialerHandshake(identity(2), 1)
     hello = dialer.begin()
     impostor = AcceptorHandshake(identity(1, "a guess of some length"))
@@ -80,7 +80,7 @@ def test_a_false_acceptor_is_found_out_too() -> None:
     assert not dialer.is_done
 
 
-def test_an_overheard_proof_opens_no_second_connection() -> None:
+def test_replayed_proof_is_rejected() -> None:
     dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
     hello = dialer.begin()
     proof = dialer.receive(acceptor.receive(hello))
@@ -92,7 +92,7 @@ def test_an_overheard_proof_opens_no_second_connection() -> None:
         again.receive(proof)
 
 
-def test_a_proof_sent_back_is_no_proof() -> None:
+def test_reflected_proof_is_rejected() -> None:
     dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
     proof = dialer.receive(acceptor.receive(dialer.begin()))
     assert proof is not None
@@ -100,8 +100,8 @@ def test_a_proof_sent_back_is_no_proof() -> None:
         dialer.receive(proof)
 
 
-def test_a_proof_for_one_node_is_none_for_another() -> None:
-    """Somebody in the middle hands node 2's words on to node 3 as if they were meant for it."""
+def test_proof_for_other_node_is_rejected() -> None:
+    """A man in the middle forwards node 2's messages to node 3 as if they were addressed to it."""
     dialer, third = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(3))
     hello = msgspec.msgpack.decode(dialer.begin(), type=Hello)
     forged = Hello(hello.magic, hello.version, hello.cluster, hello.source, 3, hello.nonce)
@@ -111,27 +111,27 @@ def test_a_proof_for_one_node_is_none_for_another() -> None:
         third.receive(proof)
 
 
-def test_another_version_of_the_protocol_is_refused_by_its_number() -> None:
+def test_unsupported_protocol_version_is_rejected() -> None:
     hello = Hello(handshake.MAGIC, handshake.VERSION + 1, "test", 2, 1, bytes(32))
     with pytest.raises(HandshakeFailed, match="version 2"):
         AcceptorHandshake(identity(1)).receive(msgspec.msgpack.encode(hello))
 
 
 @pytest.mark.parametrize("step", [b"", b"\xff" * 100, b"\x91" * 400, msgspec.msgpack.encode(Challenge(bytes(32)))])
-def test_garbage_is_no_handshake(step: bytes) -> None:
+def test_malformed_handshake_message_is_rejected(step: bytes) -> None:
     with pytest.raises(HandshakeFailed):
         AcceptorHandshake(identity(1)).receive(step)
 
 
-def test_the_largest_hello_fits_its_frame() -> None:
+def test_largest_hello_fits_handshake_frame() -> None:
     largest = Identity("ä" * (handshake.CLUSTER_NAME_BYTES_MAX // 2), 2**63 - 2, bytes(32))
     frame = encode_frame(FrameKind.HANDSHAKE, DialerHandshake(largest, 2**63 - 1).begin())
     assert len(frame) <= HANDSHAKE_BYTES_MAX
 
 
-def test_without_a_secret_only_this_machine_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
+def test_cluster_without_secret_allows_loopback_only(caplog: pytest.LogCaptureFixture) -> None:
     first = make_identity("one", 1, None, [LOCALHOST, "localhost", "::1"])
-    assert "no cluster secret" in caplog.text
+    assert "has no secret" in caplog.text
     assert first.key != make_identity("two", 1, None, [LOCALHOST]).key
     assert first.key != make_identity("one", 1, "one" * 10, [LOCALHOST]).key
     for host in ("10.0.0.1", "0.0.0.0", "node-2.example"):
@@ -148,7 +148,7 @@ def test_without_a_secret_only_this_machine_is_trusted(caplog: pytest.LogCapture
 # -------------------------------------------------------------------------------------------------------------- frames
 
 
-def test_frames_are_found_however_the_bytes_arrive() -> None:
+def test_frames_are_decoded_for_any_split_of_bytes() -> None:
     frames = [encode_frame(FrameKind.MESSAGE, bytes([n]) * n) for n in range(20)]
     stream = b"".join(frames)
     for step in (1, 3, 7, len(stream)):
@@ -161,7 +161,7 @@ def test_frames_are_found_however_the_bytes_arrive() -> None:
         assert found == [bytes([n]) * n for n in range(20)]
 
 
-def test_a_large_frame_arrives_in_place_in_any_pieces_and_its_memory_is_used_again() -> None:
+def test_large_frame_is_received_in_place_and_buffer_reused() -> None:
     for step in (1000, 65_536, 100_000):
         splitter = new_splitter()
         splitter.trust()
@@ -176,7 +176,7 @@ def test_a_large_frame_arrives_in_place_in_any_pieces_and_its_memory_is_used_aga
         assert len(kept) == 300_000
 
 
-def test_memory_that_somebody_still_looks_at_is_left_alone() -> None:
+def test_referenced_buffer_is_not_reused() -> None:
     splitter = new_splitter()
     splitter.trust()
     frames = []
@@ -189,7 +189,7 @@ def test_memory_that_somebody_still_looks_at_is_left_alone() -> None:
     assert [bytes(content) for content in frames] == [letter * 200_000 for letter in (b"a", b"b", b"c")]
 
 
-def test_a_stranger_may_send_small_frames_only() -> None:
+def test_unauthenticated_client_may_send_only_small_frames() -> None:
     splitter = new_splitter()
     feed(splitter, HANDSHAKE_BYTES_MAX.to_bytes(4, "big"))
     assert splitter.next() is None
@@ -203,7 +203,7 @@ def head(size: int, kind: FrameKind) -> bytes:
     return size.to_bytes(4, "big") + bytes((kind,))
 
 
-def test_a_node_may_send_large_frames_but_not_any() -> None:
+def test_authenticated_peer_frame_size_is_limited() -> None:
     for size, kind in ((FRAME_BYTES_MAX, FrameKind.REQUEST), (ANSWER_FRAME_BYTES_MAX, FrameKind.RESPONSE)):
         splitter = new_splitter()
         splitter.trust()
@@ -223,38 +223,38 @@ def test_a_node_may_send_large_frames_but_not_any() -> None:
             refused.next()
 
 
-def test_a_frame_of_an_unknown_kind_is_refused() -> None:
+def test_unknown_frame_kind_is_rejected() -> None:
     splitter = new_splitter()
     feed(splitter, b"\x00\x00\x00\x01\x09")
     with pytest.raises(FrameRefused, match="kind 9"):
         splitter.next()
 
 
-# ---------------------------------------------------------------------------------------------------------- the port
+# ------------------------------------------------------------------------------------------------------ peer listener
 
 
-def test_nodes_that_share_the_secret_hear_each_other() -> None:
+def test_nodes_with_same_secret_exchange_messages() -> None:
     async def scenario() -> None:
         async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
             messages = [b"message %d" % number for number in range(10)]
-            client.send([(1, message) for message in messages])  # before there is a connection
+            client.send([(1, message) for message in messages])  # before the connection is established
             await until(lambda: len(inbox.messages) == 10)
             assert inbox.messages == messages
 
     run(scenario())
 
 
-def test_a_wrong_secret_is_one_line_in_the_log_and_nothing_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_secret_is_logged_and_no_message_accepted(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         caplog.set_level(logging.INFO, "chronik.raft")
-        stranger = identity(2, "another secret of some length")
-        async with listening() as (address, inbox, _), dialling(stranger, address) as (client, _):
+        make_connection = identity(2, "another secret of some length")
+        async with listening() as (address, inbox, _), dialling(make_connection, address) as (client, _):
             client.send([(1, b"a message")])
             await until(lambda: any("secret" in line for line in closing_lines(caplog)))
             assert not client.connected_peers
             assert inbox.messages == []
-        refusals = [line for line in closing_lines(caplog) if "does not know" in line]
-        assert 1 <= len(refusals) <= 3  # it dials again, more and more slowly
+        failures = [line for line in closing_lines(caplog) if "authentication failed" in line]
+        assert 1 <= len(failures) <= 3  # redials become less frequent
 
     run(scenario())
 
@@ -263,14 +263,16 @@ def test_a_wrong_secret_is_one_line_in_the_log_and_nothing_is_heard(caplog: pyte
     "garbage",
     [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"\x00\x00\x00\x13\x00\x12\x00\x03\x00\x00\x00\x07\x00\x06client\x00",  # an ApiVersions request of Kafka
+        b"\x00\x00\x00\x13\x00\x12\x00\x03\x00\x00\x00\x07\x00\x06client\x00",  # a Kafka ApiVersions request
         b"\xff" * 1000,
         encode_frame(FrameKind.MESSAGE, b"a message"),
         encode_frame(FrameKind.HANDSHAKE, b"\x81" * 50),
         encode_frame(FrameKind.REQUEST, bytes(20)),
     ],
 )
-def test_a_stranger_is_cut_off_with_one_line(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_first_bytes_close_connection_with_one_log_line(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         caplog.set_level(logging.INFO, "chronik.raft")
         async with listening() as (address, inbox, _):
@@ -285,7 +287,7 @@ def test_a_stranger_is_cut_off_with_one_line(garbage: bytes, caplog: pytest.LogC
     run(scenario())
 
 
-def test_a_stranger_who_says_nothing_is_cut_off(
+def test_silent_unauthenticated_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -300,14 +302,14 @@ def test_a_stranger_who_says_nothing_is_cut_off(
     run(scenario())
 
 
-async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+async def is_closed(reader: asyncio.StreamReader) -> bool:
     with suppress(ConnectionResetError):
         assert await reader.read() == b""
     return True
 
 
 @pytest.mark.parametrize("held", [strangers.STRANGERS_MAX, strangers.STRANGERS_MAX + 1])
-def test_the_oldest_stranger_makes_room_for_the_next(held: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_oldest_unauthenticated_connection_is_evicted_at_limit(held: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with listening() as (address, _, server):
             opened = []
@@ -315,7 +317,7 @@ def test_the_oldest_stranger_makes_room_for_the_next(held: int, caplog: pytest.L
                 opened.append(await asyncio.open_connection(*address))
                 await until(lambda: len(server._strangers) == min(number + 1, strangers.STRANGERS_MAX))  # noqa: B023
             if held > strangers.STRANGERS_MAX:
-                assert await is_cut_off(opened[0][0])
+                assert await is_closed(opened[0][0])
                 assert "too many unauthenticated connections" in caplog.text
             assert len(server._strangers) == strangers.STRANGERS_MAX
             for _, writer in opened:
@@ -325,9 +327,9 @@ def test_the_oldest_stranger_makes_room_for_the_next(held: int, caplog: pytest.L
     run(scenario())
 
 
-def test_strangers_that_hold_the_port_full_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_connects_while_unauthenticated_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 3600.0)  # only room that is made lets it in
+        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 3600.0)  # only eviction frees a slot
         async with listening() as (address, _, server):
             silent = [await asyncio.open_connection(*address) for _ in range(strangers.STRANGERS_MAX)]
             await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
@@ -339,19 +341,19 @@ def test_strangers_that_hold_the_port_full_keep_no_node_out(monkeypatch: pytest.
     run(scenario())
 
 
-def test_a_node_gets_in_while_strangers_come_and_come() -> None:
+def test_peer_connects_during_connection_flood() -> None:
     async def scenario() -> None:
         async with listening() as (address, _, server):
             held: deque[asyncio.StreamWriter] = deque()
 
-            async def knock() -> None:
+            async def connect_repeatedly() -> None:
                 while True:
                     _, writer = await asyncio.open_connection(*address)
                     held.append(writer)
                     if len(held) > 2 * strangers.STRANGERS_MAX:
                         held.popleft().close()
 
-            knocking = [asyncio.ensure_future(knock()) for _ in range(20)]
+            knocking = [asyncio.ensure_future(connect_repeatedly()) for _ in range(20)]
             await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
             async with dialling(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
@@ -364,12 +366,12 @@ def test_a_node_gets_in_while_strangers_come_and_come() -> None:
     run(scenario())
 
 
-def test_whoever_has_greeted_or_comes_from_a_peers_machine_is_pushed_out_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_with_hello_or_known_host_are_evicted_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)
 
-    def stranger(host: str, *, greeted: bool = False) -> PeerConnection:
+    def make_connection(host: str, *, has_sent_hello: bool = False) -> PeerConnection:
         acceptor = AcceptorHandshake(identity(1))
-        if greeted:
+        if has_sent_hello:
             acceptor.receive(DialerHandshake(identity(2), 1).begin())
         connection = PeerConnection(cast(PeerTransport, None), acceptor)
         connection.host = host
@@ -378,10 +380,10 @@ def test_whoever_has_greeted_or_comes_from_a_peers_machine_is_pushed_out_last(mo
     table = strangers.Strangers(["10.0.0.2"])
     table.know("10.0.0.3")
     order = [
-        stranger("10.0.0.2", greeted=True),
-        stranger("10.9.9.9", greeted=True),
-        stranger("10.0.0.3"),
-        stranger("10.9.9.9"),
+        make_connection("10.0.0.2", has_sent_hello=True),
+        make_connection("10.9.9.9", has_sent_hello=True),
+        make_connection("10.0.0.3"),
+        make_connection("10.9.9.9"),
     ]
     assert [table.add(each) for each in order] == [None] * 4
-    assert [table.add(stranger("10.0.0.2", greeted=True)) for _ in range(4)] == [*order[::-1]]
+    assert [table.add(make_connection("10.0.0.2", has_sent_hello=True)) for _ in range(4)] == [*order[::-1]]

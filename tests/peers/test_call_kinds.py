@@ -1,11 +1,11 @@
-"""Nodes of different versions work together: a number on the wire never gets another meaning."""
+"""The numbers of call kinds are part of the wire protocol and never change."""
 
 from __future__ import annotations
 
 from chronik.peers.call_kinds import CallKind
 
 
-def test_every_kind_of_call_keeps_its_number() -> None:
+def test_call_kind_numbers_are_stable() -> None:
     assert {kind.name: kind.value for kind in CallKind} == {
         "FORWARD": 1,
         "PING": 2,
