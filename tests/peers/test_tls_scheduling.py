@@ -53,9 +53,8 @@ def test_unauthenticated_handshakes_share_event_loop_fairly(tmp_path: Path) -> N
         tls.scheduler = Scheduler(clock=lambda: next(ticks) * UNAUTHENTICATED_SECONDS_MAX / (PER_ITERATION - 0.5))
         many = []
         for _ in range(MANY):
-            many.append(
-                UnauthenticatedClient(tls._accepting(PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))))
-            )  # type: ignore[arg-type]
+            connection = PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))  # type: ignore[arg-type]
+            many.append(UnauthenticatedClient(tls._accepting(connection)))
             many[-1].come(hello())
         served: list[int] = []
         while not served or served[-1] < MANY:

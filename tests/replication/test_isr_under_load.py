@@ -59,10 +59,10 @@ def test_stopped_follower_leaves_the_isr_after_the_lag_time_and_returns(seed: in
     assert run.uncommitted_bytes_seen_max <= uncommitted_bytes_max(run, connections)
 
 
-# Rules that do not hold: each must fail the simulation.
+# Broken rules: each must fail the simulation.
 
 
-@pytest.mark.parametrize("connections", CONNECTIONS[1:])  # a single one leaves no backlog when it is blocked
+@pytest.mark.parametrize("connections", CONNECTIONS[1:])  # a single blocked connection has no backlog
 def test_simulation_fails_when_the_mark_moves_at_every_fetch(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = Follower.fetched
 

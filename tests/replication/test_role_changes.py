@@ -1,5 +1,4 @@
-"""A broker that goes changes thousands of partitions by one command: the loop is left to others in between, and whoever
-asks for a partition finds it as the image has it."""
+"""Role changes of thousands of partitions by one command are applied incrementally, and lookups see the new roles."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def topic_id(number: int) -> bytes:
 
 
 def many_topics(count: int = TOPICS) -> Rig:
-    """All led by the follower of the rig, until that goes."""
+    """Create topics that the rig's follower leads until it is fenced."""
     rig = Rig()
     for number in range(count):
         rig.consensus.command(
@@ -32,11 +31,11 @@ def many_topics(count: int = TOPICS) -> Rig:
     return rig
 
 
-def led(rig: Rig) -> list[Replica]:
+def led_replicas(rig: Rig) -> list[Replica]:
     return [replica for replica in rig.replicas if replica.leads and replica.topic_name != "topic"]
 
 
-async def as_the_image_has_it(rig: Rig) -> None:
+async def wait_until_roles_match_image(rig: Rig) -> None:
     for _ in range(TOPICS // CHANGES_PER_TURN + 2):
         await asyncio.sleep(0)
     for replica in rig.replicas:
@@ -45,43 +44,43 @@ async def as_the_image_has_it(rig: Rig) -> None:
         assert replica.leads is (partition.leader == LEADER)
 
 
-def test_no_turn_of_the_loop_changes_more_than_a_few_hundred() -> None:
-    async def story(rig: Rig) -> None:
+def test_role_changes_per_event_loop_iteration_are_limited() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        seen = [len(led(rig))]
+        seen = [len(led_replicas(rig))]
         for _ in range(TOPICS // CHANGES_PER_TURN + 2):
             await asyncio.sleep(0)
-            seen.append(len(led(rig)))
+            seen.append(len(led_replicas(rig)))
         assert seen[-1] == TOPICS
         assert max(after - before for before, after in pairwise([0, *seen])) == CHANGES_PER_TURN
-        await as_the_image_has_it(rig)
+        await wait_until_roles_match_image(rig)
 
-    many_topics().run(story)
+    many_topics().run(scenario)
 
 
-def test_a_few_change_at_once() -> None:
-    async def story(rig: Rig) -> None:
+def test_few_role_changes_are_applied_immediately() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        assert len(led(rig)) == CHANGES_PER_TURN - 1
+        assert len(led_replicas(rig)) == CHANGES_PER_TURN - 1
 
-    many_topics(CHANGES_PER_TURN - 1).run(story)  # and the rig's own topic
+    many_topics(CHANGES_PER_TURN - 1).run(scenario)  # in addition to the rig's own topic
 
 
-def test_whoever_asks_for_a_partition_finds_it_in_its_new_role() -> None:
-    async def story(rig: Rig) -> None:
+def test_lookup_applies_pending_role_change() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        last, at_once = TOPICS - 1, len(led(rig))
+        last, at_once = TOPICS - 1, len(led_replicas(rig))
         assert rig.replicas.by_id(topic_id(last), 0).leads
         assert rig.replicas.by_name(f"t{last - 1}", 0).leads
         assert rig.replicas.led(topic_id(last - 2), 0) is not None
-        assert len(led(rig)) == at_once + 3
-        await as_the_image_has_it(rig)
+        assert len(led_replicas(rig)) == at_once + 3
+        await wait_until_roles_match_image(rig)
 
-    many_topics().run(story)
+    many_topics().run(scenario)
 
 
-def test_a_role_that_changes_again_meanwhile_is_the_last_one() -> None:
-    async def story(rig: Rig) -> None:
+def test_last_of_several_pending_role_changes_wins() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         for number in (5, TOPICS - 1):
             rig.command(SetPartitionLeader(topic_id(number), 0, OTHER, 1))
@@ -91,15 +90,15 @@ def test_a_role_that_changes_again_meanwhile_is_the_last_one() -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
         rig.command(RegisterBroker(OTHER, "host", 9092, None, b"n" * 16, bytes([OTHER]) * 16))
         rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
-        await as_the_image_has_it(rig)
+        await wait_until_roles_match_image(rig)
 
-    many_topics().run(story)
+    many_topics().run(scenario)
 
 
-def test_an_error_in_a_later_turn_is_heard_of() -> None:
-    """The node stops, as it does when a role that changes at once goes wrong."""
+def test_error_in_deferred_role_change_is_reported() -> None:
+    """The node stops, as for an error in an immediate role change."""
 
-    async def story(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         replica = rig.replicas.get(f"t{TOPICS - 1}", 0)
         assert replica is not None
         broken = OSError("the disk is broken")
@@ -115,18 +114,18 @@ def test_an_error_in_a_later_turn_is_heard_of() -> None:
         assert rig.fatal == [broken]
         rig.fatal.clear()
 
-    many_topics().run(story)
+    many_topics().run(scenario)
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_gone() -> None:
-    async def story(rig: Rig) -> None:
+def test_topic_deleted_during_role_changes_is_removed() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         rig.command(DeleteTopic(topic_id(TOPICS - 1)))
         assert rig.replicas.get(f"t{TOPICS - 1}", 0) is None
         assert len(rig.replicas) == TOPICS
-        await as_the_image_has_it(rig)
+        await wait_until_roles_match_image(rig)
 
-    many_topics().run(story)
+    many_topics().run(scenario)
 
 
 LARGE = 16 * b"\xaa"
@@ -137,37 +136,37 @@ def create_large() -> CreateTopic:
     return CreateTopic(LARGE, "large", (assignment,) * TOPICS, {}, 0)
 
 
-def test_a_topic_of_many_partitions_comes_bit_by_bit_and_what_is_asked_for_is_there() -> None:
-    async def story(rig: Rig) -> None:
+def test_large_topic_is_created_incrementally() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(create_large())
         here = len(rig.replicas)
         assert here <= CHANGES_PER_TURN + 1
         assert rig.replicas.by_name("large", TOPICS - 1).leads
         assert rig.replicas.by_id(LARGE, TOPICS - 2).leads
         assert len(rig.replicas) == here + 2
-        await as_the_image_has_it(rig)
+        await wait_until_roles_match_image(rig)
         assert len(rig.replicas) == TOPICS + 1
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_topic_of_many_partitions_that_is_deleted_meanwhile_is_gone() -> None:
-    async def story(rig: Rig) -> None:
+def test_large_topic_deleted_during_creation_is_removed() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(create_large())
         rig.command(DeleteTopic(LARGE))
         assert rig.replicas.get("large", 0) is None
-        await as_the_image_has_it(rig)
+        await wait_until_roles_match_image(rig)
         assert len(rig.replicas) == 1
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_configs_that_change_meanwhile_hold_for_all_partitions() -> None:
-    async def story(rig: Rig) -> None:
+def test_config_change_during_creation_applies_to_all_partitions() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(create_large())
         rig.command(UpdateTopicConfig(LARGE, {"max.message.bytes": "2000"}))
         assert rig.replicas.by_name("large", TOPICS - 1).rules.max_message_bytes == 2000
-        await as_the_image_has_it(rig)
+        await wait_until_roles_match_image(rig)
         assert {each.rules.max_message_bytes for each in rig.replicas if each.topic_id == LARGE} == {2000}
 
-    Rig().run(story)
+    Rig().run(scenario)

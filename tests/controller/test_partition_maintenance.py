@@ -1,4 +1,4 @@
-"""The controller goes through all partitions when one may lack a leader, and not for every topic that changes."""
+"""The controller checks all partitions only if one may lack a leader, and not for every topic change."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from chronik.metadata.stores.raft_store import RaftStore
 from tests.metadata.world import World, assignment
 
 
-class Watched:
-    """A controller's upkeep, told of every delta of a world."""
+class MaintenanceHarness:
+    """Partition maintenance that receives every delta of a metadata world."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World(1, 2)
@@ -31,57 +31,57 @@ class Watched:
         store = SimpleNamespace(image=self.world.image, subscribe=self._told.append, propose=self._propose)
         clock = SimpleNamespace(monotonic=lambda: 0.0)
         configs = SimpleNamespace(broker_int=lambda name: 300, topic=lambda configs, name: "false")
-        monkeypatch.setattr(upkeep, "leaderless_partitions", self._look)
+        monkeypatch.setattr(upkeep, "leaderless_partitions", self._record_check)
         self._upkeep = PartitionUpkeep(cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock))
-        self.looked()
+        self.has_checked()
 
     async def _propose(self, *_: Any, **__: Any) -> None:
-        raise AssertionError("nobody is to be elected")
+        raise AssertionError("no election is expected")
 
-    def _look(self, image: Image) -> Iterator[Leaderless]:
+    def _record_check(self, image: Image) -> Iterator[Leaderless]:
         self.looks += 1
         return leaderless_partitions(image)
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         (follow,) = self._told
         follow(self.world.delta)
 
-    def looked(self) -> bool:
+    def has_checked(self) -> bool:
         before = self.looks
         asyncio.run(self._upkeep.look())
         return self.looks > before
 
 
-def test_topics_that_are_made_configured_and_deleted_are_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
+def test_topic_changes_do_not_trigger_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = MaintenanceHarness(monkeypatch)
     topic = watched.world.create("orders", assignment(1, 2), assignment(2, 1))
-    watched.tell()
-    assert not watched.looked()
+    watched.publish()
+    assert not watched.has_checked()
     watched.world.accept(UpdateTopicConfig(topic.id, {"retention.ms": "1000"}))
-    watched.tell()
-    assert not watched.looked()
+    watched.publish()
+    assert not watched.has_checked()
     watched.world.accept(DeleteTopic(topic.id))
-    watched.tell()
-    assert not watched.looked()
+    watched.publish()
+    assert not watched.has_checked()
 
 
-def test_a_broker_that_goes_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
+def test_broker_change_triggers_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = MaintenanceHarness(monkeypatch)
     watched.world.create("orders", assignment(1, 2))
     watched.world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
-    watched.tell()
-    assert watched.looked()
-    assert not watched.looked(), "once"
+    watched.publish()
+    assert watched.has_checked()
+    assert not watched.has_checked(), "once"
 
 
-def test_a_change_of_a_topic_that_lacks_a_leader_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
+def test_change_of_leaderless_topic_triggers_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = MaintenanceHarness(monkeypatch)
     topic = watched.world.create("orders", assignment(1, 2), assignment(1, 2, isr=(), leader=-1))
-    watched.tell()
-    assert watched.looked()
+    watched.publish()
+    assert watched.has_checked()
     watched.world.accept(UpdateTopicConfig(topic.id, {"unclean.leader.election.enable": "true"}))
-    watched.tell()
-    assert watched.looked()
+    watched.publish()
+    assert watched.has_checked()
     watched.world.accept(DeleteTopic(topic.id))
-    watched.tell()
-    assert watched.looked(), "it is told of again, should it come to that again"
+    watched.publish()
+    assert watched.has_checked(), "the partition would be reported again"

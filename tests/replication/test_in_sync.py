@@ -1,4 +1,4 @@
-"""`InSync`, which is pure: what is safe, who may join the ISR, and who has to leave it."""
+"""The in-sync state of a leader: high watermark, joining the ISR and leaving it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def fetch(
 
 
 def change(
-    leading: InSync, *, high_watermark: int = 0, end: int = 100, now: float = 0.0, away: tuple[int, ...] = ()
+    leading: InSync, *, high_watermark: int = 0, end: int = 100, now: float = 0.0, fenced: tuple[int, ...] = ()
 ) -> tuple[IsrMember, ...] | None:
-    return leading.change(high_watermark, end, now, LAG_SECONDS_MAX, lambda broker: broker not in away)
+    return leading.change(high_watermark, end, now, LAG_SECONDS_MAX, lambda broker: broker not in fenced)
 
 
 def ids(members: tuple[IsrMember, ...] | None) -> tuple[int, ...]:
@@ -48,10 +48,10 @@ def ids(members: tuple[IsrMember, ...] | None) -> tuple[int, ...]:
     return tuple(member.broker_id for member in members)
 
 
-# -- what is safe -----------------------------------------------------------------------------------------------------
+# -- high watermark ---------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_safe_before_every_member_has_fetched_in_this_epoch() -> None:
+def test_high_watermark_waits_for_first_fetch_of_every_member() -> None:
     leading = in_sync()
     fetch(leading, FIRST, 50)
     assert leading.high_watermark(60) < 0
@@ -59,25 +59,25 @@ def test_nothing_is_safe_before_every_member_has_fetched_in_this_epoch() -> None
     assert leading.high_watermark(60) == 40
 
 
-def test_the_leaders_own_disk_counts_too() -> None:
+def test_high_watermark_is_limited_by_leaders_synced_offset() -> None:
     leading = in_sync()
     fetch(leading, FIRST, 50)
     fetch(leading, SECOND, 50)
     assert leading.high_watermark(30) == 30
 
 
-def test_who_is_not_in_sync_does_not_count() -> None:
+def test_follower_outside_isr_does_not_limit_high_watermark() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 50)
     fetch(leading, SECOND, 10)
     assert leading.high_watermark(60) == 50
 
 
-def test_a_leader_that_is_in_sync_alone_waits_for_nobody() -> None:
+def test_sole_isr_member_commits_alone() -> None:
     assert in_sync((LEADER,)).high_watermark(60) == 60
 
 
-def test_whom_a_proposal_brings_in_counts_until_it_is_decided() -> None:
+def test_joining_follower_counts_until_proposal_is_decided() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
     leading.propose((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
@@ -86,14 +86,14 @@ def test_whom_a_proposal_brings_in_counts_until_it_is_decided() -> None:
     assert leading.high_watermark(60) == 60
 
 
-def test_whom_a_proposal_takes_out_counts_until_it_is_decided() -> None:
+def test_leaving_follower_counts_until_proposal_is_decided() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 50)
     leading.propose((IsrMember(LEADER, NO_EPOCH),))
     assert leading.high_watermark(60) == 50
 
 
-def test_a_change_of_the_partition_decides_a_proposal() -> None:
+def test_partition_change_decides_proposal() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
     leading.propose((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
@@ -103,14 +103,14 @@ def test_a_change_of_the_partition_decides_a_proposal() -> None:
     assert leading.high_watermark(60) == 60
 
 
-def test_a_partition_that_has_not_changed_decides_nothing() -> None:
+def test_unchanged_partition_does_not_decide_proposal() -> None:
     leading = in_sync((LEADER,))
     leading.propose((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     leading.update(Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 9), 1.0)
     assert leading.proposed == (LEADER, FIRST)
 
 
-def test_a_replica_that_left_and_is_back_has_told_nothing_yet() -> None:
+def test_readded_replica_starts_without_progress() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
     partition = Partition((LEADER, SECOND), (LEADER,), LEADER, 4, 10)
@@ -120,45 +120,45 @@ def test_a_replica_that_left_and_is_back_has_told_nothing_yet() -> None:
     assert not leading.may_join(leading.followers[FIRST], 0)
 
 
-# -- who may join -----------------------------------------------------------------------------------------------------
+# -- joining the ISR --------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_joins_when_it_has_everything_that_is_committed() -> None:
+def test_follower_with_all_committed_records_joins() -> None:
     leading = in_sync((LEADER,))
     assert not leading.may_join(fetch(leading, FIRST, 59), 60)
     assert leading.may_join(fetch(leading, FIRST, 60), 60)
     assert change(leading, high_watermark=60) == (IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7))
 
 
-def test_a_follower_joins_only_with_all_that_earlier_leaders_wrote() -> None:
+def test_follower_must_reach_start_of_leader_epoch_to_join() -> None:
     leading = in_sync((LEADER,), epoch_start=80)
     assert not leading.may_join(fetch(leading, FIRST, 79), 60)
     assert leading.may_join(fetch(leading, FIRST, 80), 60)
 
 
-def test_nobody_joins_before_the_leader_knows_where_its_epoch_began() -> None:
+def test_no_follower_joins_before_epoch_start_is_known() -> None:
     leading = in_sync((LEADER,))
     leading.epoch_start_offset = -1
     assert not leading.may_join(fetch(leading, FIRST, 100), 60)
 
 
-def test_a_follower_that_has_not_fetched_in_this_epoch_does_not_join_an_empty_partition() -> None:
+def test_follower_without_fetch_does_not_join_empty_partition() -> None:
     leading = in_sync((LEADER,))
     assert not leading.may_join(leading.followers[FIRST], 0)
 
 
-def test_a_member_is_not_asked_to_join_again() -> None:
+def test_isr_member_is_not_proposed_again() -> None:
     leading = in_sync()
     assert not leading.may_join(fetch(leading, FIRST, 100), 60)
 
 
-def test_a_broker_that_is_away_does_not_join() -> None:
+def test_fenced_broker_does_not_join() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 100)
-    assert change(leading, high_watermark=60, away=(FIRST,)) is None
+    assert change(leading, high_watermark=60, fenced=(FIRST,)) is None
 
 
-def test_only_one_change_is_under_way() -> None:
+def test_only_one_isr_change_is_pending() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 100)
     proposed = change(leading, high_watermark=60)
@@ -170,16 +170,16 @@ def test_only_one_change_is_under_way() -> None:
     assert ids(change(leading, high_watermark=60)) == (LEADER, FIRST, SECOND)
 
 
-# -- who has to leave -------------------------------------------------------------------------------------------------
+# -- leaving the ISR --------------------------------------------------------------------------------------------------
 
 
-def test_a_new_leader_gives_everybody_the_time_to_find_it() -> None:
+def test_new_leader_grants_all_followers_lag_time() -> None:
     leading = in_sync()
     assert change(leading, now=LAG_SECONDS_MAX) is None
     assert ids(change(leading, now=LAG_SECONDS_MAX + 0.1)) == (LEADER,)
 
 
-def test_a_follower_that_lags_for_too_long_leaves() -> None:
+def test_lagging_follower_leaves_after_lag_time() -> None:
     leading = in_sync()
     fetch(leading, FIRST, 100, now=5.0)
     fetch(leading, SECOND, 99, now=5.0)
@@ -187,7 +187,7 @@ def test_a_follower_that_lags_for_too_long_leaves() -> None:
     assert ids(change(leading, end=101, now=12.0)) == (LEADER, FIRST)
 
 
-def test_a_follower_that_has_everything_stays_as_long_as_it_asks_for_anything() -> None:
+def test_caught_up_follower_stays_while_it_fetches() -> None:
     leading = in_sync((LEADER, FIRST))
     life = Life()
     fetch(leading, FIRST, 100, now=0.0, life=life)
@@ -196,7 +196,7 @@ def test_a_follower_that_has_everything_stays_as_long_as_it_asks_for_anything() 
     assert ids(change(leading, now=71.0)) == (LEADER,)
 
 
-def test_a_follower_under_load_has_what_there_was_when_it_asked_before() -> None:
+def test_follower_reaching_previous_log_end_counts_as_caught_up() -> None:
     leading = in_sync((LEADER, FIRST))
     for second in range(1, 60):
         fetch(leading, FIRST, 100 * second, end=100 * second + 100, now=float(second))
@@ -205,7 +205,7 @@ def test_a_follower_under_load_has_what_there_was_when_it_asked_before() -> None
 
 def test_follower_with_a_constant_backlog_of_many_fetches_stays_in_the_isr() -> None:
     leading = in_sync((LEADER, FIRST))
-    backlog = 2000  # it gets 100 per fetch: 20 fetches, 2 s
+    backlog = 2000  # 100 per fetch: 20 fetches, 2 s
     for tenth in range(1, 600):
         now, offset = tenth / 10, 100 * tenth
         fetch(leading, FIRST, offset, end=offset + backlog, now=now)
@@ -219,7 +219,7 @@ def test_follower_with_a_backlog_older_than_the_lag_time_leaves_the_isr() -> Non
     assert ids(change(leading, end=4200, now=30.0)) == (LEADER,)
 
 
-def test_follower_that_passes_its_mark_counts_as_caught_up_when_the_mark_was_set() -> None:
+def test_follower_passing_mark_was_caught_up_when_mark_was_set() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 0, end=300, now=1.0)
     for now, offset in ((2.0, 100), (3.0, 200), (4.0, 299)):
@@ -229,7 +229,7 @@ def test_follower_that_passes_its_mark_counts_as_caught_up_when_the_mark_was_set
     assert fetch(leading, FIRST, 1000, end=2000, now=7.0).caught_up_at(2000) == 5.0
 
 
-def test_follower_whose_offset_goes_back_has_to_pass_its_mark_again() -> None:
+def test_follower_with_decreased_offset_must_pass_mark_again() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 0, end=300, now=1.0)
     fetch(leading, FIRST, 200, end=400, now=2.0)
@@ -244,25 +244,25 @@ def test_follower_that_fetches_at_the_log_end_counts_as_caught_up_now() -> None:
     assert fetch(leading, FIRST, 310, end=400, now=3.0).caught_up_at(400) == 2.0
 
 
-def test_a_follower_that_comes_ever_later_leaves() -> None:
+def test_follower_with_increasing_lag_leaves() -> None:
     leading = in_sync((LEADER, FIRST))
     for second in range(1, 15):
         fetch(leading, FIRST, 10 * second, end=100 * second, now=float(second))
     assert ids(change(leading, end=1500, now=15.0)) == (LEADER,)
 
 
-def test_stopped_follower_with_everything_does_not_rejoin_before_it_fetches_again() -> None:
+def test_stopped_follower_does_not_rejoin_before_next_fetch() -> None:
     leading = in_sync((LEADER, FIRST))
     life = Life()
     fetch(leading, FIRST, 100, now=0.0, life=life)
     assert ids(change(leading, high_watermark=100, now=10.1)) == (LEADER,)
     leading.update(Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 10), 10.1)
     assert change(leading, high_watermark=100, now=10.2) is None
-    life.fetched_at = 12.0  # of any partition
+    life.fetched_at = 12.0  # a fetch of any partition
     assert ids(change(leading, high_watermark=100, now=12.0)) == (LEADER, FIRST)
 
 
-def test_follower_that_would_leave_at_once_does_not_join() -> None:
+def test_follower_that_would_leave_immediately_does_not_join() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 0, end=100, now=1.0)
     fetch(leading, FIRST, 90, end=200, now=20.0)
@@ -272,16 +272,16 @@ def test_follower_that_would_leave_at_once_does_not_join() -> None:
     assert ids(change(leading, high_watermark=200, end=300, now=22.0)) == (LEADER, FIRST)
 
 
-def test_a_member_that_asks_for_what_is_committed_has_lost_it() -> None:
+def test_member_fetching_below_high_watermark_has_lost_records() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 40)
     assert ids(change(leading, high_watermark=60)) == (LEADER,)
 
 
-# -- the log's start --------------------------------------------------------------------------------------------------
+# -- low watermark ----------------------------------------------------------------------------------------------------
 
 
-def test_the_low_watermark_is_the_lowest_start_of_a_living_replica() -> None:
+def test_low_watermark_is_lowest_log_start_of_live_replicas() -> None:
     leading = in_sync()
     leading.followers[FIRST].fetched(50, 10, Life(), 100, 0.0)
     leading.followers[SECOND].fetched(50, 5, Life(), 100, 0.0)

@@ -1,4 +1,4 @@
-"""Who ought to lead, as the controller sees it: preferred leaders, and partitions without any."""
+"""Selection of partition leaders by the controller: preferred leaders, drained leaders and leaderless partitions."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def out_of_balance(world: World, percent: int = 10) -> list[tuple[bytes, int]]:
     return [(key.topic_id, key.partition) for key in partitions_out_of_balance(world.image, percent)]
 
 
-def test_brokers_that_lead_what_they_should_are_left_alone() -> None:
+def test_balanced_leaders_are_unchanged() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2), assignment(2, 1))
     assert out_of_balance(world, 0) == []
 
 
-def test_a_broker_gets_back_what_it_should_lead_beyond_a_share() -> None:
+def test_preferred_leader_is_restored_above_imbalance_limit() -> None:
     world = World(1, 2)
     topic = world.create("orders", *[assignment(1, 2)] * 9, assignment(1, 2, leader=2))
-    assert out_of_balance(world, 10) == [], "exactly a tenth is not more than a tenth"
+    assert out_of_balance(world, 10) == [], "exactly 10 % does not exceed the limit"
     assert out_of_balance(world, 9) == [(topic.id, 9)]
 
 
-def test_only_who_is_online_and_in_sync_gets_anything_back() -> None:
+def test_preferred_leader_must_be_online_and_in_sync() -> None:
     world = World(1, 2, 3)
     topic = world.create("orders", assignment(1, 2, leader=2), assignment(1, 2, isr=(2,), leader=2))
     assert out_of_balance(world) == [(topic.id, 0)]
@@ -44,7 +44,7 @@ def test_only_who_is_online_and_in_sync_gets_anything_back() -> None:
     assert out_of_balance(world) == []
 
 
-def test_what_moves_and_what_the_raft_leader_leads_is_left_alone() -> None:
+def test_reassigning_and_metadata_partitions_are_excluded() -> None:
     world = World(1, 2, 3)
     topic = world.create("orders", assignment(1, 2, leader=2))
     world.accept(CreateTopic(some_id(5), META_TOPIC, (assignment(1, 2, leader=2),), {}, 0, internal=True))
@@ -53,11 +53,11 @@ def test_what_moves_and_what_the_raft_leader_leads_is_left_alone() -> None:
     assert out_of_balance(world) == []
 
 
-def test_a_drained_leader_is_relieved_when_another_is_in_sync() -> None:
+def test_drained_leader_is_replaced_by_in_sync_replica() -> None:
     world = World(1, 2, 3)
     topic = world.create("orders", assignment(1, 2, isr=(1,)), assignment(1, 3, isr=(1,)), assignment(2, 3))
     world.accept(UpdateBrokerStatus(1, BrokerStatus.MAINTENANCE))
-    assert world.partition("orders").leader == 1, "nobody else could"
+    assert world.partition("orders").leader == 1, "no other replica is in sync"
     assert leaders_to_relieve(world.image, 10) == []
     for index, follower in ((0, 2), (1, 3)):
         epochs = world.partition("orders", index)
@@ -73,7 +73,7 @@ def test_a_drained_leader_is_relieved_when_another_is_in_sync() -> None:
     assert [partition.leader for partition in world.image.topics["orders"].partitions] == [2, 3, 2]
 
 
-def test_partitions_without_a_leader_are_found_and_those_that_are_lost_told_apart() -> None:
+def test_leaderless_and_lost_partitions_are_distinguished() -> None:
     world = World(1, 2)
     topic = world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)))
     world.create("other", assignment(1, 2, isr=(1,)))
@@ -90,4 +90,4 @@ def test_partitions_without_a_leader_are_found_and_those_that_are_lost_told_apar
     assert lost.is_lost
     world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
     world.accept(UpdateBrokerStatus(2, BrokerStatus.OFFLINE))
-    assert not may_be_elected_uncleanly(world.image, lost, lambda topic: True), "there is nobody"
+    assert not may_be_elected_uncleanly(world.image, lost, lambda topic: True), "no replica is online"

@@ -1,4 +1,4 @@
-"""Who is let in by the leader, and when: members on another disk, one at a time, and never while the old one works."""
+"""Admission by the leader: nodes with another directory, one at a time, and never while the old directory is in use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD, NEW, OTHER = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 
 @dataclass
 class Leader:
-    """As much of a driver as admissions see."""
+    """The part of a driver that node admission uses."""
 
     seat: bytes = OLD
     is_voter: bool = True
@@ -75,14 +75,14 @@ class Store:
         self.proposed.append(command)
 
 
-def admissions(
+def make_admission(
     leader: Leader,
     broker_directory: bytes | None = None,
     *,
     online: bool = False,
     nodes: dict[int, Node] | None = None,
 ) -> Admissions:
-    """With `nodes` the cluster is at the level from which on they say who belongs to it."""
+    """Create an admission. With `nodes`, the cluster is at the feature level from which node records are complete."""
     status = BrokerStatus.ONLINE if online else BrokerStatus.OFFLINE
     brokers = {}
     if broker_directory is not None:
@@ -93,150 +93,150 @@ def admissions(
     return Admissions(cast(Any, store), cast(Any, leader))
 
 
-def join(admitting: Admissions, directory: bytes = NEW, peer: int = 3) -> bool:
-    """What the asking node is told: whether there is a cluster."""
-    return asyncio.run(admitting.answer(peer, JoinRequest(directory))).knows_cluster
+def join(admission: Admissions, directory: bytes = NEW, peer: int = 3) -> bool:
+    """Request admission and return whether the response reports a cluster."""
+    return asyncio.run(admission.answer(peer, JoinRequest(directory))).knows_cluster
 
 
-def test_a_member_on_another_disk_becomes_a_learner_there() -> None:
+def test_member_with_other_directory_becomes_learner() -> None:
     for broker in (None, OLD, OTHER):
         leader = Leader()
-        assert join(admissions(leader, broker))
+        assert join(make_admission(leader, broker))
         assert leader.changes == [AddLearner(3, NEW)]
 
 
-def test_a_seat_whose_disk_is_at_work_is_not_given_away() -> None:
+def test_directory_in_use_is_not_replaced() -> None:
     leader = Leader()
-    assert join(admissions(leader, OLD, online=True))
+    assert join(make_admission(leader, OLD, online=True))
     assert leader.changes == []
 
 
-def test_nothing_changes_for_members_on_their_disk_seats_never_taken_and_strangers() -> None:
+def test_same_directory_unbound_and_unknown_nodes_change_nothing() -> None:
     for seat, peer in ((NEW, 3), (UNBOUND, 3), (OLD, 4)):
         leader = Leader(seat=seat)
-        assert join(admissions(leader), peer=peer)
+        assert join(make_admission(leader), peer=peer)
         assert leader.changes == []
 
 
-def test_only_the_leader_lets_in_and_all_tell_of_the_cluster_they_know() -> None:
+def test_only_leader_admits_and_all_nodes_report_cluster() -> None:
     follower = Leader(role=Role.FOLLOWER)
-    assert join(admissions(follower))
+    assert join(make_admission(follower))
     assert follower.changes == []
 
-    empty = admissions(Leader(role=Role.FOLLOWER, last_index=0))
+    empty = make_admission(Leader(role=Role.FOLLOWER, last_index=0))
     assert not join(empty)
     empty.has_heard_of_cluster = True
     assert join(empty)
 
 
 @pytest.mark.parametrize("failure", [ProposalRefused(Refusal.CHANGE_PENDING), OutcomeUnknown("no majority")])
-def test_what_is_not_done_now_is_asked_for_again(failure: Exception) -> None:
+def test_failed_change_is_retried_on_next_request(failure: Exception) -> None:
     leader = Leader(failure=failure)
-    admitting = admissions(leader)
-    assert join(admitting)
+    admission = make_admission(leader)
+    assert join(admission)
     leader.failure = None
-    assert join(admitting)
+    assert join(admission)
     assert leader.changes == [AddLearner(3, NEW)] * 2
 
 
-def test_a_learner_votes_once_it_holds_the_membership_that_let_it_in() -> None:
+def test_learner_is_promoted_after_it_has_membership() -> None:
     leader = Leader(seat=NEW, is_voter=False, match=6)
-    admitting = admissions(leader)
-    asyncio.run(admitting.reconcile())
+    admission = make_admission(leader)
+    asyncio.run(admission.reconcile())
     assert leader.changes == []
     leader.match = 7
-    asyncio.run(admitting.reconcile())
+    asyncio.run(admission.reconcile())
     assert leader.changes == [PromoteLearner(3)]
 
 
-def test_voters_are_not_promoted() -> None:
+def test_voter_is_not_promoted() -> None:
     leader = Leader(match=9)
-    asyncio.run(admissions(leader).reconcile())
+    asyncio.run(make_admission(leader).reconcile())
     assert leader.changes == []
 
 
-def test_a_disk_of_another_cluster_is_never_let_in() -> None:
+def test_directory_of_other_cluster_is_never_admitted() -> None:
     leader = Leader()
-    answer = asyncio.run(admissions(leader).answer(3, JoinRequest(NEW, "another")))
+    answer = asyncio.run(make_admission(leader).answer(3, JoinRequest(NEW, "another")))
     assert (answer.cluster_id, answer.leads) == ("one", True)
     assert leader.changes == []
-    asyncio.run(admissions(leader).answer(3, JoinRequest(NEW, "one")))
+    asyncio.run(make_admission(leader).answer(3, JoinRequest(NEW, "one")))
     assert leader.changes == [AddLearner(3, NEW)]
 
 
-# From level 3 on the image says who belongs to the cluster
+# From feature level 3 on, the image contains all nodes of the cluster.
 
 
-def asked(admitting: Admissions, peer: int, *where: Any) -> JoinAnswer:
-    return asyncio.run(admitting.answer(peer, JoinRequest(NEW, "", *where)))
+def request_admission(admission: Admissions, peer: int, *address: Any) -> JoinAnswer:
+    return asyncio.run(admission.answer(peer, JoinRequest(NEW, "", *address)))
 
 
-def test_a_node_that_was_added_is_let_in_and_one_that_was_not_is_told_so() -> None:
+def test_only_added_nodes_are_admitted() -> None:
     leader = Leader()
-    answer = asked(admissions(leader, nodes=NODES), 4)
+    answer = request_admission(make_admission(leader, nodes=NODES), 4)
     assert (answer.is_expected, answer.knows_cluster, answer.leads) == (False, True, True)
-    assert answer.nodes == ((1, "one", 5001), (3, "three", 5003)), "it may be added soon, and needs to know"
+    assert answer.nodes == ((1, "one", 5001), (3, "three", 5003)), "the node may be added later and needs the addresses"
     assert leader.changes == []
-    answer = asked(admissions(leader, nodes=NODES | {4: Node(4, "four", 5004, False)}), 4, "four", 5004)
+    answer = request_admission(make_admission(leader, nodes=NODES | {4: Node(4, "four", 5004, False)}), 4, "four", 5004)
     assert answer.is_expected
     assert leader.changes == [AddLearner(4, NEW)]
 
 
-def test_a_member_that_was_removed_gets_no_other_disk() -> None:
+def test_removed_member_cannot_replace_directory() -> None:
     leader = Leader()
-    assert not asked(admissions(leader, nodes={1: NODES[1]}), 3).is_expected
+    assert not request_admission(make_admission(leader, nodes={1: NODES[1]}), 3).is_expected
     assert leader.changes == []
 
 
-def test_below_that_level_nobody_is_unexpected_and_nobody_is_added() -> None:
+def test_below_level_3_all_nodes_are_expected_and_none_added() -> None:
     leader = Leader()
-    assert asked(admissions(leader), 4).is_expected
+    assert request_admission(make_admission(leader), 4).is_expected
     assert leader.changes == []
 
 
-def test_below_that_level_nobody_is_told_where_nodes_were_once() -> None:
-    admitting = admissions(Leader(), nodes=NODES)
-    cast(Any, admitting._store).image.features = {levels.FEATURE: levels.GROWTH - 1}
-    assert asked(admitting, 3).nodes == ()
+def test_below_level_3_response_contains_no_addresses() -> None:
+    admission = make_admission(Leader(), nodes=NODES)
+    cast(Any, admission._store).image.features = {levels.FEATURE: levels.GROWTH - 1}
+    assert request_admission(admission, 3).nodes == ()
 
 
-def test_a_member_that_asks_from_elsewhere_has_moved() -> None:
+def test_request_from_new_address_updates_node_record() -> None:
     leader = Leader(seat=NEW)
-    for where, moved in (
+    for address, moved in (
         (("three", 5003), []),
         ((), []),
         (("elsewhere", 5003), [UpdateNode(3, "elsewhere", 5003)]),
     ):
-        admitting = admissions(leader, nodes=NODES)
-        asked(admitting, 3, *where)
-        assert cast(Any, admitting._store).proposed == moved
-    intruder = admissions(Leader(seat=OLD), OLD, online=True, nodes=NODES)
-    asked(intruder, 3, "elsewhere", 5003)
-    assert cast(Any, intruder._store).proposed == [], "the seat's disk is at work where it was"
+        admission = make_admission(leader, nodes=NODES)
+        request_admission(admission, 3, *address)
+        assert cast(Any, admission._store).proposed == moved
+    intruder = make_admission(Leader(seat=OLD), OLD, online=True, nodes=NODES)
+    request_admission(intruder, 3, "elsewhere", 5003)
+    assert cast(Any, intruder._store).proposed == [], "the member's directory is in use elsewhere"
 
 
-def test_only_who_is_meant_to_vote_does() -> None:
+def test_only_intended_voters_are_promoted() -> None:
     for meant in (True, False):
         leader = Leader(seat=NEW, is_voter=False, match=7)
         nodes = NODES | {3: Node(3, "three", 5003, meant)}
-        asyncio.run(admissions(leader, nodes=nodes).reconcile())
-        assert leader.changes == ([PromoteLearner(3)] * STEPS_AT_ONCE_MAX if meant else []), "this leader forgets"
+        asyncio.run(make_admission(leader, nodes=nodes).reconcile())
+        assert leader.changes == ([PromoteLearner(3)] * STEPS_AT_ONCE_MAX if meant else []), "the fake never promotes"
 
 
-def test_whoever_is_gone_is_not_counted_on_though_it_was_heard_a_moment_ago() -> None:
+def test_down_node_is_not_active_despite_recent_message() -> None:
     leader = Leader(seat=NEW, is_voter=False, match=7, gone_seconds={3: 0.1})
-    asyncio.run(admissions(leader, nodes=NODES).reconcile())
+    asyncio.run(make_admission(leader, nodes=NODES).reconcile())
     assert leader.changes == []
 
 
-def test_a_broker_that_was_not_noted_before_the_level_was_raised_is_noted_and_not_removed() -> None:
+def test_broker_without_node_record_is_recorded_and_not_removed() -> None:
     members = Membership((Member(1, OTHER, is_voter=True), Member(3, OLD, is_voter=True)))
-    image = cast(Any, admissions(Leader(), OLD, nodes={1: NODES[1]})._store).image
+    image = cast(Any, make_admission(Leader(), OLD, nodes={1: NODES[1]})._store).image
     assert [member.node_id for member in unnoted_members(image, members)] == [3]
     leader = Leader()
-    asyncio.run(admissions(leader, OLD, nodes={1: NODES[1]}).reconcile())
+    asyncio.run(make_admission(leader, OLD, nodes={1: NODES[1]}).reconcile())
     assert leader.changes == []
     image.brokers.clear()
-    assert unnoted_members(image, members) == [], "it was removed"
-    asyncio.run(admissions(leader, nodes={1: NODES[1]}).reconcile())
+    assert unnoted_members(image, members) == [], "the member was removed"
+    asyncio.run(make_admission(leader, nodes={1: NODES[1]}).reconcile())
     assert RemoveNode(3) in leader.changes

@@ -1,4 +1,4 @@
-"""Sessions, turns, budgets and throttles: what a leader makes of what its followers ask."""
+"""The fetch server of a leader: sessions, waits, response sizes and throttling."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def offsets(portion: Portion) -> list[int]:
     return [header.base_offset for _, header in iter_batches(portion.records)]
 
 
-def test_a_fetch_is_answered_with_what_was_written_since_the_one_before() -> None:
-    async def story(rig: Rig) -> None:
+def test_fetch_returns_records_since_previous_fetch() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append()
         rig.append()
         follower = PlayedFollower(rig)
@@ -32,11 +32,11 @@ def test_a_fetch_is_answered_with_what_was_written_since_the_one_before() -> Non
         second = await follower.fetch(rig.at(2, last_epoch=0))
         assert offsets(second.portions[0]) == [2]
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_partition_that_the_follower_does_not_name_is_answered_when_there_is_news_of_it() -> None:
-    async def story(rig: Rig) -> None:
+def test_fetch_returns_changes_of_unlisted_session_partitions() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0), rig.at(0, 1))
         rig.append(index=1)
@@ -44,11 +44,11 @@ def test_a_partition_that_the_follower_does_not_name_is_answered_when_there_is_n
         assert [(portion.partition, offsets(portion)) for portion in answer.portions] == [(1, [0])]
         assert not [portion for portion in (await follower.fetch()).portions if portion.records]
 
-    Rig(partitions=2).run(story)
+    Rig(partitions=2).run(scenario)
 
 
-def test_a_fetch_waits_for_records_and_no_longer_than_it_may() -> None:
-    async def story(rig: Rig) -> None:
+def test_fetch_waits_for_records_up_to_max_wait() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         rig.loop.call_later(0.2, rig.append)
@@ -59,11 +59,11 @@ def test_a_fetch_waits_for_records_and_no_longer_than_it_may() -> None:
         await follower.fetch(rig.at(1, last_epoch=0), wait_ms=500)
         assert rig.loop.time() == pytest.approx(began + 0.5)
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_waiting_fetch_can_be_woken() -> None:
-    async def story(rig: Rig) -> None:
+def test_wake_completes_pending_fetch() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         waiting = asyncio.ensure_future(follower.fetch(wait_ms=500))
@@ -73,22 +73,22 @@ def test_a_waiting_fetch_can_be_woken() -> None:
         assert rig.loop.time() == pytest.approx(0.1)
         assert not [portion for portion in answer.portions if portion.records]
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_lost_turn_ends_the_session() -> None:
-    async def story(rig: Rig) -> None:
+def test_unexpected_fetch_number_ends_session() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         follower.turn += 1
         assert (await follower.fetch()).session_id == NO_SESSION
         assert (await follower.fetch(rig.at(0))).session_id != NO_SESSION
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_session_that_begins_ends_the_one_before_and_the_fetch_that_waits_in_it() -> None:
-    async def story(rig: Rig) -> None:
+def test_new_session_ends_previous_session_and_pending_fetch() -> None:
+    async def scenario(rig: Rig) -> None:
         earlier = PlayedFollower(rig)
         await earlier.fetch(rig.at(0))
         waiting = asyncio.ensure_future(earlier.fetch(wait_ms=500))
@@ -97,11 +97,11 @@ def test_a_session_that_begins_ends_the_one_before_and_the_fetch_that_waits_in_i
         assert (await waiting).session_id == NO_SESSION
         assert rig.loop.time() < 0.5
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_sessions_of_two_followers_do_not_touch_each_other() -> None:
-    async def story(rig: Rig) -> None:
+def test_sessions_of_followers_are_independent() -> None:
+    async def scenario(rig: Rig) -> None:
         first, second = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
         await first.fetch(rig.at(0))
         await second.fetch(rig.at(0))
@@ -109,35 +109,35 @@ def test_sessions_of_two_followers_do_not_touch_each_other() -> None:
         assert offsets((await first.fetch()).portions[0]) == [0]
         assert offsets((await second.fetch()).portions[0]) == [0]
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_an_earlier_life_of_a_broker_and_one_that_is_not_registered_are_refused() -> None:
-    async def story(rig: Rig) -> None:
+def test_outdated_or_unregistered_broker_epoch_is_rejected() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         earlier = rig.epoch_of(FOLLOWER)
         rig.command(RegisterBroker(FOLLOWER, "host", 9092, None, b"n" * 16, bytes([FOLLOWER]) * 16))
-        with pytest.raises(CallRefused, match="another life"):
+        with pytest.raises(CallRefused, match="newer epoch"):
             await follower.fetch(rig.at(0), broker_epoch=earlier)
         with pytest.raises(CallRefused, match="not registered"):
             await follower.fetch(rig.at(0), broker_epoch=-1)
         assert (await follower.fetch(rig.at(0))).session_id != NO_SESSION
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_session_belongs_to_one_life_of_a_broker() -> None:
-    async def story(rig: Rig) -> None:
+def test_session_is_bound_to_broker_epoch() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         rig.command(RegisterBroker(FOLLOWER, "host", 9092, None, b"n" * 16, bytes([FOLLOWER]) * 16))
         assert (await follower.fetch()).session_id == NO_SESSION
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_follower_of_another_epoch_is_told_so_and_its_progress_does_not_count() -> None:
-    async def story(rig: Rig) -> None:
+def test_wrong_leader_epoch_returns_error_and_no_progress() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append()
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
         rig.command(SetPartitionLeader(TOPIC_ID, 0, 1))
@@ -152,14 +152,14 @@ def test_a_follower_of_another_epoch_is_told_so_and_its_progress_does_not_count(
         await follower.fetch(rig.at(1, last_epoch=0))
         assert leading.followers[FOLLOWER].offset == 1
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_log_that_differs_is_told_where_and_its_progress_does_not_count() -> None:
-    async def story(rig: Rig) -> None:
+def test_diverging_log_returns_divergence_and_no_progress() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append()
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
-        rig.command(SetPartitionLeader(TOPIC_ID, 0, 1))  # in epoch 2, which starts at offset 1
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, 1))  # epoch 2 starts at offset 1
         rig.append()
         follower = PlayedFollower(rig)
         answer = await follower.fetch(rig.at(2, last_epoch=1))
@@ -170,11 +170,11 @@ def test_a_log_that_differs_is_told_where_and_its_progress_does_not_count() -> N
         assert offsets((await follower.fetch(rig.at(1, last_epoch=0))).portions[0]) == [1]
         assert len(rig.progress) == 1
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_an_offset_that_the_leader_does_not_have_is_out_of_range() -> None:
-    async def story(rig: Rig) -> None:
+def test_unknown_offset_returns_offset_out_of_range() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append()
         rig.append()
         await rig.replica().syncs.all_synced()
@@ -184,22 +184,22 @@ def test_an_offset_that_the_leader_does_not_have_is_out_of_range() -> None:
         assert portion.error == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (portion.log_start_offset, portion.log_end_offset) == (1, 2)
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_who_is_no_replica_of_a_partition_gets_nothing_of_it() -> None:
-    async def story(rig: Rig) -> None:
+def test_non_replica_fetch_returns_error() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append()
         rig.command(RegisterBroker(4, "host", 9092, None, b"4" * 16, b"4" * 16))
         answer = await PlayedFollower(rig, 4).fetch(rig.at(0))
         assert answer.portions[0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not answer.portions[0].records
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_waiting_fetch_is_told_at_once_that_the_term_has_ended() -> None:
-    async def story(rig: Rig) -> None:
+def test_end_of_leadership_completes_pending_fetch() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         rig.loop.call_later(0.1, rig.command, UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
@@ -207,21 +207,21 @@ def test_a_waiting_fetch_is_told_at_once_that_the_term_has_ended() -> None:
         assert rig.loop.time() == pytest.approx(0.1)
         assert answer.portions[0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_one_batch_that_is_larger_than_the_answer_may_be_is_sent_all_the_same() -> None:
-    async def story(rig: Rig) -> None:
+def test_oversized_first_batch_is_returned() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append(b"x" * 20_000)
         rig.append()
         answer = await PlayedFollower(rig).fetch(rig.at(0), max_bytes=1000)
         assert offsets(answer.portions[0]) == [0]
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_an_answer_keeps_to_its_size_and_what_found_no_room_comes_with_the_next() -> None:
-    async def story(rig: Rig) -> None:
+def test_response_size_is_limited_and_rest_follows() -> None:
+    async def scenario(rig: Rig) -> None:
         for index in (0, 1, 2):
             rig.append(b"x" * 20_000, index)
         follower = PlayedFollower(rig)
@@ -232,30 +232,30 @@ def test_an_answer_keeps_to_its_size_and_what_found_no_room_comes_with_the_next(
         for index, answer in enumerate((first, second, third)):
             assert [portion.partition for portion in answer.portions if portion.records] == [index]
 
-    Rig(partitions=3).run(story)
+    Rig(partitions=3).run(scenario)
 
 
-def test_what_was_just_appended_is_served_without_reading_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> memoryview:
-        raise AssertionError("the disk is read")
+def test_recent_records_are_served_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_on_read(*_: object, **__: object) -> memoryview:
+        raise AssertionError("the disk was read")
 
-    async def story(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         for size in (100, 200, 100_000, 300):
             rig.append(b"x" * size)
         with monkeypatch.context() as patch:
-            patch.setattr(PartitionLog, "read", never)
+            patch.setattr(PartitionLog, "read", fail_on_read)
             answer = await follower.fetch()
         assert [offsets(portion) for portion in answer.portions] == [[0, 1], [2], [3]]
         on_disk = rig.replica().log.read(0, 1 << 20, 4)
         assert b"".join(portion.records for portion in answer.portions) == on_disk
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_what_is_committed_is_read_from_the_disk_and_takes_no_memory() -> None:
-    async def story(rig: Rig) -> None:
+def test_committed_records_are_read_from_disk() -> None:
+    async def scenario(rig: Rig) -> None:
         followers = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
         for follower in followers:
             await follower.fetch(rig.at(0))
@@ -269,11 +269,11 @@ def test_what_is_committed_is_read_from_the_disk_and_takes_no_memory() -> None:
         assert not replica._recent.read(0, 1 << 20)
         assert offsets((await PlayedFollower(rig).fetch(rig.at(0))).portions[0]) == [0]
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_what_an_epoch_leaves_uncommitted_is_not_kept_for_the_next() -> None:
-    async def story(rig: Rig) -> None:
+def test_uncommitted_records_are_dropped_from_memory_on_new_epoch() -> None:
+    async def scenario(rig: Rig) -> None:
         await PlayedFollower(rig).fetch(rig.at(0))
         rig.append(b"x" * 100_000)
         replica = rig.replica()
@@ -282,11 +282,11 @@ def test_what_an_epoch_leaves_uncommitted_is_not_kept_for_the_next() -> None:
         assert not replica.leads
         assert not replica._recent.read(0, 1 << 20)
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_forgotten_partition_is_not_spoken_of_again() -> None:
-    async def story(rig: Rig) -> None:
+def test_forgotten_partition_is_not_returned() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0), rig.at(0, 1))
         await follower.fetch(forgotten=((TOPIC_ID, 1),))
@@ -296,16 +296,16 @@ def test_a_forgotten_partition_is_not_spoken_of_again() -> None:
         assert [portion.partition for portion in answer.portions] == [0]
         assert not rig.replica(1).readers
 
-    Rig(partitions=2).run(story)
+    Rig(partitions=2).run(scenario)
 
 
-def test_who_is_not_in_sync_is_throttled_and_who_is_in_sync_is_not() -> None:
-    async def story(rig: Rig) -> None:
+def test_only_out_of_sync_followers_are_throttled() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
         assert rig.partition().isr == (1, OTHER)
         for _ in range(2):
-            rig.append(b"x" * 932)  # 1,000 bytes on disk: at 100 a second that takes ten
+            rig.append(b"x" * 932)  # 1,000 bytes on disk: ten seconds at 100 bytes per second
         slow, quick = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
         assert offsets((await slow.fetch(rig.at(0), max_bytes=1000)).portions[0]) == [0]
         began = rig.loop.time()
@@ -316,11 +316,11 @@ def test_who_is_not_in_sync_is_throttled_and_who_is_in_sync_is_not() -> None:
         assert rig.loop.time() > began + 9
         assert offsets((await quick.fetch(rig.at(0))).portions[0]) == [0, 1]
 
-    Rig(configs={"leader.replication.throttled.replicas": "*"}).run(story)
+    Rig(configs={"leader.replication.throttled.replicas": "*"}).run(scenario)
 
 
-def test_the_high_watermark_is_what_all_in_sync_replicas_have_made_durable() -> None:
-    async def story(rig: Rig) -> None:
+def test_high_watermark_is_minimum_durable_offset_of_isr() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.append()
         rig.append()
         replica = rig.replica()
@@ -333,11 +333,11 @@ def test_the_high_watermark_is_what_all_in_sync_replicas_have_made_durable() -> 
         rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
         assert replica.high_watermark == 2
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-class SlowToOpen:
-    """The clock of a node on which a log takes longer to open than the loop may be held up."""
+class SlowOpenClock:
+    """The clock of a node on which opening a log takes longer than an event-loop iteration may."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -351,9 +351,9 @@ class SlowToOpen:
         return self._rig.clock.now_ms()
 
 
-def test_a_wake_that_comes_while_logs_are_opened_is_not_lost() -> None:
-    async def story(rig: Rig) -> None:
-        rig.server._clock = SlowToOpen(rig)
+def test_wake_during_log_opening_is_not_lost() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.server._clock = SlowOpenClock(rig)
         follower = PlayedFollower(rig)
         fetching = asyncio.ensure_future(follower.fetch(rig.at(0), wait_ms=500))
         await asyncio.sleep(0)
@@ -361,23 +361,23 @@ def test_a_wake_that_comes_while_logs_are_opened_is_not_lost() -> None:
         await fetching
         assert rig.loop.time() == 0.0
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_wake_for_the_fetch_before_does_not_end_the_next_one() -> None:
-    async def story(rig: Rig) -> None:
+def test_wake_for_previous_fetch_does_not_complete_next_fetch() -> None:
+    async def scenario(rig: Rig) -> None:
         follower = PlayedFollower(rig)
         await follower.fetch(rig.at(0))
         await rig.server.wake(FOLLOWER, Wake(follower.session_id))
         await follower.fetch(wait_ms=500)
         assert rig.loop.time() == pytest.approx(0.5)
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_a_session_that_ends_while_logs_are_opened_leaves_nothing_behind() -> None:
-    async def story(rig: Rig) -> None:
-        rig.server._clock = SlowToOpen(rig)
+def test_session_ending_during_log_opening_is_cleaned_up() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.server._clock = SlowOpenClock(rig)
         earlier = asyncio.ensure_future(PlayedFollower(rig).fetch(rig.at(0), wait_ms=500))
         await asyncio.sleep(0)
         await PlayedFollower(rig).fetch(rig.at(0))
@@ -385,4 +385,4 @@ def test_a_session_that_ends_while_logs_are_opened_leaves_nothing_behind() -> No
         assert rig.loop.time() == 0.0
         assert len(rig.replica().readers) == 1
 
-    Rig().run(story)
+    Rig().run(scenario)

@@ -1,4 +1,4 @@
-"""Replication simulated, seed by seed: see `world` for what goes wrong and `checker` for what must hold."""
+"""The replication simulation under faults, for many seeds: see `world` and `checker`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 SEEDS = count(50, 10_000)
 PART = 25
-"""Seeds per test, so that they are spread over the workers."""
+"""Seeds per test, so that pytest-xdist can distribute them."""
 FIRST = (SEED - 1) * SEEDS + 1
-SEEDS_IN_PIECES = count(10, 25)
+SEEDS_IN_CHUNKS = count(10, 25)
 
 
 def run(seed: int) -> World:
@@ -26,12 +26,12 @@ def run(seed: int) -> World:
         world.run()
     except Exception as error:
         replay = f".venv/bin/python -m tests.replication.simulate --seed {seed}"
-        raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
+        raise AssertionError(f"seed {seed} violates a guarantee: {error!r} (to replay it: {replay})") from error
     return world
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))
-def test_every_promise_holds_and_everything_is_in_sync_when_the_faults_stop(first: int) -> None:
+def test_guarantees_hold_under_faults_and_replicas_resync(first: int) -> None:
     worlds = [run(seed) for seed in range(first, first + PART)]
     assert sum(world.faults for world in worlds) > 8 * PART
     assert sum(world.checker.acknowledged for world in worlds) > 30 * PART
@@ -40,7 +40,7 @@ def test_every_promise_holds_and_everything_is_in_sync_when_the_faults_stop(firs
     assert sum(len(world.consensus.log) for world in worlds) > 40 * PART
 
 
-def test_promises_hold_when_records_travel_in_pieces_and_few_are_kept_in_memory(
+def test_guarantees_hold_with_small_chunks_and_little_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     several = 0
@@ -56,18 +56,18 @@ def test_promises_hold_when_records_travel_in_pieces_and_few_are_kept_in_memory(
     monkeypatch.setattr(recent, "IN_PLACE_BYTES_MIN", 1)
     monkeypatch.setattr(recent.RecentRoom.__init__, "__defaults__", (2000,))
     monkeypatch.setattr(following, "WRITTEN_BYTES_PER_TURN", 100)
-    worlds = [run(seed) for seed in range(FIRST, FIRST + SEEDS_IN_PIECES)]
-    assert sum(world.checker.acknowledged for world in worlds) > 30 * SEEDS_IN_PIECES
-    assert several > SEEDS_IN_PIECES
+    worlds = [run(seed) for seed in range(FIRST, FIRST + SEEDS_IN_CHUNKS)]
+    assert sum(world.checker.acknowledged for world in worlds) > 30 * SEEDS_IN_CHUNKS
+    assert several > SEEDS_IN_CHUNKS
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_same_seed_produces_same_trace() -> None:
     first, second, other = run(FIRST), run(FIRST), run(FIRST + 1)
     assert first.loop.steps == second.loop.steps > 1000
     assert first.trace_hash() == second.trace_hash() != other.trace_hash()
 
 
-def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_seed_reports_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InSync, "high_watermark", lambda leading, own_end: own_end)
     with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.replication\.simulate --seed 1\)"):
         run(1)

@@ -1,4 +1,4 @@
-"""What this disk has lost is seen to bit by bit, and leaders, replicas and topics change in between."""
+"""Handling of lost records while leaders, replicas and topics change concurrently."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from chronik.replication.throttle import ReplicationThrottle
 from .rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
 
 LOST_END = 5
-"""So many records were synced once."""
+"""Number of records that were synced before the loss."""
 
 
-async def lose_some(rig: Rig, index: int) -> Replica:
+async def lose_first_records(rig: Rig, index: int) -> Replica:
     rig.append(index=index)
     replica = rig.replica(index)
     await replica.syncs.all_synced()
@@ -36,19 +36,19 @@ async def lose_some(rig: Rig, index: int) -> Replica:
     return replica
 
 
-def lose_all(rig: Rig, index: int) -> None:
+def lose_log(rig: Rig, index: int) -> None:
     rig.replicas._synced_offsets.record(TOPIC_ID, index, LOST_END)
 
 
 @pytest.mark.parametrize("change", [SetPartitionLeader(TOPIC_ID, 1, OTHER), DeleteTopic(TOPIC_ID)])
-def test_a_partition_may_get_another_leader_while_the_log_of_one_before_it_waits_for_its_disk(
+def test_leader_change_during_sync_of_other_partition(
     change: SetPartitionLeader | DeleteTopic,
 ) -> None:
-    async def story(rig: Rig) -> None:
-        first = await lose_some(rig, 0)
-        lose_all(rig, 1)
+    async def scenario(rig: Rig) -> None:
+        first = await lose_first_records(rig, 0)
+        lose_log(rig, 1)
         throttle = ReplicationThrottle("follower", LEADER, rig.store, rig.configs, rig.clock)
-        calls = PeerCalls(lambda peer, frame: True)  # every fetch waits for an answer that never comes
+        calls = PeerCalls(lambda peer, frame: True)  # fetches never receive a response
         following = Following(LEADER, rig.replicas, calls, rig.clock, lambda: rig.epoch_of(LEADER), throttle)
         for index in range(2):
             rig.command(SetPartitionLeader(TOPIC_ID, index, FOLLOWER))
@@ -68,35 +68,35 @@ def test_a_partition_may_get_another_leader_while_the_log_of_one_before_it_waits
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    Rig(partitions=2).run(story)
+    Rig(partitions=2).run(scenario)
 
 
-def test_a_lost_partition_may_have_moved_away_before_its_replica_here_has_heard_of_it() -> None:
-    async def story(rig: Rig) -> None:
+def test_lost_partition_reassigned_before_replica_is_updated() -> None:
+    async def scenario(rig: Rig) -> None:
         keeper = IsrKeeper(LEADER, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(LEADER))
-        lose_all(rig, 0)
+        lose_log(rig, 0)
         replica = rig.replicas.led(TOPIC_ID, 0)
         assert replica is not None
         replica.open()
         assert replica.log.is_lost
-        rig.store._subscribers.clear()  # as if it were one of thousands, whose turn comes later
+        rig.store._subscribers.clear()  # the replica does not receive the change yet
         rig.command(ReassignPartitions((Reassignment(TOPIC_ID, 0, (FOLLOWER, OTHER)),)))
         assert rig.partition().replicas == (FOLLOWER, OTHER)
         await keeper._mend([replica])
-        replica.was_out_of_isr = True  # elected all the same, by the word of an operator
+        replica.was_out_of_isr = True  # elected uncleanly by an operator
         await keeper._mend([replica])
         assert replica.log.is_lost
 
-    Rig().run(story)
+    Rig().run(scenario)
 
 
-def test_the_log_says_how_the_last_one_leads_again_once_its_files_are_back(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(rig: Rig) -> None:
-        lose_all(rig, 0)
+def test_log_explains_recovery_of_lost_partition(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(rig: Rig) -> None:
+        lose_log(rig, 0)
         rig.command(ReassignPartitions((Reassignment(TOPIC_ID, 0, (OTHER, LEADER, FOLLOWER)),)))
         replica = next(iter(rig.replicas))
         replica.open()
         assert "`chronik topics reassign topic 0:1,3,2`" in caplog.text
         assert "`chronik topics elect-leaders --topic topic --partition 0 --unclean`" in caplog.text
 
-    Rig().run(story)
+    Rig().run(scenario)

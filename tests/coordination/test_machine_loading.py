@@ -1,4 +1,4 @@
-"""A hundred thousand groups may change hands at once: nobody else on the node waits for it, and no member notices."""
+"""Loading and unloading of many groups in slices, without blocking the event loop or affecting members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROTOCOLS = (("range", b"\0\0\0\0\0\1\0\1t"),)
 
 
 @pytest.fixture(autouse=True)
-def slices_end_after_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = count()
     monkeypatch.setattr(scheduler, "perf_counter", lambda: next(steps) * SLICE_SECONDS / STEPS_PER_SLICE)
 
@@ -51,7 +51,7 @@ def in_hand(node: CoordinatingNode) -> int:
     return len(node.groups._custody)
 
 
-async def turns_until_in_hand(node: CoordinatingNode, wanted: int) -> int:
+async def iterations_until_hosted(node: CoordinatingNode, wanted: int) -> int:
     turns = 0
     while in_hand(node) != wanted:
         await asyncio.sleep(0)
@@ -59,41 +59,41 @@ async def turns_until_in_hand(node: CoordinatingNode, wanted: int) -> int:
     return turns
 
 
-def test_others_have_their_turn_while_groups_are_taken_up_and_let_go_of() -> None:
-    async def story() -> None:
+def test_loading_and_unloading_groups_yields_to_event_loop() -> None:
+    async def scenario() -> None:
         shared = with_groups()
         async with nodes(shared) as node:
-            assert in_hand(node[1]) == 0, "the start does not wait for them"
-            assert await turns_until_in_hand(node[1], GROUPS) >= GROUPS / STEPS_PER_SLICE
+            assert in_hand(node[1]) == 0, "the start does not load the groups"
+            assert await iterations_until_hosted(node[1], GROUPS) >= GROUPS / STEPS_PER_SLICE
             shared.elect(2)
             assert (in_hand(node[1]), in_hand(node[2])) == (GROUPS, 0)
-            assert await turns_until_in_hand(node[1], 0) >= GROUPS / STEPS_PER_SLICE / 2
+            assert await iterations_until_hosted(node[1], 0) >= GROUPS / STEPS_PER_SLICE / 2
             await until(lambda: in_hand(node[2]) == GROUPS)
             node[2].is_fenced = True
             node[2].groups.look()
             assert in_hand(node[2]) == GROUPS
-            assert await turns_until_in_hand(node[2], 0) >= GROUPS / STEPS_PER_SLICE
+            assert await iterations_until_hosted(node[2], 0) >= GROUPS / STEPS_PER_SLICE
 
-    run(story)
+    run(scenario)
 
 
-def test_a_group_whose_turn_has_not_come_is_served_all_the_same() -> None:
-    async def story() -> None:
+def test_group_is_loaded_on_demand() -> None:
+    async def scenario() -> None:
         shared = with_groups()
         async with nodes(shared) as node:
             shared.elect(2)
             last = NAMES[-1]
             assert await node[2].groups.heartbeat(*beat(last)) is ErrorCode.NONE
-            assert in_hand(node[2]) < GROUPS, "it was served before all were taken up"
+            assert in_hand(node[2]) < GROUPS, "the request was served before all groups were loaded"
             assert await node[1].groups.heartbeat(*beat(last)) is ErrorCode.NOT_COORDINATOR
             assert {entry.group_id for entry in listed(node[2].groups)} == set(NAMES)
             assert listed(node[1].groups) == []
 
-    run(story)
+    run(scenario)
 
 
-def test_a_session_begins_when_its_group_is_taken_up() -> None:
-    async def story() -> None:
+def test_member_session_starts_when_group_is_loaded() -> None:
+    async def scenario() -> None:
         clock = ManualClock()
         shared = with_groups()
         async with nodes(shared, clock) as node:
@@ -112,13 +112,13 @@ def test_a_session_begins_when_its_group_is_taken_up() -> None:
             assert late is not None
             assert late.wake_at_ms == began_ms + 2 * SESSION_MS - 1000
 
-    run(story)
+    run(scenario)
 
 
-def test_once_fenced_every_group_is_let_go_of_even_if_the_node_comes_back_meanwhile() -> None:
-    """Its members were refused: their silence since then must not count, whichever group has had its turn."""
+def test_fencing_unloads_all_groups_even_if_short() -> None:
+    """Requests of members were rejected while the node was fenced, so their silence must not count for any group."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         shared = with_groups()
         async with nodes(shared) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
@@ -131,13 +131,13 @@ def test_once_fenced_every_group_is_let_go_of_even_if_the_node_comes_back_meanwh
             assert served is not before[NAMES[-1]]
             custody = node[1].groups._custody
             await until(lambda: all(custody.in_hand(name) not in (None, before[name]) for name in NAMES))
-            assert node[1].groups._custody.in_hand(NAMES[-1]) is served, "it was taken up anew, and only once"
+            assert node[1].groups._custody.in_hand(NAMES[-1]) is served, "the group was loaded again, and only once"
 
-    run(story)
+    run(scenario)
 
 
-def test_what_was_given_up_is_not_served_before_the_store_has_decided() -> None:
-    async def story() -> None:
+def test_unloaded_group_is_not_served_before_pending_stores_complete() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await join(node[1].groups, "g")
@@ -154,17 +154,17 @@ def test_what_was_given_up_is_not_served_before_the_store_has_decided() -> None:
             await until(lambda: node[1].groups.describe("g").error is ErrorCode.NONE)
             assert node[1].groups.describe("g").members[0].assignment == joined.member_id.encode()
 
-    run(story)
+    run(scenario)
 
 
-def test_closing_lets_go_of_all_in_slices_too() -> None:
-    async def story() -> None:
+def test_close_unloads_groups_in_slices() -> None:
+    async def scenario() -> None:
         shared = with_groups()
         async with nodes(shared) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
             closing = asyncio.create_task(node[1].groups.close())
-            turns = await turns_until_in_hand(node[1], 0)
+            turns = await iterations_until_hosted(node[1], 0)
             assert turns >= GROUPS / STEPS_PER_SLICE
             await closing
 
-    run(story)
+    run(scenario)

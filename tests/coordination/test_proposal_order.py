@@ -1,4 +1,4 @@
-"""A store that is slow or tries again must not turn proposals for one key around: no two are under way at once."""
+"""Proposals for one key keep their order: no two of them are in flight together, even if the store reorders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class SlowStore:
-    """Ends the newest proposal first, as a store may that has to send the others again."""
+    """A store that completes the newest proposal first, as a store with retries may."""
 
     def __init__(self) -> None:
         self.image = Image()
@@ -38,7 +38,7 @@ def commit(group: str, offset: int) -> CommitOffset:
     return CommitOffset(group, (OffsetToCommit("topic", 0, offset),), 0)
 
 
-def test_commits_of_a_group_are_never_under_way_side_by_side() -> None:
+def test_commits_of_same_group_are_never_concurrent() -> None:
     async def scenario() -> None:
         store = SlowStore()
         proposals = Proposals(store)
@@ -76,7 +76,7 @@ def test_commits_of_a_group_are_never_under_way_side_by_side() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_however_many_groups_are_stored_at_once_the_store_is_not_overrun() -> None:
+def test_concurrent_proposals_are_limited() -> None:
     async def scenario() -> None:
         store = SlowStore()
         proposals = Proposals(store)
@@ -100,7 +100,7 @@ def test_however_many_groups_are_stored_at_once_the_store_is_not_overrun() -> No
 
 
 class SilentStore(SlowStore):
-    """No majority is left."""
+    """A store without a majority."""
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         self.ended.append(command)
@@ -108,8 +108,8 @@ class SilentStore(SlowStore):
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def test_a_node_that_stops_waits_for_a_silent_store_once() -> None:
-    """And not once for each commit of a group, since no two of them are under way together."""
+def test_close_waits_once_for_unresponsive_store() -> None:
+    """The close must not wait for the timeout of each queued commit."""
 
     async def scenario() -> None:
         store = SilentStore()
@@ -125,7 +125,7 @@ def test_a_node_that_stops_waits_for_a_silent_store_once() -> None:
     asyncio.run(scenario())
 
 
-def test_a_node_that_stops_sees_through_what_a_store_answers() -> None:
+def test_close_completes_queued_proposals() -> None:
     async def scenario() -> None:
         store = SlowStore()
         proposals = Proposals(store)

@@ -1,5 +1,4 @@
-"""Groups are one kind of machine. Here is another one, over another topic: it needs nothing of coordination that is not
-there, and neither kind notices the other."""
+"""The coordinator works with any kind of state machine, here a counter on another topic, independently of groups."""
 
 from __future__ import annotations
 
@@ -38,11 +37,11 @@ from tests.groups.driving import listed, member_of, run, until
 from tests.groups.shared_image import NODES, NodeStore, SharedImage, nodes
 
 TOPIC_ID = b"*" * 16
-GOES_DOWN_AFTER_MS = 3_600_000
-"""Longer than any test takes, but for the one that waits for it."""
+RESET_AFTER_MS = 3_600_000
+"""Longer than any test except the one that waits for it."""
 
 
-class AddAsked(Question, frozen=True):
+class AddRequest(Question, frozen=True):
     number: int
 
 
@@ -56,7 +55,7 @@ class Level:
 
 
 class Counter:
-    """Counts up when asked, and forgets all of it after a while. It is stored as a feature's level."""
+    """A machine that counts up on request and resets after a while. It is stored as a feature level."""
 
     memory_bytes: Final = 1
 
@@ -64,7 +63,7 @@ class Counter:
         self.key = key
         self.level = level
         self.epoch = epoch
-        self.wake_at_ms: int | None = now_ms + GOES_DOWN_AFTER_MS if level else None
+        self.wake_at_ms: int | None = now_ms + RESET_AFTER_MS if level else None
         self._waiters: dict[int, int] = {}
         self._last_ticket = 0
 
@@ -74,9 +73,9 @@ class Counter:
 
     def handle(self, event: Event) -> list[Instruction]:
         match event:
-            case AddAsked():
+            case AddRequest():
                 self.level += event.number
-                self.wake_at_ms = event.now_ms + GOES_DOWN_AFTER_MS
+                self.wake_at_ms = event.now_ms + RESET_AFTER_MS
                 self._last_ticket += 1
                 self._waiters[self._last_ticket] = event.waiter
                 return [Store(self._last_ticket, Level(self.key, self.level))]
@@ -112,7 +111,7 @@ class Counters:
         return True
 
 
-class Counting(Coordinator[Counter]):
+class CounterCoordinator(Coordinator[Counter]):
     def __init__(self, shared: SharedImage, node_id: int) -> None:
         self.store = NodeStore(shared, node_id)
         self.fatal: list[BaseException] = []
@@ -135,7 +134,7 @@ class Counting(Coordinator[Counter]):
         if counter is None:
             counter = Counter(key, 0, tenure.epoch, 0)
             self._custody.add(counter)
-        return await self._custody.ask(counter, int, AddAsked, number)
+        return await self._custody.ask(counter, int, AddRequest, number)
 
     @property
     def in_hand(self) -> list[str]:
@@ -154,8 +153,8 @@ def elect(shared: SharedImage, node_id: int) -> None:
 
 
 @asynccontextmanager
-async def counting(shared: SharedImage) -> AsyncIterator[dict[int, Counting]]:
-    running = {node_id: Counting(shared, node_id) for node_id in NODES}
+async def counter_coordinators(shared: SharedImage) -> AsyncIterator[dict[int, CounterCoordinator]]:
+    running = {node_id: CounterCoordinator(shared, node_id) for node_id in NODES}
     for node in running.values():
         await node.start()
         node.store.subscribe(node.follow)
@@ -168,23 +167,23 @@ async def counting(shared: SharedImage) -> AsyncIterator[dict[int, Counting]]:
     assert all(node.fatal == [] for node in running.values())
 
 
-def test_a_machine_is_served_where_its_own_topic_is_led() -> None:
-    async def story() -> None:
+def test_machine_is_served_by_leader_of_its_topic() -> None:
+    async def scenario() -> None:
         shared = with_transactions()
-        async with counting(shared) as counters, nodes(shared) as node:
+        async with counter_coordinators(shared) as counters, nodes(shared) as node:
             assert await counters[1].add("a", 1) is ErrorCode.NOT_COORDINATOR
             assert [await counters[2].add("a", number) for number in (1, 2)] == [1, 3]
             await member_of(node[1].groups, "a")
             assert shared.image.features["a"] == 3
             assert (counters[2].in_hand, [group.group_id for group in listed(node[1].groups)]) == (["a"], ["a"])
 
-    run(story)
+    run(scenario)
 
 
-def test_a_term_of_one_topic_means_nothing_to_the_other() -> None:
-    async def story() -> None:
+def test_terms_of_other_topics_are_ignored() -> None:
+    async def scenario() -> None:
         shared = with_transactions()
-        async with counting(shared) as counters, nodes(shared) as node:
+        async with counter_coordinators(shared) as counters, nodes(shared) as node:
             await member_of(node[1].groups, "a")
             assert await counters[2].add("a", 5) == 5
             elect(shared, 3)
@@ -195,13 +194,13 @@ def test_a_term_of_one_topic_means_nothing_to_the_other() -> None:
             await until(lambda: len(node[1].groups._custody) == 0)
             assert await counters[3].add("a", 1) == 7
 
-    run(story)
+    run(scenario)
 
 
-def test_who_waits_when_the_term_ends_is_sent_away_and_nothing_is_lost() -> None:
-    async def story() -> None:
+def test_end_of_term_rejects_waiters_without_losing_state() -> None:
+    async def scenario() -> None:
         shared = with_transactions()
-        async with counting(shared) as counters:
+        async with counter_coordinators(shared) as counters:
             counters[2].store.hold()
             adding = asyncio.create_task(counters[2].add("a", 5))
             await until(lambda: counters[2].store.held == 1)
@@ -211,19 +210,19 @@ def test_who_waits_when_the_term_ends_is_sent_away_and_nothing_is_lost() -> None
             await until(lambda: shared.image.features.get("a") == 5)
             assert await counters[3].add("a", 1) == 6
 
-    run(story)
+    run(scenario)
 
 
-def test_what_is_due_comes_by_itself_on_whichever_node_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "GOES_DOWN_AFTER_MS", 500)
+def test_timer_fires_on_current_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "RESET_AFTER_MS", 500)
 
-    async def story() -> None:
+    async def scenario() -> None:
         shared = with_transactions()
-        async with counting(shared) as counters:
+        async with counter_coordinators(shared) as counters:
             assert await counters[2].add("a", 5) == 5
             elect(shared, 1)
             await until(lambda: "a" not in shared.image.features)
             assert counters[2].in_hand == []
             assert await counters[1].add("a", 1) == 1
 
-    run(story)
+    run(scenario)

@@ -1,4 +1,4 @@
-"""At 100 bytes a second the next batch waits for minutes; whoever allows more does not wait for that."""
+"""A changed replication throttle takes effect while a partition waits for minutes at 100 bytes per second."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from chronik.replication.throttle import LOOK_AGAIN_SECONDS, ReplicationThrottle
 from .rig import FOLLOWER, LEADER, TOPIC_ID, PlayedFollower, Rig
 
 RATE, REPLICAS = "{}.replication.throttled.rate", "{}.replication.throttled.replicas"
-BATCH = b"x" * 60_000  # ten minutes' worth
+BATCH = b"x" * 60_000  # ten minutes at the throttled rate
 SOON_SECONDS = 2 * LOOK_AGAIN_SECONDS
 
 
-def lifts(side: str) -> dict[str, Command]:
+def throttle_removals(side: str) -> dict[str, Command]:
     return {
-        "the replicas": UpdateTopicConfig(TOPIC_ID, {REPLICAS.format(side): ""}),
-        "the rate": UpdateBrokerConfig(LEADER, {RATE.format(side): str(10**9)}),
+        "replicas": UpdateTopicConfig(TOPIC_ID, {REPLICAS.format(side): ""}),
+        "rate": UpdateBrokerConfig(LEADER, {RATE.format(side): str(10**9)}),
     }
 
 
-@pytest.mark.parametrize("lifted", lifts("leader"))
-def test_a_leader_sends_on(lifted: str) -> None:
-    async def story(rig: Rig) -> None:
+@pytest.mark.parametrize("lifted", throttle_removals("leader"))
+def test_leader_resumes_when_throttle_is_removed(lifted: str) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
         for _ in range(2):
@@ -43,18 +43,18 @@ def test_a_leader_sends_on(lifted: str) -> None:
         follower = PlayedFollower(rig)
         assert (await follower.fetch(rig.at(0), max_bytes=1000)).portions[0].records
         answer = await follower.fetch(rig.at(1, last_epoch=0), wait_ms=60_000)
-        assert not any(portion.records for portion in answer.portions), "it waits"
-        rig.command(lifts("leader")[lifted])
+        assert not any(portion.records for portion in answer.portions), "the partition is throttled"
+        rig.command(throttle_removals("leader")[lifted])
         until = rig.loop.time() + SOON_SECONDS
         while not any(portion.records for portion in answer.portions):
             assert rig.loop.time() < until
             answer = await follower.fetch(wait_ms=500)
 
-    Rig(configs={REPLICAS.format("leader"): "*"}).run(story)
+    Rig(configs={REPLICAS.format("leader"): "*"}).run(scenario)
 
 
-class PlayedLeader:
-    """Has a batch for every position that it is told."""
+class FakeLeader:
+    """A fake leader that has a batch for every position."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -70,9 +70,9 @@ class PlayedLeader:
         return LeaderAnswer(1, tuple(portions))
 
 
-@pytest.mark.parametrize("lifted", lifts("follower"))
-def test_a_follower_asks_on(lifted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(rig: Rig) -> None:
+@pytest.mark.parametrize("lifted", throttle_removals("follower"))
+def test_follower_resumes_when_throttle_is_removed(lifted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.configs = ConfigResolver(rig.store, LEADER, {RATE.format("follower"): "100"})
         throttle = ReplicationThrottle("follower", LEADER, rig.store, rig.configs, rig.clock)
         follows = Following(LEADER, rig.replicas, None, rig.clock, lambda: 1, throttle)  # type: ignore[arg-type]
@@ -80,22 +80,22 @@ def test_a_follower_asks_on(lifted: str, monkeypatch: pytest.MonkeyPatch) -> Non
         rig.command(UpdateBrokerStatus(LEADER, BrokerStatus.OFFLINE))
         rig.command(UpdateBrokerStatus(LEADER, BrokerStatus.ONLINE))
         assert LEADER not in rig.partition().isr
-        leader = PlayedLeader(rig)
+        leader = FakeLeader(rig)
         monkeypatch.setattr(following, "FETCH", SimpleNamespace(ask=leader.ask))
         running = asyncio.ensure_future(follows.run())
         await asyncio.sleep(10 * LOOK_AGAIN_SECONDS)
-        assert len(leader.asked_at) == 1, "it waits"
-        rig.command(lifts("follower")[lifted])
+        assert len(leader.asked_at) == 1, "the partition is throttled"
+        rig.command(throttle_removals("follower")[lifted])
         await asyncio.sleep(SOON_SECONDS)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert len(leader.asked_at) > 1
 
-    Rig(configs={REPLICAS.format("follower"): "*"}).run(story)
+    Rig(configs={REPLICAS.format("follower"): "*"}).run(scenario)
 
 
-def test_a_throttle_that_is_made_narrower_holds_for_what_is_owed_already() -> None:
-    async def story(rig: Rig) -> None:
+def test_lower_rate_applies_to_bytes_already_copied() -> None:
+    async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         throttle = ReplicationThrottle("leader", LEADER, rig.store, rig.configs, rig.clock)
         throttle.copied(rig.replica(), FOLLOWER, 50)
@@ -105,4 +105,4 @@ def test_a_throttle_that_is_made_narrower_holds_for_what_is_owed_already() -> No
         rig.command(UpdateBrokerConfig(LEADER, {RATE.format("leader"): "500"}))
         assert throttle.delay(rig.replica(), FOLLOWER) == pytest.approx(0.1)
 
-    Rig(configs={REPLICAS.format("leader"): "*"}).run(story)
+    Rig(configs={REPLICAS.format("leader"): "*"}).run(scenario)

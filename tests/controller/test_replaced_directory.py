@@ -1,5 +1,5 @@
-"""A node whose data folder was wiped has forgotten what it promised: it neither votes nor leads under its old identity,
-comes back as a learner, and is a voter again when it holds everything. Nor can empty disks found a second cluster."""
+"""A node with a wiped data directory neither votes nor leads under its old identity, returns as a learner and becomes a
+voter again. Empty disks cannot bootstrap a second cluster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.raw import RawClient
 pytestmark = pytest.mark.xdist_group("cluster")
 
 NOBODY = -1
-STANDS = "-> pre-candidate"
-"""What a node logs when it would like to be elected."""
-WAITS = "waiting to be let in"
+STARTS_PRE_VOTE = "-> pre-candidate"
+"""Part of the log line of a node that starts a pre-vote."""
+WAITS_FOR_ADMISSION = "waiting to be let in"
 ELECTIONS_SEEN = 5
-"""So often a node tries to be elected before a test believes that it cannot: longer than any patience."""
+"""Number of failed elections after which a test concludes that a node cannot be elected."""
 
 
 def create_topic(cluster: Cluster, node: ClusterNode, name: str) -> None:
-    """Until it is answered: a node that has just started may have no leader to ask yet."""
+    """Create a topic with retries, because a node that has just started may not know a leader."""
 
     def missing() -> str | None:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
@@ -45,34 +45,34 @@ def wipe(node: ClusterNode) -> None:
     shutil.rmtree(node.data_dir)
 
 
-def wait_until_it_stood(cluster: Cluster, node: ClusterNode, times: int, since: int = 0) -> None:
+def wait_for_campaigns(cluster: Cluster, node: ClusterNode, times: int, since: int = 0) -> None:
     def missing() -> str | None:
-        count = node.log[since:].count(STANDS)
-        return None if count >= times else f"it stood {count} times"
+        count = node.log[since:].count(STARTS_PRE_VOTE)
+        return None if count >= times else f"it campaigned {count} times"
 
-    cluster.wait_until(missing, f"node {node.node_id} standing {times} times")
-
-
-def wait_until_it_says(cluster: Cluster, node: ClusterNode, words: str) -> None:
-    cluster.wait_until(lambda: None if words in node.log else "not said", f"node {node.node_id} saying {words!r}")
+    cluster.wait_until(missing, f"node {node.node_id} campaigning {times} times")
 
 
-def seat(node: ClusterNode, of: ClusterNode) -> tuple[bool, str]:
-    """Whether a node votes, and its directory, as another node's membership has it."""
+def wait_for_log_line(cluster: Cluster, node: ClusterNode, words: str) -> None:
+    cluster.wait_until(lambda: None if words in node.log else "not logged", f"node {node.node_id} logging {words!r}")
+
+
+def member_state(node: ClusterNode, of: ClusterNode) -> tuple[bool, str]:
+    """Return whether a node is a voter, and its directory, according to another node's membership."""
     (member,) = [member for member in node.status()["members"] if member["id"] == of.node_id]
     return member["voter"], member["directory_id"]
 
 
-def wait_until_it_votes_on_another_disk(cluster: Cluster, node: ClusterNode, old_directory: str) -> None:
+def wait_until_voter_on_new_directory(cluster: Cluster, node: ClusterNode, old_directory: str) -> None:
     def missing() -> str | None:
-        seats = {seat(each, node) for each in cluster.live}
+        seats = {member_state(each, node) for each in cluster.live}
         votes = len(seats) == 1 and all(is_voter and directory != old_directory for is_voter, directory in seats)
-        return None if votes else f"its seats: {seats}"
+        return None if votes else f"memberships: {seats}"
 
-    cluster.wait_until(missing, f"node {node.node_id} votes again, as every node sees it")
+    cluster.wait_until(missing, f"node {node.node_id} is a voter again for every node")
 
 
-def test_a_wiped_node_gives_no_vote_and_comes_back_as_a_learner_and_then_a_voter(
+def test_wiped_node_returns_as_learner_and_becomes_voter(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
@@ -80,10 +80,10 @@ def test_a_wiped_node_gives_no_vote_and_comes_back_as_a_learner_and_then_a_voter
     behind, wiped = [node for node in cluster.live if node is not leader]
     create_topic(cluster, leader, "known-to-all")
     cluster.wait_until_agreed()
-    _, old_directory = seat(leader, wiped)
+    _, old_directory = member_state(leader, wiped)
 
-    # One node misses what the two others commit. Then those go down, and one of them loses its disk: only its vote
-    # could make the one that is behind a leader, and what was acknowledged would be gone.
+    # One node misses an entry that the other two commit. Then those stop, and one of them loses its disk: with its
+    # vote, the lagging node could become the leader, and the acknowledged entry would be lost.
     behind.kill()
     create_topic(cluster, leader, "missed-by-one")
     leader.kill()
@@ -92,37 +92,37 @@ def test_a_wiped_node_gives_no_vote_and_comes_back_as_a_learner_and_then_a_voter
     before, since = len(behind.log), len(wiped.log)
     behind.start()
     wiped.start()
-    wait_until_it_says(cluster, wiped, WAITS)
-    wait_until_it_stood(cluster, behind, ELECTIONS_SEEN, since=before)
+    wait_for_log_line(cluster, wiped, WAITS_FOR_ADMISSION)
+    wait_for_campaigns(cluster, behind, ELECTIONS_SEEN, since=before)
     for node in (behind, wiped):
         assert node.status()["leader"] == NOBODY
     assert wiped.status()["term"] == 0
     assert "missed-by-one" not in topics(behind)
 
     leader.start()
-    wait_until_it_votes_on_another_disk(cluster, wiped, old_directory)
+    wait_until_voter_on_new_directory(cluster, wiped, old_directory)
     cluster.wait_until_ready()
     cluster.wait_until_agreed()
-    said = "".join(node.log for node in (leader, behind))
-    assert f"node {wiped.node_id} is back on another disk: it begins again as a learner" in said
-    assert f"node {wiped.node_id} has caught up: it votes" in said
+    leader_log = "".join(node.log for node in (leader, behind))
+    assert f"node {wiped.node_id}: returned with another data directory; added again as a learner" in leader_log
+    assert f"node {wiped.node_id}: caught up; promoted to voter" in leader_log
     assert "registered broker" in wiped.log[since:]
     described = [chronik("metadata", "--json", bootstrap=node.bootstrap).json for node in cluster.live]
     assert described[0]["topics"] == described[1]["topics"] == described[2]["topics"]
     assert {"known-to-all", "missed-by-one"} <= topics(wiped)
     assert described[0]["brokers"] == described[1]["brokers"] == described[2]["brokers"]
 
-    # Its new disk counts: with one of the others it is a majority.
+    # The new disk counts: together with one other node, it is a majority.
     leader.kill()
     create_topic(cluster, wiped, "after-all")
     assert "after-all" in topics(wiped)
 
 
-def test_empty_disks_found_no_second_cluster_beside_one_that_is_slow_to_return(
+def test_empty_disks_do_not_bootstrap_second_cluster(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """Nodes 1 and 2 found the cluster; 3 never took part. Then 2 loses its disk, and 2 and 3 start before 1 does: two
-    empty disks, a majority of those configured."""
+    """Nodes 1 and 2 bootstrap the cluster; node 3 never joins. Then node 2 loses its disk, and nodes 2 and 3 start
+    before node 1: two empty disks, which are a majority of the configured nodes."""
     cluster = chronik_cluster_factory(start=False)
     holder, wiped, newcomer = (cluster[node_id] for node_id in (1, 2, 3))
     holder.start()
@@ -137,11 +137,11 @@ def test_empty_disks_found_no_second_cluster_beside_one_that_is_slow_to_return(
 
     wiped.start()
     newcomer.start()
-    wait_until_it_stood(cluster, newcomer, 1)
+    wait_for_campaigns(cluster, newcomer, 1)
     holder.start()
     for node in (wiped, newcomer):
-        wait_until_it_says(cluster, node, WAITS)
-    wait_until_it_stood(cluster, newcomer, ELECTIONS_SEEN, since=len(newcomer.log))
+        wait_for_log_line(cluster, node, WAITS_FOR_ADMISSION)
+    wait_for_campaigns(cluster, newcomer, ELECTIONS_SEEN, since=len(newcomer.log))
     assert [node.status()["leader"] for node in cluster.live] == [NOBODY] * 3
     assert newcomer.status()["term"] == 0
     assert newcomer.status()["last_index"] == wiped.status()["last_index"] == 0

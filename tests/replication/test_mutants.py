@@ -12,10 +12,10 @@ from tests.log import test_producers_write_each_batch_once
 from tests.metadata import test_leaders_never_repeat_an_epoch
 
 from . import (
-    test_followers_plan_their_fetches,
-    test_isr_changes_are_seen_through,
-    test_leaders_know_who_is_in_sync,
-    test_leaders_serve_their_followers,
+    test_fetch_server,
+    test_fetch_session,
+    test_in_sync,
+    test_isr_manager,
 )
 from .mutants import MUTANTS, Mutant
 from .world import World
@@ -23,24 +23,24 @@ from .world import World
 pytestmark = pytest.mark.slow
 
 SEEDS = range(1, 41)
-"""The first catch most. Those that need several rare faults at once are caught by plain tests, and these are asked
-before the seeds: they take no time."""
+"""Seeds of the simulation. The first detect most mutants; those that need several rare faults are detected by the plain
+tests, which run first because they are fast."""
 
-NOTICED = (AssertionError, ChronikError, ExceptionGroup, pytest.fail.Exception)
+DETECTED = (AssertionError, ChronikError, ExceptionGroup, pytest.fail.Exception)
 
 
-PLAIN = (
-    test_leaders_know_who_is_in_sync,
-    test_followers_plan_their_fetches,
-    test_isr_changes_are_seen_through,
-    test_leaders_serve_their_followers,
+PLAIN_TEST_MODULES = (
+    test_in_sync,
+    test_fetch_session,
+    test_isr_manager,
+    test_fetch_server,
     test_leaders_never_repeat_an_epoch,
     test_producers_write_each_batch_once,
 )
 
 
 def plain_tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The tests of a module that need no fixture, with each of their parameters."""
+    """Yield the tests of a module without fixtures, with each of their parameters."""
     for name, test in inspect.getmembers(module, inspect.isfunction):
         names = [*inspect.signature(test).parameters]
         if name.startswith("test_") and not names:
@@ -51,32 +51,32 @@ def plain_tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], None]]]:
                     yield f"{name}[{value}]", partial(test, value)
 
 
-def plain_test_that_notices() -> str | None:
-    for module in PLAIN:
+def find_failing_plain_test() -> str | None:
+    for module in PLAIN_TEST_MODULES:
         for name, test in plain_tests(module):
             try:
                 test()
-            except NOTICED:
+            except DETECTED:
                 return name
     return None
 
 
-def seed_that_notices(seeds: range) -> int | None:
+def find_failing_seed(seeds: range) -> int | None:
     for seed in seeds:
         try:
             World(seed).run()
-        except NOTICED:
+        except DETECTED:
             return seed
     return None
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_broken_rule_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    noticed = plain_test_that_notices() or seed_that_notices(SEEDS)
-    assert noticed, f"a cluster that {mutant.name} goes unnoticed"
+    is_detected = find_failing_plain_test() or find_failing_seed(SEEDS)
+    assert is_detected, f"mutant is not detected: {mutant.name}"
 
 
-def test_unbroken_rules_are_not_complained_about() -> None:
+def test_unmodified_rules_pass_all_tests() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 10
-    assert plain_test_that_notices() is None
+    assert find_failing_plain_test() is None

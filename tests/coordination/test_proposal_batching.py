@@ -1,4 +1,4 @@
-"""A wave costs much the same whatever it carries: those who come back together should travel together."""
+"""Batching of proposals: clients that are answered together should be in the same batch again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Store:
         return Result()
 
 
-async def _commit_again_and_again(proposals: Proposals, number: int) -> None:
+async def _commit_repeatedly(proposals: Proposals, number: int) -> None:
     group = f"group-{number}"
     for offset in range(ROUNDS):
         last = proposals.last
@@ -39,16 +39,16 @@ async def _commit_again_and_again(proposals: Proposals, number: int) -> None:
             last = CommitBatch(Acks.ALL, lambda group_id: None)
             proposals.put(last)
         await last.add(CommitOffset(group, (OffsetToCommit("topic", 0, offset),), 0), 10)
-        for _ in range(number):  # the way to the client and back, which is longer for some
+        for _ in range(number):  # round trips to clients take different times
             await asyncio.sleep(0)
 
 
-def _waves_of(groups: int) -> list[int]:
+def _batch_sizes(groups: int) -> list[int]:
     async def scenario() -> list[int]:
         store = Store()
         proposals = Proposals(store)
         running = asyncio.create_task(proposals.run())
-        await asyncio.gather(*(_commit_again_and_again(proposals, number) for number in range(groups)))
+        await asyncio.gather(*(_commit_repeatedly(proposals, number) for number in range(groups)))
         proposals.close()
         await running
         return store.sizes
@@ -56,17 +56,17 @@ def _waves_of(groups: int) -> list[int]:
     return asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_a_crowd_that_comes_back_after_each_wave_is_one_wave_again() -> None:
-    assert _waves_of(CROWD_KEYS)[1:] == [CROWD_KEYS] * (ROUNDS - 1)
+def test_returning_clients_share_next_batch() -> None:
+    assert _batch_sizes(CROWD_KEYS)[1:] == [CROWD_KEYS] * (ROUNDS - 1)
 
 
-def test_a_rest_ends_when_all_of_the_crowd_have_come_or_the_node_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_ends_when_all_keys_are_queued_or_queue_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proposals_module, "REST_OF_WAVE", 1e6)
     monkeypatch.setattr(proposals_module, "REST_SECONDS_MAX", 1e6)
-    assert _waves_of(2 * CROWD_KEYS)[1:] == [2 * CROWD_KEYS] * (ROUNDS - 1)
+    assert _batch_sizes(2 * CROWD_KEYS)[1:] == [2 * CROWD_KEYS] * (ROUNDS - 1)
 
 
-def test_a_few_are_not_kept_waiting_for_each_other() -> None:
-    sizes = _waves_of(CROWD_KEYS - 1)
+def test_few_keys_are_proposed_without_pause() -> None:
+    sizes = _batch_sizes(CROWD_KEYS - 1)
     assert sum(sizes) == (CROWD_KEYS - 1) * ROUNDS
-    assert len(sizes) > ROUNDS  # whoever comes back first goes alone
+    assert len(sizes) > ROUNDS  # the first client to return is proposed alone

@@ -1,4 +1,4 @@
-"""Whoever goes through all partitions of a node does so a few at a time, and leaves the loop to others in between."""
+"""Jobs that process all partitions of a node yield to the event loop after a few of them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .rig import Rig
 PARTITIONS = 4 * REPLICAS_PER_TURN + 1
 
 
-class Looks:
-    """At single partitions, counted for each turn of the loop."""
+class ProcessedPartitions:
+    """A counter of processed partitions per event-loop iteration."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -35,23 +35,23 @@ class Looks:
     def __call__(self, *_: object) -> None:
         self.total += 1
 
-    async def until_all_are_looked_at(self) -> None:
+    async def until_all_are_processed(self) -> None:
         while self.total < PARTITIONS:
             await asyncio.sleep(0)
             self.most_in_a_turn = max(self.most_in_a_turn, self.total - self._before)
             self._before = self.total
 
 
-def _watch(looks: Looks, job: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
-    async def story(rig: Rig) -> None:
+def _check_job(processed: ProcessedPartitions, job: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+    async def scenario(rig: Rig) -> None:
         for index in range(PARTITIONS):
             rig.replica(index).open()
         work = asyncio.ensure_future(job(rig))
-        await looks.until_all_are_looked_at()
+        await processed.until_all_are_processed()
         work.cancel()
-        assert looks.most_in_a_turn <= REPLICAS_PER_TURN
+        assert processed.most_in_a_turn <= REPLICAS_PER_TURN
 
-    Rig(partitions=PARTITIONS).run(story)
+    Rig(partitions=PARTITIONS).run(scenario)
 
 
 def _housekeeping(rig: Rig) -> Housekeeping:
@@ -59,42 +59,42 @@ def _housekeeping(rig: Rig) -> Housekeeping:
     return Housekeeping(rig.replicas, cast(Any, None), cast(ConfigResolver, configs), rig.clock)
 
 
-def test_who_is_in_sync_is_looked_at_a_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks()
-    monkeypatch.setattr(InSync, "change", looks)
+def test_isr_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    processed = ProcessedPartitions()
+    monkeypatch.setattr(InSync, "change", processed)
 
     async def job(rig: Rig) -> None:
         keeper = IsrKeeper(1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1))
         await keeper._mend(list(rig.replicas))
 
-    _watch(looks, job)
+    _check_job(processed, job)
 
 
-def test_watermarks_are_looked_at_a_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks()
-    monkeypatch.setattr(OffsetCheckpoints, "_moved", looks)
-    _watch(looks, lambda rig: OffsetCheckpoints(rig.store, rig.replicas, interval_seconds=0).run())
+def test_offset_checkpoint_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    processed = ProcessedPartitions()
+    monkeypatch.setattr(OffsetCheckpoints, "_checkpoint", processed)
+    _check_job(processed, lambda rig: OffsetCheckpoints(rig.store, rig.replicas, interval_seconds=0).run())
 
 
-def test_what_is_not_synced_is_looked_for_a_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks()
-    monkeypatch.setattr(Syncs, "request_if_needed", looks)
+def test_periodic_sync_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    processed = ProcessedPartitions()
+    monkeypatch.setattr(Syncs, "request_if_needed", processed)
     monkeypatch.setattr(housekeeping, "SYNC_SECONDS", 0)
-    _watch(looks, lambda rig: _housekeeping(rig)._keep_syncing())
+    _check_job(processed, lambda rig: _housekeeping(rig)._keep_syncing())
 
 
-def test_what_to_compact_is_looked_for_a_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks()
+def test_compaction_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    processed = ProcessedPartitions()
 
     async def compact(*_: object) -> None:
-        looks()
+        processed()
 
     monkeypatch.setattr(Housekeeping, "_compact", compact)
     monkeypatch.setattr(housekeeping, "COMPACTION_REST_SECONDS_MIN", 0.0)
-    _watch(looks, lambda rig: _housekeeping(rig)._keep_compacting())
+    _check_job(processed, lambda rig: _housekeeping(rig)._keep_compacting())
 
 
-def test_what_is_too_old_is_looked_for_a_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks()
-    monkeypatch.setattr(Replica, "apply_retention", looks)
-    _watch(looks, lambda rig: _housekeeping(rig)._keep_retention())
+def test_retention_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    processed = ProcessedPartitions()
+    monkeypatch.setattr(Replica, "apply_retention", processed)
+    _check_job(processed, lambda rig: _housekeeping(rig)._keep_retention())

@@ -1,4 +1,4 @@
-"""Brokers' heartbeats share rounds of reads when there are many of them, and none is answered by an earlier round."""
+"""Batched confirmation of heartbeats: many heartbeats share a read round, which starts after their arrival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.controller.confirming import BROKERS_AT_ONCE_MAX, Confirming
 MANY = BROKERS_AT_ONCE_MAX + 1
 
 
-class Rounds:
+class FakeReadRounds:
     def __init__(self) -> None:
         self.begun = 0
         self.may_end = asyncio.Event()
@@ -27,25 +27,25 @@ class Rounds:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirming, "GATHERED_SECONDS", 0.001)
 
 
-def test_few_brokers_are_answered_at_once_and_many_together() -> None:
-    async def story() -> None:
-        rounds = Rounds()
+def test_heartbeats_are_batched_only_with_many_brokers() -> None:
+    async def scenario() -> None:
+        rounds = FakeReadRounds()
         shared = Confirming(rounds.confirm)
         await asyncio.gather(*(shared.confirmed(BROKERS_AT_ONCE_MAX) for _ in range(5)))
         assert rounds.begun == 5
         await asyncio.gather(*(shared.confirmed(MANY) for _ in range(50)))
         assert rounds.begun == 6
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_heartbeat_that_comes_while_a_round_is_under_way_waits_for_the_next() -> None:
-    async def story() -> None:
-        rounds = Rounds()
+def test_heartbeat_during_round_waits_for_next_round() -> None:
+    async def scenario() -> None:
+        rounds = FakeReadRounds()
         rounds.may_end.clear()
         shared = Confirming(rounds.confirm)
         early = asyncio.create_task(shared.confirmed(MANY))
@@ -58,12 +58,12 @@ def test_a_heartbeat_that_comes_while_a_round_is_under_way_waits_for_the_next() 
         await asyncio.gather(early, late)
         assert rounds.begun == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_one_that_gives_up_does_not_take_the_others_along() -> None:
-    async def story() -> None:
-        rounds = Rounds()
+def test_cancelled_heartbeat_does_not_cancel_batch() -> None:
+    async def scenario() -> None:
+        rounds = FakeReadRounds()
         shared = Confirming(rounds.confirm)
         first, second = (asyncio.create_task(shared.confirmed(MANY)) for _ in range(2))
         await asyncio.sleep(0)
@@ -72,17 +72,17 @@ def test_one_that_gives_up_does_not_take_the_others_along() -> None:
         assert first.cancelled()
         assert rounds.begun == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_all_hear_of_a_round_that_failed_and_the_next_begins_anew() -> None:
-    async def story() -> None:
-        rounds = Rounds()
-        rounds.fault = ValueError("nobody follows")
+def test_failed_round_fails_batch_and_next_round_starts() -> None:
+    async def scenario() -> None:
+        rounds = FakeReadRounds()
+        rounds.fault = ValueError("no majority")
         shared = Confirming(rounds.confirm)
         outcomes = await asyncio.gather(*(shared.confirmed(MANY) for _ in range(3)), return_exceptions=True)
         assert outcomes == [rounds.fault] * 3
         rounds.fault = None
         await shared.confirmed(MANY)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
