@@ -73,8 +73,8 @@ Raises CallRejected to reject the call."""
 SendRequest = Callable[[int, bytes], bool]
 """A function that queues a frame for a peer and returns False if the peer is not connected or the queue is full."""
 
-Request = TypeVar("Request")
-Answer = TypeVar("Answer")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 
 class PeerCalls:
@@ -191,22 +191,22 @@ def _send_response(connection: PeerConnection, call_id: int, status: Status, buf
         connection.send([head, *buffers])
 
 
-class TypedCall(Generic[Request, Answer]):
+class TypedCall(Generic[RequestT, ResponseT]):
     """A kind of call with its request and response structs, used by the callers and the handlers."""
 
-    def __init__(self, kind: int, request: type[Request], answer: type[Answer]) -> None:
+    def __init__(self, kind: int, request: type[RequestT], answer: type[ResponseT]) -> None:
         self.kind: Final = kind
         self._request = msgspec.msgpack.Decoder(request)
         self._send_response = msgspec.msgpack.Decoder(answer)
 
-    def pack(self, answer: Answer) -> Sequence[Buffer]:
+    def pack(self, answer: ResponseT) -> Sequence[Buffer]:
         return [_encoder.encode(answer)]
 
-    def unpack(self, payload: memoryview) -> Answer:
+    def unpack(self, payload: memoryview) -> ResponseT:
         """Decode a response. Raise msgspec.DecodeError if it is invalid."""
         return self._send_response.decode(payload)
 
-    async def ask(self, calls: PeerCalls, peer: int, request: Request, timeout: float) -> Answer:
+    async def ask(self, calls: PeerCalls, peer: int, request: RequestT, timeout: float) -> ResponseT:
         """Call a peer and return the decoded response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
         payload = await calls.call(peer, self.kind, _encoder.encode(request), timeout)
         try:
@@ -214,7 +214,7 @@ class TypedCall(Generic[Request, Answer]):
         except msgspec.DecodeError as error:
             raise CallRefused(f"malformed response from node {peer}: {error}") from error
 
-    def serve(self, calls: PeerCalls, handler: Callable[[int, Request], Awaitable[Answer]]) -> None:
+    def serve(self, calls: PeerCalls, handler: Callable[[int, RequestT], Awaitable[ResponseT]]) -> None:
         """Register a handler that takes and returns decoded structs."""
 
         async def handle(peer: int, payload: Buffer) -> Sequence[Buffer]:
