@@ -45,6 +45,14 @@ def _demote_by_id(seen: Seen) -> reconciling.Step | None:
     return None
 
 
+def _succeed_if_active(seen: Seen, voter: int) -> bool:
+    return voter != seen.leader and voter in seen.heard
+
+
+def _wait_for_any_voter(seen: Seen) -> bool:
+    return any(node_id not in seen.voters for node_id in seen.meant)
+
+
 MUTANTS: Final = (
     Mutant(
         "promotes an inactive learner",
@@ -59,7 +67,7 @@ MUTANTS: Final = (
     Mutant("demotes voters before it promotes others", rule(reconciling.is_vote_awaited, lambda seen: False)),
     Mutant(
         "waits for an inactive voter",
-        rule(reconciling.is_vote_awaited, lambda seen: any(node_id not in seen.voters for node_id in seen.meant)),
+        rule(reconciling.is_vote_awaited, _wait_for_any_voter),
     ),
     Mutant("demotes without an active majority", rule(reconciling.keeps_majority, lambda voters, heard: True)),
     Mutant(
@@ -74,7 +82,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "transfers leadership to a leaving node",
-        rule(reconciling.may_succeed, lambda seen, voter: voter != seen.leader and voter in seen.heard),
+        rule(reconciling.may_succeed, _succeed_if_active),
     ),
     Mutant(
         "transfers leadership to a drained node",

@@ -14,8 +14,11 @@ from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.cluster import UpdateNode
 from chronik.metadata.records import Broker, Node
+from chronik.peers.calls import PeerCalls
+from chronik.peers.transport import PeerTransport
 from chronik.quorum.outcomes import OutcomeUnknown, ProposalRefused
 from chronik.quorum.peer_times import PeerTime
+from chronik.quorum.settings import DriverStatus
 from chronik.raft.events import Refusal
 from chronik.raft.membership import UNBOUND, AddLearner, Change, Member, Membership, PromoteLearner, RemoveNode
 from chronik.raft.roles import Role
@@ -23,6 +26,17 @@ from chronik.raft.roles import Role
 AT_GROWTH = {levels.FEATURE: levels.GROWTH}
 NODES = {1: Node(1, "one", 5001, True), 3: Node(3, "three", 5003, True)}
 OLD, NEW, OTHER = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
+
+
+class FakeTransport(PeerTransport):
+    """A transport that reports how long peers have been down."""
+
+    def __init__(self, seconds_down: dict[int, float]) -> None:
+        self._seconds_down = seconds_down
+        self.calls = PeerCalls(lambda peer, frame: False)  # type: ignore[misc]
+
+    def gone_seconds(self, peer: int) -> float:
+        return self._seconds_down.get(peer, 0.0)
 
 
 @dataclass
@@ -37,26 +51,33 @@ class Leader:
     failure: Exception | None = None
     changes: list[Change] = field(default_factory=list)
 
-    @property
-    def transport(self) -> Any:
-        calls = SimpleNamespace(register=lambda kind, handler: None)
-        return SimpleNamespace(calls=calls, gone_seconds=self.gone_seconds.get)
-
     node_id: int = 1
-    gone_seconds: dict[int, float] = field(default_factory=lambda: {3: 0.0})
+    seconds_down: dict[int, float] = field(default_factory=lambda: {3: 0.0})
 
     @property
-    def status(self) -> Any:
+    def transport(self) -> FakeTransport:
+        return FakeTransport(self.seconds_down)
+
+    @property
+    def status(self) -> DriverStatus:
         members = Membership((Member(1, OTHER, is_voter=True), Member(3, self.seat, self.is_voter)))
-        return SimpleNamespace(
+        return DriverStatus(
             role=self.role,
+            term=1,
+            leader=1,
+            first_index=1,
+            last_index=self.last_index,
+            durable_index=self.last_index,
+            commit_index=self.last_index,
+            applied_index=self.last_index,
+            snapshot_index=0,
             membership=members,
             membership_index=7,
-            last_index=self.last_index,
             matches={3: self.match},
             peer_times={3: PeerTime(99.5, 99.5, 9)},
             now=100.0,
             connected=(3,),
+            waiting=0,
         )
 
     async def change_membership(self, change: Change, timeout: float) -> None:
@@ -224,7 +245,7 @@ def test_only_intended_voters_are_promoted() -> None:
 
 
 def test_down_node_is_not_active_despite_recent_message() -> None:
-    leader = Leader(seat=NEW, is_voter=False, match=7, gone_seconds={3: 0.1})
+    leader = Leader(seat=NEW, is_voter=False, match=7, seconds_down={3: 0.1})
     asyncio.run(make_admission(leader, nodes=NODES).reconcile())
     assert leader.changes == []
 

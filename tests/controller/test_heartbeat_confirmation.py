@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from chronik.controller import confirming
 from chronik.controller.confirming import BROKERS_AT_ONCE_MAX, Confirming
 
 MANY = BROKERS_AT_ONCE_MAX + 1
@@ -28,7 +27,7 @@ class FakeReadRounds:
 
 @pytest.fixture(autouse=True)
 def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirming, "GATHERED_SECONDS", 0.001)
+    monkeypatch.setattr("chronik.controller.confirming.GATHERED_SECONDS", 0.001)
 
 
 def test_heartbeats_are_batched_only_with_many_brokers() -> None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller import upkeep
 from chronik.controller.leaderless import Leaderless, leaderless_partitions
 from chronik.controller.upkeep import PartitionUpkeep
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
@@ -31,7 +30,7 @@ class MaintenanceHarness:
         store = SimpleNamespace(image=self.world.image, subscribe=self._told.append, propose=self._propose)
         clock = SimpleNamespace(monotonic=lambda: 0.0)
         configs = SimpleNamespace(broker_int=lambda name: 300, topic=lambda configs, name: "false")
-        monkeypatch.setattr(upkeep, "leaderless_partitions", self._record_check)
+        monkeypatch.setattr("chronik.controller.upkeep.leaderless_partitions", self._record_check)
         self._upkeep = PartitionUpkeep(cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock))
         self.has_checked()
 

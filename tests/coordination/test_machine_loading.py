@@ -7,7 +7,6 @@ from itertools import count
 
 import pytest
 
-from chronik import scheduler
 from chronik.clock import ManualClock
 from chronik.metadata.commands.groups import GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
@@ -25,7 +24,7 @@ PROTOCOLS = (("range", b"\0\0\0\0\0\1\0\1t"),)
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = count()
-    monkeypatch.setattr(scheduler, "perf_counter", lambda: next(steps) * SLICE_SECONDS / STEPS_PER_SLICE)
+    monkeypatch.setattr("chronik.scheduler.perf_counter", lambda: next(steps) * SLICE_SECONDS / STEPS_PER_SLICE)
 
 
 def stored_group(name: str) -> UpdateConsumerGroup:

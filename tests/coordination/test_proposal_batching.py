@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from chronik.coordination import proposals as proposals_module
 from chronik.coordination.proposals import CROWD_KEYS, Proposals
 from chronik.groups.offsets import CommitBatch
 from chronik.metadata.commands.envelope import Command
@@ -61,8 +60,8 @@ def test_returning_clients_share_next_batch() -> None:
 
 
 def test_pause_ends_when_all_keys_are_queued_or_queue_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposals_module, "REST_OF_WAVE", 1e6)
-    monkeypatch.setattr(proposals_module, "REST_SECONDS_MAX", 1e6)
+    monkeypatch.setattr("chronik.coordination.proposals.REST_OF_WAVE", 1e6)
+    monkeypatch.setattr("chronik.coordination.proposals.REST_SECONDS_MAX", 1e6)
     assert _batch_sizes(2 * CROWD_KEYS)[1:] == [2 * CROWD_KEYS] * (ROUNDS - 1)
 
 

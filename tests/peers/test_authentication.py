@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from chronik.errors import ConfigError
-from chronik.peers import connection as peer_connection
 from chronik.peers import handshake, strangers
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import (
@@ -291,7 +290,7 @@ def test_silent_unauthenticated_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 0.05)
+        monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", 0.05)
         async with listening() as (address, _, _):
             reader, writer = await asyncio.open_connection(*address)
             with suppress(ConnectionResetError):
@@ -329,7 +328,7 @@ def test_oldest_unauthenticated_connection_is_evicted_at_limit(held: int, caplog
 
 def test_peer_connects_while_unauthenticated_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 3600.0)  # only eviction frees a slot
+        monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", 3600.0)  # only eviction frees a slot
         async with listening() as (address, _, server):
             silent = [await asyncio.open_connection(*address) for _ in range(strangers.STRANGERS_MAX)]
             await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
@@ -367,7 +366,7 @@ def test_peer_connects_during_connection_flood() -> None:
 
 
 def test_connections_with_hello_or_known_host_are_evicted_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)
+    monkeypatch.setattr("chronik.peers.strangers.STRANGERS_MAX", 4)
 
     def make_connection(host: str, *, has_sent_hello: bool = False) -> PeerConnection:
         acceptor = AcceptorHandshake(identity(1))

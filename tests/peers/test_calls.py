@@ -9,7 +9,6 @@ import pytest
 
 from chronik.config import Address
 from chronik.files import Buffer
-from chronik.peers import calls as peer_calls
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.peers.queue import (
     CALLS_BYTES_MAX,
@@ -110,7 +109,7 @@ def test_call_fails_on_timeout_or_lost_connection() -> None:
 def test_pending_calls_are_limited_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with two_nodes() as (client, _, go):
-            monkeypatch.setattr(peer_calls, "CALLS_UNDER_WAY_MAX", 5)
+            monkeypatch.setattr("chronik.peers.calls.CALLS_UNDER_WAY_MAX", 5)
             calls = [asyncio.create_task(client.calls.call(1, SLOW, b"%d" % n, 10)) for n in range(5)]
             await until(lambda: len(client.calls._asked.get(1, ())) == 5)
             with pytest.raises(PeerUnavailable, match="too many pending calls"):

@@ -13,7 +13,6 @@ import pytest
 
 from chronik.config import Address
 from chronik.files import Buffer
-from chronik.peers import connection as peer_connection
 from chronik.peers import link as peer_link
 from chronik.peers.connection import SILENT_PINGS_MAX, PeerConnection
 from chronik.peers.handshake import AcceptorHandshake, DialerHandshake
@@ -27,8 +26,8 @@ LARGE_BYTES = 1024 * 1024
 
 @pytest.fixture(autouse=True)
 def short_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_connection, "PING_SECONDS", PING_SECONDS)
-    monkeypatch.setattr(peer_link, "DIAL_AGAIN_SECONDS", PING_SECONDS)
+    monkeypatch.setattr("chronik.peers.connection.PING_SECONDS", PING_SECONDS)
+    monkeypatch.setattr("chronik.peers.link.DIAL_AGAIN_SECONDS", PING_SECONDS)
 
 
 @asynccontextmanager
@@ -214,7 +213,7 @@ def test_lost_dial_does_not_delay_next_dial(monkeypatch: pytest.MonkeyPatch) -> 
                     await asyncio.sleep(60)
                 return await dial_once(link)
 
-            monkeypatch.setattr(peer_link.PeerLink, "_dial_once", lose_some)
+            monkeypatch.setattr("chronik.peers.link.PeerLink._dial_once", lose_some)
             async with dialling(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
                 assert dials >= 4
@@ -236,8 +235,8 @@ def test_parallel_dials_are_limited_and_cancelled_with_link(monkeypatch: pytest.
                 under_way -= 1
             raise AssertionError("unreachable")
 
-        monkeypatch.setattr(peer_link.PeerLink, "_dial_once", never_connect)
-        monkeypatch.setattr(peer_link, "DIAL_AGAIN_SECONDS", 0.001)
+        monkeypatch.setattr("chronik.peers.link.PeerLink._dial_once", never_connect)
+        monkeypatch.setattr("chronik.peers.link.DIAL_AGAIN_SECONDS", 0.001)
         with socket.create_server((LOCALHOST, 0)) as nobody:
             client = PeerTransport(identity(2), Address(LOCALHOST, 0), {1: Address(*nobody.getsockname())}, _fatal)
             await client.start(Inbox())
@@ -269,8 +268,8 @@ def test_link_dials_immediately_after_incoming_dial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The peer's dial shows that the network has healed; packets of the hanging dials are repeated seconds later."""
-    monkeypatch.setattr(peer_link, "DIAL_AGAIN_SECONDS", 3600.0)
-    monkeypatch.setattr(peer_link, "HANDSHAKE_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr("chronik.peers.link.DIAL_AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr("chronik.peers.link.HANDSHAKE_SECONDS_MAX", 3600.0)
 
     async def scenario() -> None:
         hanging = HangingLink(identity(2), 1, ANY_PORT, PeerTransport(identity(2), ANY_PORT, {}, fatal), Random(1))

@@ -9,7 +9,6 @@ import socket
 import pytest
 
 from chronik.config import Address
-from chronik.peers import connection as peer_connection
 from chronik.peers.frames import FrameKind, encode_frame
 from chronik.peers.handshake import DialerHandshake
 from tests.peers.talking import LOCALHOST, dialling, identity, listening, run, until
@@ -22,7 +21,7 @@ def test_handshake_timeout_is_logged_with_dialed_node_id(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The kernel accepts connections for a stopped process, which never answers the handshake."""
-    monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", 0.05)
     caplog.set_level(logging.INFO, "chronik.raft")
 
     async def scenario() -> None:

@@ -171,7 +171,7 @@ def test_dial_abandoned_while_connecting_does_not_count_as_tls_failure(
                 began(transport, socket)
                 dial.cancel()
 
-            monkeypatch.setattr(TlsTransport, "connection_made", begin)
+            monkeypatch.setattr("chronik.tls.transport.TlsTransport.connection_made", begin)
             dial = asyncio.create_task(link._dial_once())
             await asyncio.wait([dial])
             assert dial.cancelled()
@@ -196,7 +196,7 @@ def test_dial_closed_by_peer_counts_as_tls_failure(tmp_path: Path, monkeypatch: 
 def record_closed(monkeypatch: pytest.MonkeyPatch) -> list[PeerConnection]:
     """Return a list to which each closed connection is added."""
     ended: list[PeerConnection] = []
-    monkeypatch.setattr(PeerLink, "connection_closed", lambda _, connection: ended.append(connection))
+    monkeypatch.setattr("chronik.peers.link.PeerLink.connection_closed", lambda _, connection: ended.append(connection))
     return ended
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from chronik.files import Buffer
-from chronik.peers import strangers
 from chronik.peers.connection import PeerConnection
 from chronik.peers.handshake import AcceptorHandshake
 from chronik.scheduler import UNAUTHENTICATED_SECONDS_MAX, Scheduler
@@ -92,7 +91,7 @@ def test_authenticated_peer_is_not_delayed_by_handshakes(tmp_path: Path) -> None
 def test_oldest_unfinished_tls_handshake_is_evicted_at_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_required: bool
 ) -> None:
-    monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)
+    monkeypatch.setattr("chronik.peers.strangers.STRANGERS_MAX", 4)
 
     async def scenario() -> None:
         async with node(1, peer_tls(tmp_path, "one", is_required=is_required)) as one:

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from chronik.peers import connection as peer_connection
 from chronik.peers.transport import PeerTransport
 from tests.peers.talking import ANY_PORT, Inbox, fatal, identity, run
 
@@ -23,7 +22,7 @@ def _same(connection: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
 def test_stop_closes_connections_accepted_during_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     """asyncio creates the protocol immediately and calls `connection_made` in the next event-loop iteration."""
 
-    monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", HANDSHAKE_SECONDS)
+    monkeypatch.setattr("chronik.peers.connection.HANDSHAKE_SECONDS_MAX", HANDSHAKE_SECONDS)
 
     async def scenario() -> None:
         server = PeerTransport(identity(1), ANY_PORT, {}, fatal)

@@ -72,7 +72,7 @@ def test_full_entry_cache_is_not_scanned_at_every_write(monkeypatch: pytest.Monk
         asked.append(entry)
         return len(entry.data) + ENTRY_OVERHEAD_BYTES
 
-    monkeypatch.setattr(Entry, "size_bytes", property(size_bytes))
+    monkeypatch.setattr("chronik.raft.entries.Entry.size_bytes", property(size_bytes))
     for index in range(1001, 2001):
         persist(storage, Persist(index, entries=entries(index, index, term=1, size=100)))
     assert len(asked) < 10 * 1000

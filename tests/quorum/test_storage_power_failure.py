@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from chronik.errors import StorageFailed
-from chronik.quorum import storage as storage_module
 from tests.files.twin import TwinFiles
 from tests.long import SEED, count
 from tests.quorum.script import PowerCut, Script, found
@@ -17,7 +16,7 @@ STEPS = 40
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, "SEGMENT_BYTES", 700)
+    monkeypatch.setattr("chronik.quorum.storage.SEGMENT_BYTES", 700)
 
 
 @pytest.mark.slow

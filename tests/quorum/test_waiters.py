@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from chronik.quorum import waiters as waiters_module
 from chronik.quorum.outcomes import (
     Committed,
     DriverStopped,
@@ -149,7 +148,7 @@ def test_cancelled_waiter_is_removed() -> None:
 
 def test_waiters_beyond_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(waiters_module, "WAITING_MAX", 3)
+        monkeypatch.setattr("chronik.quorum.waiters.WAITING_MAX", 3)
         waiters, applied = Waiters(), AppliedWaiters()
         held = [waiters.open(Kind.READ, 100) for _ in range(3)]
         with pytest.raises(ProposalRefused):

@@ -10,7 +10,7 @@ import pytest
 from chronik.raft import election, rules
 from chronik.raft.core import RaftCore
 from chronik.raft.entries import Entry
-from chronik.raft.membership import NOBODY, UNBOUND, Member, Membership
+from chronik.raft.membership import NOBODY, UNBOUND, Member
 from chronik.raft.rules import Promise
 from chronik.raft.writes import Writes
 
@@ -78,7 +78,10 @@ def _campaign_without_pre_vote(patch: pytest.MonkeyPatch) -> None:
 
 
 def _learners_are_voters(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Membership, "voters", property(lambda self: tuple(member.node_id for member in self.members)))
+    patch.setattr(
+        "chronik.raft.membership.Membership.voters",
+        property(lambda self: tuple(member.node_id for member in self.members)),
+    )
 
 
 def _count_non_voters(agreeing: Iterable[int], voters: Collection[int]) -> bool:

@@ -63,7 +63,7 @@ def _move_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
         original(follower, offset, log_start_offset, life, leader_end, now)
         follower._set_mark(leader_end, now)
 
-    patch.setattr(Follower, "fetched", fetched)
+    patch.setattr("chronik.broker.in_sync.Follower.fetched", fetched)
 
 
 def _join_at_high_watermark(leading: InSync, follower: Follower, high_watermark: int) -> bool:
@@ -86,7 +86,7 @@ def _claim_unsynced(patch: pytest.MonkeyPatch) -> None:
         replica.durable_end = replica.log.log_end_offset
         return has_written
 
-    patch.setattr(Replica, "append_from_leader", append)
+    patch.setattr("chronik.broker.replica.Replica.append_from_leader", append)
 
 
 def _accept_any_response(plan: FetchPlan, key: Key) -> Followed | None:
@@ -95,7 +95,7 @@ def _accept_any_response(plan: FetchPlan, key: Key) -> Followed | None:
 
 def _acknowledge_at_end_of_term(patch: pytest.MonkeyPatch) -> None:
     original = Replica._end_term
-    patch.setattr(Replica, "_end_term", lambda replica, *_: original(replica, ErrorCode.NONE))
+    patch.setattr("chronik.broker.replica.Replica._end_term", lambda replica, *_: original(replica, ErrorCode.NONE))
 
 
 def _accept_roles_of_earlier_runs(patch: pytest.MonkeyPatch) -> None:
@@ -124,12 +124,15 @@ def _ignore_partition_epoch(patch: pytest.MonkeyPatch) -> None:
         change = replace(change, partition_epoch=partition.partition_epoch)
         return original(writer, partition, broker_id, change)
 
-    patch.setattr(partitions, "_with_changed_isr", changed)
+    patch.setattr("chronik.metadata.handlers.partitions._with_changed_isr", changed)
 
 
 def _ignore_broker_epoch(patch: pytest.MonkeyPatch) -> None:
     original = partitions._refuse_member
-    patch.setattr(partitions, "_refuse_member", lambda writer, broker, _epoch: original(writer, broker, NO_EPOCH))
+    patch.setattr(
+        "chronik.metadata.handlers.partitions._refuse_member",
+        lambda writer, broker, _epoch: original(writer, broker, NO_EPOCH),
+    )
 
 
 def _keep_term_when_replicas_leave(before: Partition, after: Partition, brokers: elections.Brokers) -> Partition:

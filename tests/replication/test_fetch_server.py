@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from chronik.log.partition import PartitionLog
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.peers.calls import CallRefused
@@ -245,7 +244,7 @@ def test_recent_records_are_served_from_memory(monkeypatch: pytest.MonkeyPatch) 
         for size in (100, 200, 100_000, 300):
             rig.append(b"x" * size)
         with monkeypatch.context() as patch:
-            patch.setattr(PartitionLog, "read", fail_on_read)
+            patch.setattr("chronik.log.partition.PartitionLog.read", fail_on_read)
             answer = await follower.fetch()
         assert [offsets(portion) for portion in answer.portions] == [[0, 1], [2], [3]]
         on_disk = rig.replica().log.read(0, 1 << 20, 4)

@@ -72,7 +72,7 @@ def test_simulation_fails_when_the_mark_moves_at_every_fetch(connections: int, m
         fetched(self, offset, log_start_offset, life, leader_end, now)
         self._set_mark(leader_end, now)
 
-    monkeypatch.setattr(Follower, "fetched", fetched_and_moved)
+    monkeypatch.setattr("chronik.broker.in_sync.Follower.fetched", fetched_and_moved)
     with pytest.raises(AssertionError):
         check_isr_stays_complete(SEEDS[0], connections)
 

@@ -9,12 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.broker import housekeeping
 from chronik.broker.housekeeping import Housekeeping
-from chronik.broker.in_sync import InSync
-from chronik.broker.replica import Replica
 from chronik.broker.replicas import REPLICAS_PER_TURN
-from chronik.broker.syncs import Syncs
 from chronik.configs.resolver import ConfigResolver
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.isr_keeper import IsrKeeper
@@ -61,7 +57,7 @@ def _housekeeping(rig: Rig) -> Housekeeping:
 
 def test_isr_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr(InSync, "change", processed)
+    monkeypatch.setattr("chronik.broker.in_sync.InSync.change", processed)
 
     async def job(rig: Rig) -> None:
         keeper = IsrKeeper(1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1))
@@ -72,14 +68,14 @@ def test_isr_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_offset_checkpoint_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr(OffsetCheckpoints, "_checkpoint", processed)
+    monkeypatch.setattr("chronik.replication.checkpoints.OffsetCheckpoints._checkpoint", processed)
     _check_job(processed, lambda rig: OffsetCheckpoints(rig.store, rig.replicas, interval_seconds=0).run())
 
 
 def test_periodic_sync_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr(Syncs, "request_if_needed", processed)
-    monkeypatch.setattr(housekeeping, "SYNC_SECONDS", 0)
+    monkeypatch.setattr("chronik.broker.syncs.Syncs.request_if_needed", processed)
+    monkeypatch.setattr("chronik.broker.housekeeping.SYNC_SECONDS", 0)
     _check_job(processed, lambda rig: _housekeeping(rig)._keep_syncing())
 
 
@@ -89,12 +85,12 @@ def test_compaction_check_yields_between_partitions(monkeypatch: pytest.MonkeyPa
     async def compact(*_: object) -> None:
         processed()
 
-    monkeypatch.setattr(Housekeeping, "_compact", compact)
-    monkeypatch.setattr(housekeeping, "COMPACTION_REST_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("chronik.broker.housekeeping.Housekeeping._compact", compact)
+    monkeypatch.setattr("chronik.broker.housekeeping.COMPACTION_REST_SECONDS_MIN", 0.0)
     _check_job(processed, lambda rig: _housekeeping(rig)._keep_compacting())
 
 
 def test_retention_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr(Replica, "apply_retention", processed)
+    monkeypatch.setattr("chronik.broker.replica.Replica.apply_retention", processed)
     _check_job(processed, lambda rig: _housekeeping(rig)._keep_retention())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from chronik.broker import recent
-from chronik.broker.in_sync import InSync
-from chronik.replication import following
 from tests.long import SEED, count
 
 from .world import World
@@ -52,10 +50,10 @@ def test_guarantees_hold_with_small_chunks_and_little_memory(
         several += len(pieces) > 1
         return pieces
 
-    monkeypatch.setattr(recent.RecentBatches, "read", counted)
-    monkeypatch.setattr(recent, "IN_PLACE_BYTES_MIN", 1)
+    monkeypatch.setattr("chronik.broker.recent.RecentBatches.read", counted)
+    monkeypatch.setattr("chronik.broker.recent.IN_PLACE_BYTES_MIN", 1)
     monkeypatch.setattr(recent.RecentRoom.__init__, "__defaults__", (2000,))
-    monkeypatch.setattr(following, "WRITTEN_BYTES_PER_TURN", 100)
+    monkeypatch.setattr("chronik.replication.following.WRITTEN_BYTES_PER_TURN", 100)
     worlds = [run(seed) for seed in range(FIRST, FIRST + SEEDS_IN_CHUNKS)]
     assert sum(world.checker.acknowledged for world in worlds) > 30 * SEEDS_IN_CHUNKS
     assert several > SEEDS_IN_CHUNKS
@@ -68,6 +66,6 @@ def test_same_seed_produces_same_trace() -> None:
 
 
 def test_failing_seed_reports_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(InSync, "high_watermark", lambda leading, own_end: own_end)
+    monkeypatch.setattr("chronik.broker.in_sync.InSync.high_watermark", lambda leading, own_end: own_end)
     with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.replication\.simulate --seed 1\)"):
         run(1)

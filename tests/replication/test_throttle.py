@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerConfig, 
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import UpdateTopicConfig
+from chronik.peers.call_kinds import CallKind
 from chronik.protocol.records import Record, encode_batch
-from chronik.replication import following
 from chronik.replication.following import Following
-from chronik.replication.messages import FollowerFetch, LeaderAnswer, Portion
+from chronik.replication.messages import FetchCall, FollowerFetch, LeaderAnswer, Portion
 from chronik.replication.throttle import LOOK_AGAIN_SECONDS, ReplicationThrottle
 
 from .rig import FOLLOWER, LEADER, TOPIC_ID, PlayedFollower, Rig
@@ -53,14 +52,15 @@ def test_leader_resumes_when_throttle_is_removed(lifted: str) -> None:
     Rig(configs={REPLICAS.format("leader"): "*"}).run(scenario)
 
 
-class FakeLeader:
-    """A fake leader that has a batch for every position."""
+class FakeLeader(FetchCall):
+    """A fetch call to a fake leader that has a batch for every position."""
 
     def __init__(self, rig: Rig) -> None:
+        super().__init__(CallKind.FETCH, FollowerFetch, LeaderAnswer)
         self._rig = rig
         self.asked_at: list[float] = []
 
-    async def ask(self, _calls: Any, _leader: int, request: FollowerFetch, _seconds: float) -> LeaderAnswer:
+    async def ask(self, calls: Any, peer: int, request: FollowerFetch, timeout: float) -> LeaderAnswer:
         portions = []
         for each in request.positions:
             self.asked_at.append(self._rig.loop.time())
@@ -81,7 +81,7 @@ def test_follower_resumes_when_throttle_is_removed(lifted: str, monkeypatch: pyt
         rig.command(UpdateBrokerStatus(LEADER, BrokerStatus.ONLINE))
         assert LEADER not in rig.partition().isr
         leader = FakeLeader(rig)
-        monkeypatch.setattr(following, "FETCH", SimpleNamespace(ask=leader.ask))
+        monkeypatch.setattr("chronik.replication.following.FETCH", leader)
         running = asyncio.ensure_future(follows.run())
         await asyncio.sleep(10 * LOOK_AGAIN_SECONDS)
         assert len(leader.asked_at) == 1, "the partition is throttled"

@@ -4,7 +4,6 @@ import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken
 from chronik.files import RealFiles
-from chronik.wal import snapshots
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots, snapshot_path
 from tests.files.twin import TwinFiles
 
@@ -39,7 +38,7 @@ def test_commit_deletes_older_snapshots() -> None:
 
 
 def test_oversized_chunk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "RECORD_BYTES_MAX", 10)
+    monkeypatch.setattr("chronik.wal.snapshots.RECORD_BYTES_MAX", 10)
     files = with_snapshot(7, bytes(10))
     with pytest.raises(InvariantBroken):
         write(files, 12, bytes(11))
@@ -80,7 +79,7 @@ def test_incomplete_snapshot_is_ignored() -> None:
 
 
 def test_large_snapshot_is_synced_incrementally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "SYNC_EVERY_BYTES", 10)
+    monkeypatch.setattr("chronik.wal.snapshots.SYNC_EVERY_BYTES", 10)
     files = TwinFiles()
     files.make_folder(FOLDER)
     syncs: list[str] = []
