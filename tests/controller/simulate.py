@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from .growth import GrowingSimulation
+from tests.controller.growth import GrowingSimulation
 
 
 def main() -> None:

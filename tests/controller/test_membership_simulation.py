@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.controller.growth import GrowingSimulation
 from tests.long import SEED, count
-
-from .growth import GrowingSimulation
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,8 @@ import pytest
 
 from chronik.controller.reconciling import VOTERS_KEPT, HandOver, Seen, Step, next_step
 from chronik.raft.membership import DemoteVoter, PromoteLearner, RemoveNode
-
-from .mutants import MUTANTS, Mutant
-from .scene import INDEX, Scene
+from tests.controller.mutants import MUTANTS, Mutant
+from tests.controller.scene import INDEX, Scene
 
 SCENARIOS = [
     # intended membership, actual membership, expected steps; node 1 is the leader

@@ -15,7 +15,7 @@ from chronik.raft.membership import UNBOUND, Membership, decode_membership
 from chronik.raft.roles import Role
 
 if TYPE_CHECKING:
-    from .simulation import Host
+    from tests.raft.simulation import Host
 
 
 class Violation(AssertionError):

@@ -32,8 +32,7 @@ from chronik.raft.membership import UNBOUND, Change, Member, Membership
 from chronik.raft.messages import AnyMessage, Message, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
-
-from .disk import Disk, Machine
+from tests.raft.disk import Disk, Machine
 
 DELIVERIES_MAX: Final = 10_000
 """Maximum number of deliveries before the messages are considered an infinite loop."""

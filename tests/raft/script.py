@@ -15,8 +15,7 @@ from typing import Final
 
 from chronik.raft.config import RaftConfig
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
-
-from .story import StoryLab, tell_entries, tell_membership
+from tests.raft.story import StoryLab, tell_entries, tell_membership
 
 DASHES: Final = "----"
 CONFIG: Final = RaftConfig(election_ticks=10, heartbeat_ticks=2, snapshot_chunk_bytes=64, inflight_messages_max=3)

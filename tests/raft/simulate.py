@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from .simulation import Simulation
+from tests.raft.simulation import Simulation
 
 
 def main() -> None:

@@ -44,9 +44,8 @@ from chronik.raft.membership import UNBOUND, AddLearner, DemoteVoter, Member, Me
 from chronik.raft.messages import AnyMessage, VoteAck, VoteRequest, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
-
-from .checker import Checker
-from .disk import Disk, Machine
+from tests.raft.checker import Checker
+from tests.raft.disk import Disk, Machine
 
 TICK_MS: Final = 100.0
 FAULTY_MS: Final = 25_000

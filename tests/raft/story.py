@@ -21,8 +21,7 @@ from chronik.raft.messages import (
     VoteAck,
     VoteRequest,
 )
-
-from .lab import Lab, LabHost, directory
+from tests.raft.lab import Lab, LabHost, directory
 
 
 def tell_entries(entries: Iterable[Entry]) -> str:

@@ -25,8 +25,7 @@ from chronik.raft.membership import (
 )
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import TRANSITIONS, Career, IllegalStep, Role, mermaid
-
-from .lab import Lab, directory
+from tests.raft.lab import Lab, directory
 
 PACKAGE_PATH = Path(chronik.raft.__path__[0])
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,8 +6,7 @@ from chronik.raft.events import Accepted, Refusal, Refused
 from chronik.raft.membership import UNBOUND, DemoteVoter, Member, Membership, PromoteLearner, changed
 from chronik.raft.messages import VoteRequest
 from chronik.raft.roles import Role
-
-from .lab import Lab, directory
+from tests.raft.lab import Lab, directory
 
 
 def membership_of(voters: str, learners: str = "") -> Membership:

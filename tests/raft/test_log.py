@@ -10,8 +10,7 @@ from chronik.errors import InvariantBroken
 from chronik.raft.entries import Entry, EntryKind, SnapshotMetadata
 from chronik.raft.events import Persist
 from chronik.raft.log_view import LogView
-
-from .disk import Disk
+from tests.raft.disk import Disk
 
 
 class Model:

@@ -7,10 +7,9 @@ from types import ModuleType
 import pytest
 
 from chronik.errors import InvariantBroken
-
-from . import test_raft_paper, test_raft_thesis
-from .mutants import MUTANTS, Mutant
-from .simulation import Simulation
+from tests.raft import test_raft_paper, test_raft_thesis
+from tests.raft.mutants import MUTANTS, Mutant
+from tests.raft.simulation import Simulation
 
 pytestmark = pytest.mark.slow
 

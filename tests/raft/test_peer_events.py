@@ -9,8 +9,7 @@ from chronik.raft.events import PeerGone, PeerReached
 from chronik.raft.membership import NOBODY
 from chronik.raft.messages import VoteRequest
 from chronik.raft.roles import Role
-
-from .lab import Lab
+from tests.raft.lab import Lab
 
 SPREAD = RaftConfig().election_spread_ticks
 

@@ -21,8 +21,7 @@ from chronik.raft.messages import (
     VoteRequest,
 )
 from chronik.raft.roles import Role
-
-from .lab import Lab
+from tests.raft.lab import Lab
 
 NOOP = EntryKind.NOOP
 COMMAND = EntryKind.COMMAND

@@ -10,8 +10,7 @@ from chronik.raft.events import Accepted, PeerUnreachable, ReadConfirmed, Refusa
 from chronik.raft.membership import UNBOUND, AddLearner, PromoteLearner, RemoveNode
 from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
-
-from .lab import Lab, directory
+from tests.raft.lab import Lab, directory
 
 
 def refusal(outcome: Accepted | Refused) -> Refusal | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from chronik.raft.events import Accepted, ReadConfirmed
 from chronik.raft.membership import PromoteLearner
 from chronik.raft.messages import Heartbeat
-
-from .lab import Lab
+from tests.raft.lab import Lab
 
 LEARNERS = (4, 5, 6, 7)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .script import Script
+from tests.raft.script import Script
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

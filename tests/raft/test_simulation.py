@@ -6,9 +6,8 @@ import pytest
 
 from chronik.raft import reads
 from tests.long import SEED, count
-
-from .checker import Violation
-from .simulation import Simulation
+from tests.raft.checker import Violation
+from tests.raft.simulation import Simulation
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from chronik.broker.replica import Replica
 from chronik.metadata.image import Image
 from chronik.protocol.batch import iter_batches
-
-from .host import Host, Process
+from tests.replication.host import Host, Process
 
 Key = tuple[bytes, int]
 READ_BYTES = 1 << 20

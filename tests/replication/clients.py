@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
-
-from .checker import Key, Violation
-from .host import Host, Process
+from tests.replication.checker import Key, Violation
+from tests.replication.host import Host, Process
 
 if TYPE_CHECKING:
-    from .world import World
+    from tests.replication.world import World
 
 LEADER, ALL = 1, -1
 PATIENCE_SECONDS = 4.0

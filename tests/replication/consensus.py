@@ -25,8 +25,7 @@ from chronik.quorum.forwarding import Forwarder
 from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, Until
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.membership import NOBODY
-
-from .virtual_loop import Life
+from tests.replication.virtual_loop import Life
 
 CONTROLLER_ID = 0
 """Node id of the controller's own commands in the log."""

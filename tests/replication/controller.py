@@ -24,11 +24,10 @@ from chronik.metadata.commands.partitions import (
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import KafkaError
-
-from .host import Host
+from tests.replication.host import Host
 
 if TYPE_CHECKING:
-    from .world import World
+    from tests.replication.world import World
 
 CONFIGS: Final = {"internal.segment.bytes": "1500"}
 """Topic configs with small segments, so that logs have several."""

@@ -18,13 +18,12 @@ from chronik.metadata.commands.cluster import AddNode, CreateCluster, RemoveNode
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
-
-from .checker import Violation
-from .controller import Controller
-from .disk import TwinDisk
-from .host import Host, Process
-from .virtual_loop import VirtualClock
-from .world import World
+from tests.replication.checker import Violation
+from tests.replication.controller import Controller
+from tests.replication.disk import TwinDisk
+from tests.replication.host import Host, Process
+from tests.replication.virtual_loop import VirtualClock
+from tests.replication.world import World
 
 INITIAL_NON_MEMBERS: Final = 2
 """Number of nodes that wait to be added."""

@@ -36,11 +36,10 @@ from chronik.protocol.messages.produce import (
 )
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.replication import Replication
-
-from .consensus import Consensus, VirtualStore
-from .disk import TwinDisk
-from .network import Network, VirtualCalls
-from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+from tests.replication.consensus import Consensus, VirtualStore
+from tests.replication.disk import TwinDisk
+from tests.replication.network import Network, VirtualCalls
+from tests.replication.virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
 
 PRODUCE_VERSION = 13
 """A Produce version with topic ids, because topics are deleted and created again under the same name."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from chronik.peers.calls import CallRefused, CallTimedOut, Handler, PeerCalls, PeerUnavailable
-
-from .virtual_loop import Life, VirtualLoop
+from tests.replication.virtual_loop import Life, VirtualLoop
 
 Link = tuple[int, int]
 

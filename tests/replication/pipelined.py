@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Final
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
-
-from .checker import Key, Violation
-from .host import Process
+from tests.replication.checker import Key, Violation
+from tests.replication.host import Process
 
 if TYPE_CHECKING:
-    from .world import World
+    from tests.replication.world import World
 
 ALL: Final = -1
 BATCHES_UNDER_WAY_MAX: Final = 5

@@ -21,11 +21,10 @@ from chronik.protocol.records import Record, encode_batch
 from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
 from chronik.replication.serving import ReplicaServer
 from chronik.replication.throttle import ReplicationThrottle
-
-from .consensus import Consensus, VirtualStore
-from .disk import TwinDisk
-from .host import VirtualFlusher
-from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+from tests.replication.consensus import Consensus, VirtualStore
+from tests.replication.disk import TwinDisk
+from tests.replication.host import VirtualFlusher
+from tests.replication.virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
 
 TOPIC_ID = b"t" * 16
 LEADER, FOLLOWER, OTHER = 1, 2, 3

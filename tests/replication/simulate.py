@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from .growing import GrowingWorld
-from .world import World
+from tests.replication.growing import GrowingWorld
+from tests.replication.world import World
 
 
 def main() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .checker import Batch, Committed, Violation
+from tests.replication.checker import Batch, Committed, Violation
 
 
 def add_committed(*batches: Batch) -> Committed:

@@ -12,8 +12,7 @@ from chronik.peers.calls import CallRefused
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.errors import ErrorCode
 from chronik.replication.messages import NO_SESSION, Portion, Wake
-
-from .rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
+from tests.replication.rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
 
 
 def offsets(portion: Portion) -> list[int]:

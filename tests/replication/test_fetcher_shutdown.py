@@ -10,8 +10,7 @@ from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.peers.calls import PeerCalls
 from chronik.replication.following import Following
 from chronik.replication.throttle import ReplicationThrottle
-
-from .rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
 
 
 @pytest.mark.parametrize("iterations", range(5))

@@ -11,8 +11,7 @@ from chronik.metadata.commands.partitions import SetPartitionLeader, UpdateISR
 from chronik.metadata.records import Result
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.replication.isr_keeper import IsrKeeper
-
-from .rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
+from tests.replication.rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
 
 Outcome = Callable[[Command], Result]
 

@@ -7,9 +7,8 @@ import pytest
 from chronik.broker.in_sync import Follower, FollowerLife
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
 from tests.long import SEED, count
-
-from . import backlog
-from .backlog import LAG_SECONDS_MAX, SECOND, Backlog, request_bytes_max
+from tests.replication import backlog
+from tests.replication.backlog import LAG_SECONDS_MAX, SECOND, Backlog, request_bytes_max
 
 SEEDS = range((SEED - 1) * 1000 + 1, (SEED - 1) * 1000 + 1 + count(2, 50))
 CONNECTIONS = (1, 64, 1000)

@@ -14,8 +14,7 @@ from chronik.broker.replicas import REPLICAS_PER_TURN
 from chronik.configs.resolver import ConfigResolver
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.isr_keeper import IsrKeeper
-
-from .rig import Rig
+from tests.replication.rig import Rig
 
 PARTITIONS = 4 * REPLICAS_PER_TURN + 1
 

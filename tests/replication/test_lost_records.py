@@ -20,8 +20,7 @@ from chronik.peers.calls import PeerCalls
 from chronik.replication.following import LEAVING_SECONDS, Following
 from chronik.replication.isr_keeper import IsrKeeper
 from chronik.replication.throttle import ReplicationThrottle
-
-from .rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
 
 LOST_END = 5
 """Number of records that were synced before the loss."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.long import SEED, count
-
-from .growing import GrowingWorld
+from tests.replication.growing import GrowingWorld
 
 pytestmark = pytest.mark.slow
 

@@ -10,15 +10,14 @@ import pytest
 from chronik.errors import ChronikError
 from tests.log import test_producers_write_each_batch_once
 from tests.metadata import test_leaders_never_repeat_an_epoch
-
-from . import (
+from tests.replication import (
     test_fetch_server,
     test_fetch_session,
     test_in_sync,
     test_isr_manager,
 )
-from .mutants import MUTANTS, Mutant
-from .world import World
+from tests.replication.mutants import MUTANTS, Mutant
+from tests.replication.world import World
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,7 @@ from chronik.broker.replicas import CHANGES_PER_TURN
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment, UpdateTopicConfig
-
-from .rig import FOLLOWER, LEADER, OTHER, Rig
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, Rig
 
 TOPICS = 3 * CHANGES_PER_TURN + 7
 REPLICAS = (FOLLOWER, LEADER, OTHER)

@@ -6,8 +6,7 @@ import pytest
 
 from chronik.broker import recent
 from tests.long import SEED, count
-
-from .world import World
+from tests.replication.world import World
 
 pytestmark = pytest.mark.slow
 

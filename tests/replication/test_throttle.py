@@ -17,8 +17,7 @@ from chronik.protocol.records import Record, encode_batch
 from chronik.replication.following import Following
 from chronik.replication.messages import FetchCall, FollowerFetch, LeaderAnswer, Portion
 from chronik.replication.throttle import LOOK_AGAIN_SECONDS, ReplicationThrottle
-
-from .rig import FOLLOWER, LEADER, TOPIC_ID, PlayedFollower, Rig
+from tests.replication.rig import FOLLOWER, LEADER, TOPIC_ID, PlayedFollower, Rig
 
 RATE, REPLICAS = "{}.replication.throttled.rate", "{}.replication.throttled.replicas"
 BATCH = b"x" * 60_000  # ten minutes at the throttled rate

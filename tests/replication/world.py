@@ -20,16 +20,15 @@ from chronik.broker.replica import Replica
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode
-
-from .checker import Checker, Key, Violation
-from .clients import ALL, PATIENCE_SECONDS, Consumer, Producer
-from .consensus import Consensus
-from .controller import Controller
-from .disk import TwinDisk
-from .host import Host, Process
-from .network import Network
-from .pipelined import PipelinedProducer
-from .virtual_loop import Life, VirtualClock, VirtualLoop
+from tests.replication.checker import Checker, Key, Violation
+from tests.replication.clients import ALL, PATIENCE_SECONDS, Consumer, Producer
+from tests.replication.consensus import Consensus
+from tests.replication.controller import Controller
+from tests.replication.disk import TwinDisk
+from tests.replication.host import Host, Process
+from tests.replication.network import Network
+from tests.replication.pipelined import PipelinedProducer
+from tests.replication.virtual_loop import Life, VirtualClock, VirtualLoop
 
 FAULTY_SECONDS: Final = 12.0
 """Duration of the faults: about twenty faults."""
