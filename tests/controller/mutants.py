@@ -31,7 +31,8 @@ may_vote, may_succeed = reconciling.may_vote, reconciling.may_succeed
 
 
 def _with_all_active(seen: Seen) -> Seen:
-    return seen._replace(heard={*seen.nodes, *(member.node_id for member in seen.membership.members)})
+    active = {*seen.nodes, *(member.node_id for member in seen.membership.members)}
+    return Seen(seen.leader, seen.nodes, seen.membership, seen.membership_index, seen.matches, active)
 
 
 def _promote_observers(seen: Seen, member: Member) -> bool:
