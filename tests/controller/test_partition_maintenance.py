@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from chronik.configs.resolver import ConfigResolver
+from chronik.controller import upkeep
 from chronik.controller.leaderless import Leaderless, leaderless_partitions
 from chronik.controller.upkeep import PartitionUpkeep
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
@@ -25,62 +26,62 @@ class MaintenanceHarness:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World(1, 2)
-        self.looks = 0
-        self._told: list[Callable[[Delta], None]] = []
-        store = SimpleNamespace(image=self.world.image, subscribe=self._told.append, propose=self._propose)
+        self.checks = 0
+        self._subscribers: list[Callable[[Delta], None]] = []
+        store = SimpleNamespace(image=self.world.image, subscribe=self._subscribers.append, propose=self._propose)
         clock = SimpleNamespace(monotonic=lambda: 0.0)
         configs = SimpleNamespace(broker_int=lambda name: 300, topic=lambda configs, name: "false")
-        monkeypatch.setattr("chronik.controller.upkeep.leaderless_partitions", self._record_check)
-        self._upkeep = PartitionUpkeep(cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock))
+        monkeypatch.setattr(upkeep, leaderless_partitions.__name__, self._record_check)
+        self._maintenance = PartitionUpkeep(cast(RaftStore, store), cast(ConfigResolver, configs), cast(Any, clock))
         self.has_checked()
 
     async def _propose(self, *_: Any, **__: Any) -> None:
         raise AssertionError("no election is expected")
 
     def _record_check(self, image: Image) -> Iterator[Leaderless]:
-        self.looks += 1
+        self.checks += 1
         return leaderless_partitions(image)
 
     def publish(self) -> None:
-        (follow,) = self._told
-        follow(self.world.delta)
+        (on_delta,) = self._subscribers
+        on_delta(self.world.delta)
 
     def has_checked(self) -> bool:
-        before = self.looks
-        asyncio.run(self._upkeep.look())
-        return self.looks > before
+        before = self.checks
+        asyncio.run(self._maintenance.look())
+        return self.checks > before
 
 
 def test_topic_changes_do_not_trigger_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = MaintenanceHarness(monkeypatch)
-    topic = watched.world.create("orders", assignment(1, 2), assignment(2, 1))
-    watched.publish()
-    assert not watched.has_checked()
-    watched.world.accept(UpdateTopicConfig(topic.id, {"retention.ms": "1000"}))
-    watched.publish()
-    assert not watched.has_checked()
-    watched.world.accept(DeleteTopic(topic.id))
-    watched.publish()
-    assert not watched.has_checked()
+    harness = MaintenanceHarness(monkeypatch)
+    topic = harness.world.create("orders", assignment(1, 2), assignment(2, 1))
+    harness.publish()
+    assert not harness.has_checked()
+    harness.world.accept(UpdateTopicConfig(topic.id, {"retention.ms": "1000"}))
+    harness.publish()
+    assert not harness.has_checked()
+    harness.world.accept(DeleteTopic(topic.id))
+    harness.publish()
+    assert not harness.has_checked()
 
 
 def test_broker_change_triggers_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = MaintenanceHarness(monkeypatch)
-    watched.world.create("orders", assignment(1, 2))
-    watched.world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
-    watched.publish()
-    assert watched.has_checked()
-    assert not watched.has_checked(), "once"
+    harness = MaintenanceHarness(monkeypatch)
+    harness.world.create("orders", assignment(1, 2))
+    harness.world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
+    harness.publish()
+    assert harness.has_checked()
+    assert not harness.has_checked(), "once"
 
 
 def test_change_of_leaderless_topic_triggers_partition_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = MaintenanceHarness(monkeypatch)
-    topic = watched.world.create("orders", assignment(1, 2), assignment(1, 2, isr=(), leader=-1))
-    watched.publish()
-    assert watched.has_checked()
-    watched.world.accept(UpdateTopicConfig(topic.id, {"unclean.leader.election.enable": "true"}))
-    watched.publish()
-    assert watched.has_checked()
-    watched.world.accept(DeleteTopic(topic.id))
-    watched.publish()
-    assert watched.has_checked(), "the partition would be reported again"
+    harness = MaintenanceHarness(monkeypatch)
+    topic = harness.world.create("orders", assignment(1, 2), assignment(1, 2, isr=(), leader=-1))
+    harness.publish()
+    assert harness.has_checked()
+    harness.world.accept(UpdateTopicConfig(topic.id, {"unclean.leader.election.enable": "true"}))
+    harness.publish()
+    assert harness.has_checked()
+    harness.world.accept(DeleteTopic(topic.id))
+    harness.publish()
+    assert harness.has_checked(), "the partition would be reported again"

@@ -72,7 +72,7 @@ def _increment_term_for_pre_vote(patch: pytest.MonkeyPatch) -> None:
 
 def _campaign_without_pre_vote(patch: pytest.MonkeyPatch) -> None:
     def start(core: RaftCore) -> None:
-        election.stand(core, is_hand_over=False)
+        election.stand(core, is_leadership_transfer=False)
 
     patch.setattr("chronik.raft.election.ask_beforehand", start)
 

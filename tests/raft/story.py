@@ -57,7 +57,13 @@ def tell_message(message: AnyMessage) -> str:
 def _details(message: AnyMessage) -> str:
     match message:
         case VoteRequest():
-            kind = " pre-vote" if message.is_pre_vote else " for a leadership transfer" if message.is_hand_over else ""
+            kind = (
+                " pre-vote"
+                if message.is_pre_vote
+                else " for a leadership transfer"
+                if message.is_leadership_transfer
+                else ""
+            )
             return f"{kind}, log ends {message.last_index}/{message.last_term}"
         case VoteAck():
             return f"{' pre-vote' if message.is_pre_vote else ''}: {'granted' if message.is_granted else 'denied'}"
@@ -82,7 +88,7 @@ def _details(message: AnyMessage) -> str:
         case ReadRequest():
             return ""
         case ReadAck():
-            return ": rejected" if message.is_refused else f": index {message.index}"
+            return ": rejected" if message.is_rejected else f": index {message.index}"
 
 
 def tell_persist(persist: Persist) -> str:

@@ -40,7 +40,7 @@ ENTRIES = (Entry(4, 6, EntryKind.NOOP, b""), Entry(5, 7, EntryKind.COMMAND, b"da
 SNAPSHOT = SnapshotMetadata(9, 6, Membership((Member(1, bytes(16), True), Member(2, bytes(16), False))), 10, 123)
 
 MESSAGES: list[AnyMessage] = [
-    VoteRequest(**HEAD, last_index=3, last_term=2, membership_index=1, is_pre_vote=True, is_hand_over=False),
+    VoteRequest(**HEAD, last_index=3, last_term=2, membership_index=1, is_pre_vote=True, is_leadership_transfer=False),
     VoteAck(**HEAD, is_pre_vote=False, is_granted=True),
     Append(**HEAD, previous_index=3, previous_term=6, entries=ENTRIES, commit=2),
     AppendAck(**HEAD, match_index=4, is_rejected=True, rejected_index=9, hint_index=3, hint_term=2),

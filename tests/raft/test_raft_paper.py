@@ -28,7 +28,13 @@ COMMAND = EntryKind.COMMAND
 
 
 def vote_request(lab: Lab, source: int, target: int, term: int, **fields: Any) -> VoteRequest:
-    defaults = {"last_index": 0, "last_term": 0, "membership_index": 0, "is_pre_vote": False, "is_hand_over": False}
+    defaults = {
+        "last_index": 0,
+        "last_term": 0,
+        "membership_index": 0,
+        "is_pre_vote": False,
+        "is_leadership_transfer": False,
+    }
     return lab.message(VoteRequest, source, target, term=term, **{**defaults, **fields})
 
 

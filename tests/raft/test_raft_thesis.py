@@ -153,7 +153,7 @@ def test_4_2_1_learner_without_leader_answers_candidates() -> None:
             last_term=1,
             membership_index=0,
             is_pre_vote=True,
-            is_hand_over=False,
+            is_leadership_transfer=False,
         )
         assert len(lab.receive(request)) == 1
 
@@ -355,7 +355,7 @@ def test_node_with_empty_disk_returns_as_learner() -> None:
 def test_candidate_on_other_directory_needs_newer_membership() -> None:
     for membership_index, is_granted in ((0, False), (7, True)):
         lab = Lab()
-        fields = {"last_index": 9, "last_term": 1, "is_pre_vote": False, "is_hand_over": False}
+        fields = {"last_index": 9, "last_term": 1, "is_pre_vote": False, "is_leadership_transfer": False}
         request = lab.message(
             VoteRequest,
             3,
@@ -575,7 +575,13 @@ def test_9_6_partitioned_node_does_not_increment_term() -> None:
 
 def test_9_6_pre_vote_does_not_change_voter_state() -> None:
     lab = Lab()
-    fields = {"last_index": 0, "last_term": 0, "membership_index": 0, "is_pre_vote": True, "is_hand_over": False}
+    fields = {
+        "last_index": 0,
+        "last_term": 0,
+        "membership_index": 0,
+        "is_pre_vote": True,
+        "is_leadership_transfer": False,
+    }
     for candidate in (2, 3):
         (answer,) = lab.receive(lab.message(VoteRequest, candidate, 1, term=0, **fields))
         assert answer.is_granted  # type: ignore[union-attr]

@@ -18,7 +18,7 @@ from chronik.raft.roles import Role
 def tick(core: RaftCore) -> None:
     core.elapsed_ticks += 1
     if core.elapsed_ticks >= core.election_timeout_ticks:
-        campaign(core, is_hand_over=False)
+        campaign(core, is_leadership_transfer=False)
 
 
 def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
@@ -38,7 +38,7 @@ def on_peer_reached(core: RaftCore, event: PeerReached) -> None:
         core.elapsed_ticks = max(core.elapsed_ticks, core.config.election_ticks)
 
 
-def campaign(core: RaftCore, is_hand_over: bool) -> None:
+def campaign(core: RaftCore, is_leadership_transfer: bool) -> None:
     if core.role is Role.LEADER:
         return
         # A node that may not campaign must forget a silent leader too: otherwise it ignores candidates, and its vote
@@ -47,9 +47,9 @@ def campaign(core: RaftCore, is_hand_over: bool) -> None:
     if not core.may_campaign:
         return
     core.directories_seen = {core.node_id: core.directory_id}
-    if is_hand_over:
+    if is_leadership_transfer:
         # The leader requested the campaign, so a pre-vote would only prolong the time without a leader.
-        stand(core, is_hand_over=True)
+        stand(core, is_leadership_transfer=True)
     else:
         ask_beforehand(core)
 
@@ -58,24 +58,24 @@ def ask_beforehand(core: RaftCore) -> None:
     """Run a pre-vote: ask whether a majority would vote for this node, without changing the term or writing to disk."""
     core.take_step(Role.PRE_CANDIDATE, "election timeout")
     core.votes = {core.node_id: True}
-    request_votes(core, is_pre_vote=True, is_hand_over=False)
+    request_votes(core, is_pre_vote=True, is_leadership_transfer=False)
     count_votes(core)
 
 
-def stand(core: RaftCore, is_hand_over: bool) -> None:
+def stand(core: RaftCore, is_leadership_transfer: bool) -> None:
     """Increment the term, vote for this node, and request votes.
 
     The requests are sent, and the node's own vote counts, only when term and vote are durable: after a crash, the node
     must not vote for another candidate in this term.
     """
     core.enter_term(core.term + 1, vote=core.node_id)
-    core.take_step(Role.CANDIDATE, "leadership transfer" if is_hand_over else "pre-vote won")
+    core.take_step(Role.CANDIDATE, "leadership transfer" if is_leadership_transfer else "pre-vote won")
     core.votes = {}
     core.restart_election_timer()
-    request_votes(core, is_pre_vote=False, is_hand_over=is_hand_over)
+    request_votes(core, is_pre_vote=False, is_leadership_transfer=is_leadership_transfer)
 
 
-def request_votes(core: RaftCore, is_pre_vote: bool, is_hand_over: bool) -> None:
+def request_votes(core: RaftCore, is_pre_vote: bool, is_leadership_transfer: bool) -> None:
     for voter in core.membership.voters:
         if voter != core.node_id:
             core.send(
@@ -85,7 +85,7 @@ def request_votes(core: RaftCore, is_pre_vote: bool, is_hand_over: bool) -> None
                 last_term=core.log.last_term,
                 membership_index=core.memberships.index,
                 is_pre_vote=is_pre_vote,
-                is_hand_over=is_hand_over,
+                is_leadership_transfer=is_leadership_transfer,
             )
 
 
@@ -137,7 +137,7 @@ def count_votes(core: RaftCore) -> None:
     voters = core.membership.voters
     if rules.has_quorum((node for node, is_granted in core.votes.items() if is_granted), voters):
         if core.role is Role.PRE_CANDIDATE:
-            stand(core, is_hand_over=False)
+            stand(core, is_leadership_transfer=False)
         else:
             leadership.begin(core)
         return
@@ -149,4 +149,4 @@ def count_votes(core: RaftCore) -> None:
 def on_timeout_now(core: RaftCore, message: TimeoutNow) -> None:
     if message.source == core.leader:
         invariant(core.role is Role.FOLLOWER, "Raft: a node that follows a leader must be in the follower role")
-        campaign(core, is_hand_over=True)
+        campaign(core, is_leadership_transfer=True)

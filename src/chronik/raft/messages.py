@@ -39,7 +39,7 @@ class VoteRequest(Message, tag=1, frozen=True, kw_only=True):
     last_term: Index
     membership_index: Index
     is_pre_vote: bool
-    is_hand_over: bool
+    is_leadership_transfer: bool
     """Whether the leader requested this election (leadership transfer), which overrides leader leases."""
 
 
@@ -115,7 +115,7 @@ class ReadAck(Message, tag=11, frozen=True, kw_only=True):
 
     request: Index
     index: Index
-    is_refused: bool = False
+    is_rejected: bool = False
 
 
 AnyMessage = (

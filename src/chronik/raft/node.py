@@ -150,7 +150,7 @@ def _on_message(core: RaftCore, event: Received) -> None:
     message = event.message
     if not _is_addressed_to_node(core, message):
         return
-    if isinstance(message, VoteRequest) and not message.is_hand_over and core.is_leased:
+    if isinstance(message, VoteRequest) and not message.is_leadership_transfer and core.is_leased:
         return  # ignore the request and its term, because the sender may be a removed node
     if message.term > core.term:
         core.enter_term(message.term)
@@ -199,7 +199,7 @@ def _on_append_ack(core: RaftCore, message: AppendAck) -> None:
 
 
 def _on_campaign(core: RaftCore, event: Campaign) -> None:
-    election.campaign(core, is_hand_over=False)
+    election.campaign(core, is_leadership_transfer=False)
 
 
 def _on_persisted(core: RaftCore, event: Persisted) -> None:

@@ -94,14 +94,14 @@ def _reject_reads(core: RaftCore, contexts: Iterable[int]) -> None:
 
 def on_read_request(core: RaftCore, message: ReadRequest) -> None:
     if core.role is not Role.LEADER or len(core.reads) >= core.config.reads_pending_max:
-        core.reply(message, ReadAck, request=message.request, index=0, is_refused=True)
+        core.reply(message, ReadAck, request=message.request, index=0, is_rejected=True)
     else:
         core.reads.add(Read(message.source, message.request))
 
 
 def on_read_ack(core: RaftCore, message: ReadAck) -> None:
     for context in core.forwarded.answered(message.request):
-        if message.is_refused:
+        if message.is_rejected:
             core.refuse(context, Refusal.NOT_LEADER)
         else:
             core.outcomes.append(ReadConfirmed(context, message.index))
