@@ -97,7 +97,7 @@ def test_drained_leader_transfers_leadership_and_stays_voter() -> None:
     assert Scene("VVV", "VVV", leader=1, drained=[1], heard=[1]).run() == []
 
 
-def test_leadership_goes_to_most_up_to_date_voter() -> None:
+def test_leadership_is_transferred_to_most_up_to_date_voter() -> None:
     scene = Scene("VVV", "VVV", leader=1, drained=[1])
     scene.behind.add(3)
     assert scene.run() == ["transfer 2"]

@@ -203,7 +203,7 @@ def test_follower_reaching_previous_log_end_counts_as_caught_up() -> None:
         assert change(leading, high_watermark=0, end=100 * second + 100, now=second + 0.5) is None
 
 
-def test_follower_with_a_constant_backlog_of_many_fetches_stays_in_the_isr() -> None:
+def test_follower_with_constant_backlog_stays_in_isr() -> None:
     leading = in_sync((LEADER, FIRST))
     backlog = 2000  # 100 per fetch: 20 fetches, 2 s
     for tenth in range(1, 600):
@@ -212,7 +212,7 @@ def test_follower_with_a_constant_backlog_of_many_fetches_stays_in_the_isr() -> 
         assert change(leading, end=offset + backlog, now=now) is None
 
 
-def test_follower_with_a_backlog_older_than_the_lag_time_leaves_the_isr() -> None:
+def test_follower_with_backlog_older_than_lag_time_leaves_isr() -> None:
     leading = in_sync((LEADER, FIRST))
     for second in range(1, 30):
         fetch(leading, FIRST, 100 * second, end=100 * second + 1200, now=float(second))
@@ -237,7 +237,7 @@ def test_follower_with_decreased_offset_must_pass_mark_again() -> None:
     assert fetch(leading, FIRST, 300, end=400, now=4.0).caught_up_at(400) == 1.0
 
 
-def test_follower_that_fetches_at_the_log_end_counts_as_caught_up_now() -> None:
+def test_follower_fetching_at_log_end_is_caught_up_now() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 0, end=300, now=1.0)
     assert fetch(leading, FIRST, 300, end=300, now=2.0).caught_up_at(300) == 2.0

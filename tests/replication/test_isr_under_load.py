@@ -44,7 +44,7 @@ def test_isr_stays_complete_while_followers_keep_pace(seed: int, connections: in
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stopped_follower_leaves_the_isr_after_the_lag_time_and_returns(seed: int, connections: int) -> None:
+def test_stopped_follower_leaves_isr_after_lag_time_and_returns(seed: int, connections: int) -> None:
     run = simulation(seed, connections)
     run.run_until(5.0)
     run.followers[SECOND].is_stopped = True
@@ -62,7 +62,7 @@ def test_stopped_follower_leaves_the_isr_after_the_lag_time_and_returns(seed: in
 
 
 @pytest.mark.parametrize("connections", CONNECTIONS[1:])  # a single blocked connection has no backlog
-def test_simulation_fails_when_the_mark_moves_at_every_fetch(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_mark_moved_at_every_fetch(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = Follower.fetched
 
     def fetched_and_moved(
@@ -77,7 +77,7 @@ def test_simulation_fails_when_the_mark_moves_at_every_fetch(connections: int, m
 
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
-def test_simulation_fails_when_every_request_is_pipelined(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_unlimited_pipelining(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "can_pipeline", lambda partitions: True)
     with pytest.raises(AssertionError):
         check_isr_stays_complete(SEEDS[0], connections)

@@ -30,7 +30,7 @@ class Confirming:
             await self._confirm()
             return
         if self._batch is None:
-            self._batch = asyncio.create_task(self._confirm_batch(), name="heartbeats gathered")
+            self._batch = asyncio.create_task(self._confirm_batch(), name="heartbeat confirmation")
             self._batch.add_done_callback(_retrieve_exception)
         await asyncio.shield(self._batch)  # a cancelled waiter must not cancel the round of the others
 

@@ -40,7 +40,7 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 CHANGE_SECONDS: Final = 2.0
-"""Timeout of a membership change. A node that is not admitted asks again."""
+"""Timeout of a membership change. A node that is not admitted retries."""
 
 ACTIVE_SECONDS: Final = 2.0
 """Maximum time since a member's last message for it to count as active: many heartbeats."""

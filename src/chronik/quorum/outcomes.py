@@ -21,7 +21,7 @@ class Until(IntEnum):
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True):
-    """The position of a committed command, or of one that is only on the leader's disk if `until` asked for that."""
+    """The position of a committed command, or of one that is only on the leader's disk if the caller requested that."""
 
     index: int
     term: int

@@ -25,7 +25,8 @@ def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
     """Shorten the election timeout if the peer whose process has stopped was the leader.
 
     The node forgets the leader, so that it answers candidates, and still runs a pre-vote, which fails while a majority
-    hears the leader. The random part of the timeout remains, so that the nodes do not all campaign at the same time.
+    receives the leader's heartbeats. The random part of the timeout remains, so that the nodes do not all campaign at
+    the same time.
     """
     if core.leader == event.peer and core.role is Role.FOLLOWER:
         core.become_follower(NOBODY, "the leader is down")

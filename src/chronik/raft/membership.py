@@ -22,10 +22,10 @@ from chronik.ids import ZERO_ID
 from chronik.limits import CLUSTER_MEMBERS_MAX
 
 NOBODY: Final = -1
-"""Node id that stands for "no leader known" or "not voted"."""
+"""Node id for "no leader known" and "not voted"."""
 
 UNBOUND: Final = ZERO_ID
-"""Directory id of a configured member that no leader has heard from yet.
+"""Directory id of a configured member that has not sent a message to any leader yet.
 
 `[[peers]]` contains node ids only. The first leader records the directories of the nodes that elected it, and those of
 the others when they send their first message. In a committed membership, an unbound voter counts towards no quorum."""

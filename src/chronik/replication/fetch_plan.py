@@ -32,7 +32,7 @@ class Followed(msgspec.Struct):
     """Number of truncations without progress in between."""
     cut_at: int = -1
     told_start: int = -1
-    """Log start offset that the leader was last told."""
+    """Log start offset that was last reported to the leader."""
 
 
 class FetchPlan:
