@@ -28,7 +28,7 @@ def find_failing_seed() -> int | None:
 
 def find_failing_paper_test() -> str | None:
     for module in (test_raft_paper, test_raft_thesis):
-        for name, test in tests_without_parameters(module):
+        for name, test in collect_plain_tests(module):
             try:
                 test()
             except (AssertionError, InvariantBroken, pytest.fail.Exception, ValueError):
@@ -36,7 +36,7 @@ def find_failing_paper_test() -> str | None:
     return None
 
 
-def tests_without_parameters(module: ModuleType) -> list[tuple[str, Callable[[], None]]]:
+def collect_plain_tests(module: ModuleType) -> list[tuple[str, Callable[[], None]]]:
     found = inspect.getmembers(module, inspect.isfunction)
     return [(name, test) for name, test in found if name.startswith("test_") and not inspect.signature(test).parameters]
 
