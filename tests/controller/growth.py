@@ -1,9 +1,8 @@
-"""The simulation of Raft, with a controller on its leader: what nodes are meant to be is written into the log, and each
-leader does what `reconciling` says, with what it has applied and whom it has heard.
+"""The Raft simulation with a controller on its leader, which reconciles the membership with nodes recorded in the log.
 
-An operator changes its mind all the time, and so may ask for anything: that nodes are added, get or lose a vote, are
-drained, removed, and added again. Nodes that were removed go on talking. When the faults stop, all must become as it is
-meant to be, and at no moment may a step have been taken that the rules forbid.
+A simulated operator constantly changes the intended membership: nodes are added, promoted, demoted, drained, removed
+and added again. Removed nodes continue to send messages. After the faults stop, the actual membership must match the
+intended one, and no step may violate the rules of `reconciliation`.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ from chronik.raft.roles import Role
 from tests.raft.checker import require
 from tests.raft.simulation import FAULTY_MS, Host, Simulation
 
-LOOK_MS: Final = 150.0
-"""How often a leader looks what there is to do."""
-HEARD_MS: Final = 1_000.0
+CHECK_MS: Final = 150.0
+"""Interval at which a leader checks for the next step."""
+ACTIVE_MS: Final = 1_000.0
 NODES_MAX: Final = 8
 VOTERS_KEPT: Final = 3
 LETTERS: Final = {"V": (True, False), "o": (False, False), "D": (True, True), "d": (False, True)}
-"""Voter, and drained."""
+"""(is voter, is drained) for each letter."""
 
 
 class GrowingSimulation(Simulation):
+    """A Raft simulation with membership reconciliation."""
+
     def __init__(self, seed: int) -> None:
         self.heard_at: dict[tuple[int, int], float] = {}
         self.added = 0
@@ -37,18 +38,18 @@ class GrowingSimulation(Simulation):
         self.demoted = 0
         self.removed = 0
         self.handed_over = 0
-        self.said_at = self.lost_at = -HEARD_MS
+        self.said_at = self.lost_at = -ACTIVE_MS
         super().__init__(seed)
         voters = self.hosts[1].bootstrap.voters
         self.founders = dict.fromkeys(voters, "V")
 
-    def _found(self) -> None:
-        super()._found()
+    def _create_hosts(self) -> None:
+        super()._create_hosts()
         for node_id in range(len(self.hosts) + 1, NODES_MAX + 1):
             tick_ms = 100.0 * self.random.uniform(0.8, 1.25)
             self.hosts[node_id] = Host(node_id, self._directory(), Membership(), tick_ms)
 
-    # What is meant to be, as each node has applied it
+    # -- intended membership, as applied by each node
 
     def nodes_of(self, host: Host) -> dict[int, Node]:
         letters = dict(self.founders)
@@ -58,16 +59,16 @@ class GrowingSimulation(Simulation):
                 changed = letters | {int(node_id): letter}
                 if letter == "-":
                     del changed[int(node_id)]
-                if any(LETTERS[each][0] for each in changed.values()):  # as the image has it: somebody votes
+                if any(LETTERS[each][0] for each in changed.values()):  # as in the image, at least one voter remains
                     letters = changed
         return {node_id: Node(node_id, f"h{node_id}", 1, *LETTERS[letter]) for node_id, letter in letters.items()}
 
     def _operator(self) -> None:
-        """Says what nodes are meant to be; when the faults are over, it lets them be."""
+        """Change the intended membership while faults are injected."""
         if self.is_calm:
             return
         self._later(self.random.expovariate(1 / 600), self._operator)
-        if self.now_ms - self.lost_at <= HEARD_MS:
+        if self.now_ms - self.lost_at <= ACTIVE_MS:
             return
         self.said_at = self.now_ms
         host = self._leader()
@@ -80,35 +81,37 @@ class GrowingSimulation(Simulation):
         self._handle(host, Propose((command,), context))
 
     def _wipe(self, host: Host) -> None:
-        """Two voters outlive no lost disk. Who is to stand on two may lose one just before a vote is taken, and nobody
-        could know: a disk is lost only while three are meant to vote, and nothing else is said for a moment."""
+        """Replace a disk only while three voters are intended, and change nothing else for a moment.
+
+        A cluster of two voters does not survive the loss of a disk, and the loss may happen just before a demotion.
+        """
         voters = [sum(node.voter for node in self.nodes_of(each).values()) for each in self.hosts.values() if each.node]
-        if min(voters, default=0) < VOTERS_KEPT or self.now_ms - self.said_at <= HEARD_MS:
+        if min(voters, default=0) < VOTERS_KEPT or self.now_ms - self.said_at <= ACTIVE_MS:
             return
         before = host.directory_id
         super()._wipe(host)
         if host.directory_id != before:
             self.lost_at = self.now_ms
 
-    # The controller of a leader
+    # -- the controller of a leader
 
     def run(self) -> None:
         for host in self.hosts.values():
-            self._later(self.random.uniform(0, LOOK_MS), partial(self._look, host))
+            self._later(self.random.uniform(0, CHECK_MS), partial(self._check, host))
         super().run()
 
-    def _look(self, host: Host) -> None:
-        self._later(LOOK_MS * self.random.uniform(0.8, 1.2), partial(self._look, host))
+    def _check(self, host: Host) -> None:
+        self._later(CHECK_MS * self.random.uniform(0.8, 1.2), partial(self._check, host))
         if host.node is None or host.is_paused or host.node.status.role is not Role.LEADER:
             return
-        joining = self._joining(host) if self.random.random() < 0.5 else None
+        joining = self._next_admission(host) if self.random.random() < 0.5 else None
         event = joining or self._next(host)
         if event is not None:
             self.checker.outcome_awaited(host, event.context)
             self._handle(host, event)
 
-    def _joining(self, leader: Host) -> ChangeMembership | None:
-        """A node that belongs to the cluster and is no member, or is on another disk, asks to be let in."""
+    def _next_admission(self, leader: Host) -> ChangeMembership | None:
+        """Return the admission of a node that is not a member or has another directory."""
         assert leader.node is not None
         for node_id in self.nodes_of(leader):
             asking, known = self.hosts[node_id], leader.node.membership.get(node_id)
@@ -133,18 +136,18 @@ class GrowingSimulation(Simulation):
             case PromoteLearner():
                 self.promoted += 1
             case DemoteVoter() | RemoveNode():
-                self._check_taking(seen, step.node_id)
+                self._check_demotion(seen, step.node_id)
                 if isinstance(step, DemoteVoter):
                     self.demoted += 1
                 else:
                     self.removed += 1
         return ChangeMembership(step, self._context())
 
-    def _check_taking(self, seen: Seen, node_id: int) -> None:
+    def _check_demotion(self, seen: Seen, node_id: int) -> None:
         if node_id in seen.voters:
-            left, meant = len(seen.voters) - 1, len(seen.meant)
-            require(left >= min(VOTERS_KEPT, meant), f"{left} voters would be left, and {meant} are meant to vote")
-            require(node_id != seen.leader, "a leader takes its own vote")
+            remaining, meant = len(seen.voters) - 1, len(seen.meant)
+            require(remaining >= min(VOTERS_KEPT, meant), f"{remaining} voters would remain of {meant} intended ones")
+            require(node_id != seen.leader, "a leader demotes or removes itself")
 
     def _seen(self, leader: Host) -> Seen:
         assert leader.node is not None
@@ -152,7 +155,7 @@ class GrowingSimulation(Simulation):
         heard = {
             other
             for (by, other), at in self.heard_at.items()
-            if by == leader.node_id and self.now_ms - at <= HEARD_MS and node.membership.get(other) is not None
+            if by == leader.node_id and self.now_ms - at <= ACTIVE_MS and node.membership.get(other) is not None
         }
         nodes = self.nodes_of(leader)
         return Seen(
@@ -176,17 +179,17 @@ class GrowingSimulation(Simulation):
         super()._handle(host, *events)
 
     def _is_from_its_disk(self, host: Host, message: AnyMessage) -> bool:
-        """As the driver's `peer_times` have it."""
+        """Return whether the message is from the member's directory, as in the driver's peer activity."""
         member = host.node.membership.get(message.source) if host.node is not None else None
         return member is not None and member.directory_id in (UNBOUND, message.source_directory)
 
-    def _carry_out(self, host: Host, ready: Ready) -> None:
-        if ready.status is not None:  # what was heard as a follower is no answer to a leader
+    def _execute(self, host: Host, ready: Ready) -> None:
+        if ready.status is not None:  # messages received as a follower do not count for a leader
             for key in [key for key in self.heard_at if key[0] == host.node_id]:
                 del self.heard_at[key]
-        super()._carry_out(host, ready)
+        super()._execute(host, ready)
 
-    # And the end
+    # -- end of the run
 
     def _has_converged(self) -> bool:
         leader = self._leader()
@@ -209,5 +212,5 @@ class GrowingSimulation(Simulation):
     def counts(self) -> str:
         return (
             f"{self.added} added, {self.promoted} promoted, {self.demoted} demoted, {self.removed} removed, "
-            f"{self.handed_over} handed over"
+            f"{self.handed_over} transfers"
         )

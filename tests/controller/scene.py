@@ -1,4 +1,4 @@
-"""A cluster as its leader sees it, step by step: what nodes are meant to be, what they are, and who is heard."""
+"""A cluster as its leader sees it: the intended and the actual membership, and the active nodes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Collection
 from chronik.controller import reconciling
 from chronik.controller.reconciling import HandOver, Seen, Step
 from chronik.metadata.records import Node
-from chronik.raft.membership import Member, Membership, changed
+from chronik.raft.membership import DemoteVoter, Member, Membership, PromoteLearner, RemoveNode, changed
 
 INDEX = 100
 STEPS_MAX = 50
+VERBS = {PromoteLearner: "promote", DemoteVoter: "demote", RemoveNode: "remove", HandOver: "transfer"}
 
 
 def disk(node_id: int) -> bytes:
@@ -18,10 +19,12 @@ def disk(node_id: int) -> bytes:
 
 
 class Scene:
+    """A cluster whose leader reconciles the membership step by step."""
+
     def __init__(
         self, meant: str, fact: str, *, leader: int, heard: Collection[int] | None = None, drained: Collection[int] = ()
     ) -> None:
-        """Each text has a character for each node from 1 on: V votes, o follows, - is none."""
+        """Create a scene. The texts have a character per node from 1 on: V is a voter, o a learner, - no member."""
         self.nodes = {
             node_id: Node(node_id, f"h{node_id}", 5000, letter == "V", node_id in drained)
             for node_id, letter in enumerate(meant, 1)
@@ -46,26 +49,26 @@ class Scene:
     @property
     def fact(self) -> str:
         last = max(self.nodes.keys() | {member.node_id for member in self.membership.members})
-        seats = [self.membership.get(node_id) for node_id in range(1, last + 1)]
-        return "".join("-" if seat is None else "V" if seat.is_voter else "o" for seat in seats)
+        members = [self.membership.get(node_id) for node_id in range(1, last + 1)]
+        return "".join("-" if member is None else "V" if member.is_voter else "o" for member in members)
 
     def step(self) -> Step | None:
         step = reconciling.next_step(self.seen)
         match step:
             case None:
                 return None
-            case HandOver(heir):
-                self.leader = heir
+            case HandOver(successor):
+                self.leader = successor
             case _:
                 after = changed(self.membership, step)
-                assert after is not None, f"{step} makes no sense in {self.fact}"
+                assert after is not None, f"{step} is invalid for {self.fact}"
                 self.membership = after
         self.steps.append(step)
         return step
 
     def run(self) -> list[str]:
-        """Returns what was done, in words, until nothing is left to do."""
+        """Execute all steps and return them as text."""
         for _ in range(STEPS_MAX):
             if self.step() is None:
-                return [f"{type(step).__name__} {step.node_id}" for step in self.steps]
-        raise AssertionError(f"no end: {self.steps}")
+                return [f"{VERBS[type(step)]} {step.node_id}" for step in self.steps]
+        raise AssertionError(f"no end after {self.steps}")

@@ -1,11 +1,11 @@
-"""Replays seeds of growing clusters: `.venv/bin/python -m tests.controller.simulate --seed 7 [--count 1]`."""
+"""Replay seeds of the membership simulation: `.venv/bin/python -m tests.controller.simulate --seed 7 [--count 1]`."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-from .growth import GrowingSimulation
+from tests.controller.growth import GrowingSimulation
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Brokers are alive as long as they are heard; a new leader grants everyone a full session."""
+"""Liveness of brokers by heartbeats. A new leader grants every broker a full session."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def brokers(*statuses: BrokerStatus, epoch: int = 7) -> dict[int, Broker]:
 def changes(
     liveness: Liveness, known: dict[int, Broker], now: float, **gone_seconds: float
 ) -> list[UpdateBrokerStatus]:
-    """`b1=0.7` says that the port of broker 1 has refused for 0.7 s."""
+    """Return the status changes. `b1=0.7` means that the port of broker 1 has refused connections for 0.7 s."""
     return liveness.changes(known, now, {int(name[1:]): seconds for name, seconds in gone_seconds.items()})
 
 
 ONLINE, OFFLINE, MAINTENANCE = BrokerStatus.ONLINE, BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE
 
 
-def test_a_new_leader_grants_every_broker_a_full_session() -> None:
+def test_new_leader_grants_every_broker_full_session() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE, ONLINE)
     assert changes(liveness, known, 100.0) == []
@@ -36,7 +36,7 @@ def test_a_new_leader_grants_every_broker_a_full_session() -> None:
     assert gone == [UpdateBrokerStatus(1, OFFLINE, 7), UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
-def test_a_broker_that_is_heard_stays_and_one_that_falls_silent_goes() -> None:
+def test_silent_broker_is_fenced_after_session() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE, ONLINE)
     changes(liveness, known, 0.0)
@@ -44,7 +44,7 @@ def test_a_broker_that_is_heard_stays_and_one_that_falls_silent_goes() -> None:
     assert changes(liveness, known, 4.0) == [UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
-def test_a_broker_that_speaks_again_comes_back() -> None:
+def test_fenced_broker_is_unfenced_by_heartbeat() -> None:
     liveness = Liveness(SESSION)
     known = brokers(OFFLINE)
     assert changes(liveness, known, 0.0) == []
@@ -52,14 +52,14 @@ def test_a_broker_that_speaks_again_comes_back() -> None:
     assert changes(liveness, known, 1.5) == [UpdateBrokerStatus(1, ONLINE, 7)]
 
 
-def test_a_word_from_an_earlier_life_does_not_count() -> None:
+def test_heartbeat_of_earlier_epoch_is_ignored() -> None:
     liveness = Liveness(SESSION)
     known = brokers(OFFLINE)
     liveness.heard(1, 6, 1.0)
     assert changes(liveness, known, 1.5) == []
 
 
-def test_maintenance_stays_until_it_is_lifted_but_not_beyond_death() -> None:
+def test_maintenance_status_is_kept_until_broker_is_fenced() -> None:
     liveness = Liveness(SESSION)
     known = brokers(MAINTENANCE)
     changes(liveness, known, 0.0)
@@ -68,7 +68,7 @@ def test_maintenance_stays_until_it_is_lifted_but_not_beyond_death() -> None:
     assert changes(liveness, known, 10.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
 
 
-def test_what_was_heard_before_does_not_outlive_a_term() -> None:
+def test_new_leadership_resets_heartbeats() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE)
     liveness.heard(1, 7, 0.0)
@@ -76,7 +76,7 @@ def test_what_was_heard_before_does_not_outlive_a_term() -> None:
     assert changes(liveness, known, 100.0) == []
 
 
-def test_a_broker_whose_port_refuses_goes_long_before_its_session_ends() -> None:
+def test_broker_with_refusing_port_is_fenced_early() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE, ONLINE)
     liveness.heard(1, 7, 0.0)
@@ -85,15 +85,15 @@ def test_a_broker_whose_port_refuses_goes_long_before_its_session_ends() -> None
     assert changes(liveness, known, 0.6, b2=GONE_SECONDS) == [UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
-def test_a_new_leader_grants_no_session_to_the_leader_before_if_its_port_refuses() -> None:
+def test_previous_leader_with_refusing_port_is_fenced_immediately() -> None:
     liveness = Liveness(SESSION)
     liveness.begin(100.0, predecessor=1)
     known = brokers(ONLINE, ONLINE)
     assert changes(liveness, known, 100.0, b1=1.2) == [UpdateBrokerStatus(1, OFFLINE, 7)]
 
 
-def test_a_new_leader_grants_others_whose_port_refuses_the_time_that_it_takes() -> None:
-    """The leader before may have heard them a moment ago."""
+def test_new_leader_delays_early_fencing_of_other_brokers() -> None:
+    """The previous leader may have received heartbeats a moment ago."""
     liveness = Liveness(SESSION)
     liveness.begin(100.0, predecessor=1)
     known = brokers(ONLINE, ONLINE)
@@ -101,50 +101,50 @@ def test_a_new_leader_grants_others_whose_port_refuses_the_time_that_it_takes() 
     assert changes(liveness, known, 100.0 + GONE_SECONDS, b2=60.0) == [UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
-def test_the_leader_before_that_was_out_of_reach_long_before_it_was_succeeded_is_granted_as_much() -> None:
+def test_previous_leader_down_before_election_gets_same_delay() -> None:
     liveness = Liveness(SESSION)
     liveness.begin(100.0, predecessor=1)
     assert changes(liveness, brokers(ONLINE), 100.0, b1=LEADER_GONE_SECONDS_MAX) == []
     assert changes(liveness, brokers(ONLINE), 100.0, b1=LEADER_GONE_SECONDS_MAX - 0.1) != []
 
 
-def test_a_broker_that_is_heard_is_alive_whatever_its_port_does() -> None:
+def test_broker_with_heartbeats_is_alive_despite_refusing_port() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE)
     liveness.heard(1, 7, 1.0)
     assert changes(liveness, known, 1.0 + GONE_SECONDS / 2, b1=60.0) == []
 
 
-def test_one_that_was_gone_has_to_speak_before_it_comes_back() -> None:
+def test_down_broker_needs_heartbeat_to_return() -> None:
     liveness = Liveness(SESSION)
     liveness.heard(1, 7, 0.0)
     assert changes(liveness, brokers(ONLINE), 1.0, b1=0.9) == [UpdateBrokerStatus(1, OFFLINE, 7)]
     assert changes(liveness, brokers(OFFLINE), 1.1, b1=1.0) == []
-    assert changes(liveness, brokers(OFFLINE), 1.2) == [], "its port answers again, and it has said nothing"
+    assert changes(liveness, brokers(OFFLINE), 1.2) == [], "the port is open again, but no heartbeat has arrived"
     liveness.heard(1, 7, 1.3)
     assert changes(liveness, brokers(OFFLINE), 1.4) == [UpdateBrokerStatus(1, ONLINE, 7)]
 
 
-def test_a_fencing_that_was_not_taken_is_wanted_again() -> None:
+def test_uncommitted_fencing_is_proposed_again() -> None:
     liveness = Liveness(SESSION)
     liveness.heard(1, 7, 0.0)
     for now in (1.0, 1.5, 2.0):
         assert changes(liveness, brokers(ONLINE), now, b1=now) == [UpdateBrokerStatus(1, OFFLINE, 7)]
 
 
-def test_a_heartbeat_that_was_under_way_does_not_undo_a_farewell() -> None:
+def test_delayed_heartbeat_does_not_undo_shutdown() -> None:
     liveness = Liveness(SESSION)
     liveness.heard(1, 7, 0.0)
     assert changes(liveness, brokers(ONLINE), 0.1) == []
-    assert changes(liveness, brokers(OFFLINE), 0.2) == [], "it was heard a moment ago, and left since"
+    assert changes(liveness, brokers(OFFLINE), 0.2) == [], "the broker has shut down since its last heartbeat"
     liveness.heard(1, 7, 0.3)
-    assert changes(liveness, brokers(OFFLINE), 0.4) == [], "it was sent before"
+    assert changes(liveness, brokers(OFFLINE), 0.4) == [], "the heartbeat was sent before the shutdown"
     liveness.heard(1, 7, 0.2 + SESSION)
     assert changes(liveness, brokers(OFFLINE), 0.3 + SESSION) == []
 
 
-def test_one_that_left_and_speaks_long_after_comes_back() -> None:
-    """It has not left then, whatever took it for that."""
+def test_heartbeat_long_after_shutdown_unfences_broker() -> None:
+    """In that case, the broker has not shut down."""
     liveness = Liveness(SESSION)
     liveness.heard(1, 7, 0.0)
     changes(liveness, brokers(ONLINE), 0.1)
@@ -153,16 +153,18 @@ def test_one_that_left_and_speaks_long_after_comes_back() -> None:
     assert changes(liveness, brokers(OFFLINE), 0.4 + SESSION) == [UpdateBrokerStatus(1, ONLINE, 7)]
 
 
-def test_one_that_was_dismissed_and_heard_before_that_was_decided_comes_back_at_once() -> None:
+def test_heartbeat_before_fencing_commit_unfences_immediately() -> None:
     liveness = Liveness(SESSION)
     changes(liveness, brokers(ONLINE), 0.0)
     assert changes(liveness, brokers(ONLINE), 4.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
     liveness.heard(1, 7, 4.1)
     assert changes(liveness, brokers(ONLINE), 4.2) == []
-    assert changes(liveness, brokers(OFFLINE), 4.3) == [UpdateBrokerStatus(1, ONLINE, 7)], "that was no farewell"
+    assert changes(liveness, brokers(OFFLINE), 4.3) == [UpdateBrokerStatus(1, ONLINE, 7)], (
+        "the broker did not shut down"
+    )
 
 
-def test_a_broker_that_is_heard_and_does_not_hear_goes_and_comes_back_when_it_hears() -> None:
+def test_broker_without_responses_is_fenced_until_it_receives_one() -> None:
     liveness = Liveness(SESSION)
     changes(liveness, brokers(ONLINE), 10.0)
     limit = DEAF_SESSIONS * SESSION
@@ -178,7 +180,7 @@ def test_a_broker_that_is_heard_and_does_not_hear_goes_and_comes_back_when_it_he
     assert changes(liveness, brokers(OFFLINE), 18.0) == [UpdateBrokerStatus(1, ONLINE, 7)]
 
 
-def test_a_broker_that_never_heard_this_leader_is_given_as_long() -> None:
+def test_broker_without_first_response_gets_same_time() -> None:
     liveness = Liveness(SESSION)
     limit = DEAF_SESSIONS * SESSION
     for now in (100.0, 102.0, 104.0, 100.0 + limit):
@@ -188,14 +190,14 @@ def test_a_broker_that_never_heard_this_leader_is_given_as_long() -> None:
     assert changes(liveness, brokers(ONLINE), 100.1 + limit) == [UpdateBrokerStatus(1, OFFLINE, 7)]
 
 
-def test_a_broker_that_does_not_say_what_it_hears_is_believed_to_hear() -> None:
+def test_broker_of_earlier_version_counts_as_receiving_responses() -> None:
     liveness = Liveness(SESSION)
     for now in range(0, 100, 2):
         liveness.heard(1, 7, float(now))
         assert changes(liveness, brokers(ONLINE), float(now)) == []
 
 
-def test_one_that_was_fenced_for_its_silence_comes_back_with_its_next_word() -> None:
+def test_broker_fenced_for_silence_returns_with_next_heartbeat() -> None:
     liveness = Liveness(SESSION)
     liveness.heard(1, 7, 0.0)
     assert changes(liveness, brokers(ONLINE), 1.0) == []
@@ -204,7 +206,7 @@ def test_one_that_was_fenced_for_its_silence_comes_back_with_its_next_word() -> 
     assert changes(liveness, brokers(OFFLINE), 5.2) == [UpdateBrokerStatus(1, ONLINE, 7)]
 
 
-def test_a_farewell_holds_for_a_broker_that_was_once_taken_for_dead() -> None:
+def test_shutdown_is_respected_after_earlier_fencing() -> None:
     liveness = Liveness(SESSION)
     changes(liveness, brokers(ONLINE), 0.0)
     assert changes(liveness, brokers(ONLINE), 4.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
@@ -212,4 +214,4 @@ def test_a_farewell_holds_for_a_broker_that_was_once_taken_for_dead() -> None:
     assert changes(liveness, brokers(OFFLINE), 5.1) == [UpdateBrokerStatus(1, ONLINE, 7)]
     liveness.heard(1, 7, 20.0)
     assert changes(liveness, brokers(ONLINE), 20.1) == []
-    assert changes(liveness, brokers(OFFLINE), 20.2) == [], "by its own word"
+    assert changes(liveness, brokers(OFFLINE), 20.2) == [], "the broker has shut down"

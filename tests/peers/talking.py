@@ -1,4 +1,4 @@
-"""Nodes that talk to each other on real sockets, and everything that they say goes into an inbox."""
+"""Helpers for peer tests: nodes on real sockets whose received messages are collected in an inbox."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SECRET = "a secret of some length"
 LOCALHOST = "127.0.0.1"
 ANY_PORT = Address(LOCALHOST, 0)
 DEADLINE_SECONDS = 20.0
-"""Far longer than anything takes: it only ends a test that hangs."""
+"""Timeout of a test that hangs."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The one that nodes use."""
+    """Return an event loop of the kind that nodes use."""
     if sys.platform == "win32":
         return asyncio.new_event_loop()
     import uvloop
@@ -78,7 +78,7 @@ def new_splitter() -> FrameSplitter:
 
 
 def feed(splitter: FrameSplitter, data: bytes, found: list[bytes] | None = None) -> None:
-    """As a socket would, which writes as much as there is room for. Whole frames are taken out on the way."""
+    """Pass bytes to the decoder as a socket would, and collect the complete frames."""
     while data:
         buffer = splitter.buffer()
         size = min(len(buffer), len(data))
@@ -119,7 +119,7 @@ async def dialling(who: Identity, address: Address) -> AsyncIterator[tuple[PeerT
 
 
 class StuckAcceptor(asyncio.Protocol):
-    """Shakes hands as a node, and then never reads again."""
+    """An acceptor that completes the handshake and then stops reading."""
 
     def __init__(self, node_id: int = 1) -> None:
         self._handshake = AcceptorHandshake(identity(node_id))

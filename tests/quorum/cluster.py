@@ -1,4 +1,4 @@
-"""Three drivers in one process, on real sockets and real files, and a state machine that remembers everything."""
+"""A cluster of Raft drivers in one process, on real sockets and files, with a state machine that keeps all commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TICK_SECONDS = 0.03
 
 
 class Ledger:
-    """Every command in its order, and a chain of hashes over all entries: equal only if everything before was."""
+    """A state machine that keeps all commands, and a hash chain over all entries to compare histories."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -40,7 +40,7 @@ class Ledger:
 
     def apply(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            assert entry.index == self.index + 1, f"{entry.index} is applied behind {self.index}"
+            assert entry.index == self.index + 1, f"{entry.index} is applied after {self.index}"
             self.index = entry.index
             self.digest = hashlib.blake2b(self.digest + entry.data, digest_size=8).digest()
             self.digests[entry.index] = self.digest
@@ -65,7 +65,7 @@ class Ledger:
 
 
 class Node:
-    """One life of a node: a restart is another Node on the same folder and port."""
+    """A run of a node: a restart creates another Node on the same directory and port."""
 
     def __init__(
         self,
@@ -116,6 +116,8 @@ class Node:
 
 
 class Cluster:
+    """Raft nodes that can be stopped and restarted."""
+
     def __init__(self, folder: Path, **options: Any) -> None:
         self._folder = folder
         self._options = options
@@ -156,12 +158,14 @@ class Cluster:
         return [node for node in self.nodes.values() if node.driver.status.role is Role.LEADER]
 
     async def leader(self, but: int | None = None) -> Node:
-        """When all who run (`but` one) agree on it, and the cluster is founded: before the directories of all voters
-        are committed it cannot spare any of those who founded it."""
-        await until(lambda: self._agreed(but) is not None, "an election")
+        """Wait until all running nodes, except `but`, agree on a leader and the cluster is bootstrapped.
+
+        Until the directories of all voters are committed, the cluster needs every initial voter.
+        """
+        await until(lambda: self._agreed(but) is not None, "election")
         agreed = self._agreed(but)
         assert agreed is not None
-        await until(lambda: _is_founded(agreed), "the founding")
+        await until(lambda: _is_bootstrapped(agreed), "bootstrap")
         return agreed
 
     def _agreed(self, but: int | None) -> Node | None:
@@ -173,7 +177,7 @@ class Cluster:
         return leader if leader is not None and leader.driver.status.role is Role.LEADER else None
 
     async def propose(self, data: bytes) -> None:
-        """Through whoever leads, as often as it takes; the command may be there twice after a change of leader."""
+        """Propose a command through the current leader with retries, which may commit it twice."""
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         while True:
             try:
@@ -185,14 +189,14 @@ class Cluster:
                 await asyncio.sleep(0.01)
 
     async def agree(self) -> None:
-        """Until everybody has applied the same, and as much."""
-        await until(lambda: len({node.machine.index for node in self.nodes.values()}) == 1, "catching up")
+        """Wait until all nodes have applied the same entries."""
+        await until(lambda: len({node.machine.index for node in self.nodes.values()}) == 1, "convergence")
         digests = {node.machine.digest for node in self.nodes.values()}
         assert len(digests) == 1
         assert digests != {b""}
 
 
-def _is_founded(node: Node) -> bool:
+def _is_bootstrapped(node: Node) -> bool:
     status = node.driver.status
     is_bound = all(member.directory_id != UNBOUND for member in status.membership.members)
     return is_bound and status.membership_index <= status.commit_index

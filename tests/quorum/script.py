@@ -1,4 +1,4 @@
-"""A life of a Raft folder: random writes of every kind, a model of what each of them promises, and power cuts."""
+"""Random writes to a Raft directory, a model of their guarantees, and power failures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MEMBERSHIP = Membership((Member(1, b"1" * 16, True), Member(2, b"2" * 16, True))
 
 
 class PowerCut(Exception):
-    pass
+    """A simulated power failure."""
 
 
 @dataclass
 class Model:
-    """What is durable, by the words of `Persist`."""
+    """The durable state as `Persist` specifies it."""
 
     hard_state: HardState = field(default_factory=HardState)
     snapshot: SnapshotMetadata = field(default_factory=SnapshotMetadata)
@@ -41,40 +41,40 @@ class Model:
         return self.floor[1] if index == self.floor[0] else self.log[index - self.floor[0] - 1].term
 
     def steps(self, persist: Persist) -> list[Callable[[Model], None]]:
-        """A crash leaves any number of them, from the first on."""
+        """Return the steps of a write; a crash leaves any prefix of them."""
         steps: list[Callable[[Model], None]] = []
         if persist.install is not None:
-            steps.append(_installed(persist.install))
-        steps += [_appended(entry) for entry in persist.entries]
+            steps.append(_with_snapshot(persist.install))
+        steps += [_with_entry(entry) for entry in persist.entries]
         if persist.hard_state is not None:
-            steps.append(_remembered(persist.hard_state))
+            steps.append(_with_hard_state(persist.hard_state))
         if persist.compact_through:
-            steps.append(_compacted(persist.compact_through))
+            steps.append(_with_compaction(persist.compact_through))
         return steps
 
 
-def _installed(snapshot: SnapshotMetadata) -> Callable[[Model], None]:
+def _with_snapshot(snapshot: SnapshotMetadata) -> Callable[[Model], None]:
     def step(model: Model) -> None:
         model.snapshot, model.floor, model.log = snapshot, (snapshot.index, snapshot.term), []
 
     return step
 
 
-def _appended(entry: Entry) -> Callable[[Model], None]:
+def _with_entry(entry: Entry) -> Callable[[Model], None]:
     def step(model: Model) -> None:
         model.log = [*model.log[: entry.index - model.floor[0] - 1], entry]
 
     return step
 
 
-def _remembered(hard_state: HardState) -> Callable[[Model], None]:
+def _with_hard_state(hard_state: HardState) -> Callable[[Model], None]:
     def step(model: Model) -> None:
         model.hard_state = hard_state
 
     return step
 
 
-def _compacted(through: int) -> Callable[[Model], None]:
+def _with_compaction(through: int) -> Callable[[Model], None]:
     def step(model: Model) -> None:
         if through > model.floor[0]:
             term = model.term(through)
@@ -85,7 +85,7 @@ def _compacted(through: int) -> Callable[[Model], None]:
 
 
 def found(files: TwinFiles) -> tuple[Model, RaftStorage]:
-    """What a start reads back."""
+    """Open the storage as a restart does, and return its contents as a model."""
     storage = RaftStorage.open(files, FOLDER, cache_bytes=1000)
     recovered = storage.recovered
     log: list[Entry] = []
@@ -98,11 +98,13 @@ def found(files: TwinFiles) -> tuple[Model, RaftStorage]:
 
 
 class Script:
+    """A random sequence of writes."""
+
     def __init__(self, files: TwinFiles, seed: int) -> None:
         self.files = files
         self.promised = Model()
         self.possible: list[Model] = [self.promised]
-        """What a crash may leave right now: the promised state, and each step of the write under way."""
+        """States that a crash may leave now: the durable state, and each step of the outstanding write."""
         self.reads = 0
         self._chance = random.Random(seed)
         self._sequence = 0
@@ -111,11 +113,11 @@ class Script:
     def run(self, steps: int) -> None:
         storage = RaftStorage.open(self.files, FOLDER, cache_bytes=2000)
         for _ in range(steps):
-            self._act(storage)
+            self._random_step(storage)
             self._compare(storage)
         storage.close()
 
-    def _act(self, storage: RaftStorage) -> None:
+    def _random_step(self, storage: RaftStorage) -> None:
         action = self._chance.random()
         model = self.promised
         if action < 0.4:
@@ -158,7 +160,7 @@ class Script:
         compact_through: int = 0,
     ) -> None:
         if hard_state is not None and entries:
-            # Entries that this very write may take back are not committed.
+            # Entries that this write may truncate are not committed.
             commit = min(hard_state.commit, max(entries[0].index - 1, self._committed))
             hard_state = HardState(hard_state.term, hard_state.vote, commit)
         self._sequence += 1
@@ -182,7 +184,7 @@ class Script:
         for offset, piece in pieces[:-1]:
             self._persist(storage, chunks=(StoreChunk(metadata, offset, piece),))
             if self._chance.random() < 0.1:
-                return  # its sender has gone; the next one begins anew
+                return  # the sender stopped; the next transfer starts from the beginning
         last = StoreChunk(metadata, *pieces[-1])
         entries = self._entries(index + 1) if self._chance.random() < 0.5 else ()
         hard_state = HardState(self._term, 2, index) if self._chance.random() < 0.5 else None
@@ -217,7 +219,7 @@ class Script:
         return SnapshotMetadata(index, term, MEMBERSHIP, len(data), crc32c(data)), data
 
     def _compare(self, storage: RaftStorage) -> None:
-        """What the core would read is what was written, from memory or from files."""
+        """Check that storage returns the written entries, from memory and from files."""
         model = self.promised
         if not model.log:
             return

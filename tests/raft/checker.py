@@ -1,8 +1,8 @@
-"""The promises of Raft, checked at every step of a simulation.
+"""A checker of Raft's safety properties at every step of a simulation.
 
-Election safety, leader append-only, log matching, leader completeness, state machine safety (figure 3 of the paper);
-and: terms never fall, committed means durable on a majority, nothing committed is lost, applied states are equal at an
-equal index, reads see everything that was committed before they were asked for, and everything asked ends.
+Election safety, leader append-only, log matching, leader completeness and state machine safety (figure 3 of the paper).
+In addition: terms never decrease, committed entries are durable on a majority and never lost, equal applied indexes
+mean equal states, reads are linearizable, and every request has an outcome.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from chronik.raft.membership import UNBOUND, Membership, decode_membership
 from chronik.raft.roles import Role
 
 if TYPE_CHECKING:
-    from .simulation import Host
+    from tests.raft.simulation import Host
 
 
 class Violation(AssertionError):
-    """A promise is broken."""
+    """A safety property is violated."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -28,12 +28,14 @@ def require(condition: bool, message: str) -> None:
 
 
 class Checker:
+    """The checker of a simulated cluster."""
+
     def __init__(self, hosts: dict[int, Host]) -> None:
         self._hosts = hosts
         self._leaders: dict[int, int] = {}
         self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}
         self._committed: dict[int, int] = {}
-        """index -> term of what any leader has committed."""
+        """Term of each index that any leader has committed."""
         self.last_committed = 0
         self._digests: dict[int, bytes] = {}
         self._terms: dict[int, int] = {}
@@ -43,7 +45,7 @@ class Checker:
         self._awaited: dict[int, set[int]] = {}
         self.awaited_commands: dict[tuple[int, int], bytes] = {}
         self.membership: Membership | None = None
-        """The last one that is committed."""
+        """Last committed membership."""
         self.reads_confirmed = 0
         self.snapshots_installed = 0
         self.memberships_committed = 0
@@ -59,14 +61,14 @@ class Checker:
             f"{self.reads_confirmed} reads"
         )
 
-    # --------------------------------------------------------------------------------------------------------- lives
+    # ----------------------------------------------------------------------------------------------- crash and restart
 
     def started(self, host: Host) -> None:
         node = host.node
         assert node is not None
         require(
             node.status.term >= host.disk.hard_state.term and node.commit >= host.disk.hard_state.commit,
-            f"{host.node_id} has forgotten its hard state",
+            f"{host.node_id} has lost its hard state",
         )
         self._terms[host.node_id] = node.status.term
         self._seen_commit[host.node_id] = 0
@@ -76,8 +78,11 @@ class Checker:
         self._awaited[host.node_id] = set()
 
     def may_lose_disk(self, host: Host) -> bool:
-        """Whether everything committed stays on a majority of the voters without this disk, and the rest knows the
-        cluster: two empty disks could found another one, which no algorithm can tell from the first start."""
+        """Return whether the host's disk may be lost.
+
+        All committed entries must remain on a majority of the voters, and the other nodes must know the cluster: two
+        empty disks could bootstrap another cluster.
+        """
         if self.membership is None or host.node_id not in self.membership.voters or len(self.membership.voters) < 3:
             return False
         for member in self.membership.members:
@@ -87,7 +92,7 @@ class Checker:
             if other.node is None or other.node.membership_index == 0:
                 return False
             if other.node.membership != self.membership:
-                return False  # nor while members change
+                return False  # not during a membership change
         founders = host.bootstrap.voters
         return all(self._hosts[node_id].disk.last_index > 0 for node_id in founders)
 
@@ -105,7 +110,7 @@ class Checker:
         assert node is not None
         status = node.status
         known_term = self._terms[host.node_id]
-        require(status.term >= known_term, f"the term of {host.node_id} falls from {known_term} to {status.term}")
+        require(status.term >= known_term, f"term of {host.node_id} decreases from {known_term} to {status.term}")
         self._terms[host.node_id] = status.term
         if status.role is Role.LEADER:
             self._check_leader(host)
@@ -115,25 +120,25 @@ class Checker:
         if node.commit > self._seen_commit[host.node_id]:
             self._check_commit(host)
         for message in ready.messages:
-            require(message.term <= status.term, "a message of a future term")
+            require(message.term <= status.term, "message has a future term")
 
     def _check_leader(self, host: Host) -> None:
         node = host.node
         assert node is not None
         term = node.status.term
         leader = self._leaders.setdefault(term, host.node_id)
-        require(leader == host.node_id, f"election safety: {leader} and {host.node_id} both lead in term {term}")
+        require(leader == host.node_id, f"election safety: {leader} and {host.node_id} both lead term {term}")
         known = host.disk.hard_state
-        require((known.term, known.vote) == (term, host.node_id), f"{host.node_id} leads without a vote on its disk")
+        require((known.term, known.vote) == (term, host.node_id), f"{host.node_id} leads without a durable vote")
         if self._leading is not None and self._leading[0] == term:
             _, last_index, last_term = self._leading
             is_kept = node.last_index >= last_index and node.term_at(last_index) in (last_term, None)
-            require(is_kept, f"leader append-only: {host.node_id} has taken back entries of its own log")
+            require(is_kept, f"leader append-only: {host.node_id} has truncated its own log")
         elif self.last_committed:
             index, committed_term = self.last_committed, self._committed[self.last_committed]
             holds = node.term_at(index) == committed_term or node.first_index > index
-            is_older = term < committed_term  # one that was elected and paused before it knew: it can commit nothing
-            require(holds or is_older, f"leader completeness: {host.node_id} leads in term {term} without {index}")
+            is_older = term < committed_term  # a paused leader of an older term, which cannot commit anything
+            require(holds or is_older, f"leader completeness: {host.node_id} leads term {term} without entry {index}")
 
     def _check_entry(self, host: Host, entry: Entry) -> None:
         node = host.node
@@ -142,19 +147,19 @@ class Checker:
         if previous_term is None:
             return
         known = self._entries.setdefault((entry.index, entry.term), (previous_term, entry))
-        require(known == (previous_term, entry), f"log matching: {entry} and {known} have one index and term")
+        require(known == (previous_term, entry), f"log matching: {entry} and {known} have the same index and term")
 
     def _check_commit(self, host: Host) -> None:
         node = host.node
         assert node is not None
-        has_led = self._leading is not None and self._leading[0] == node.status.term  # it may step down with a commit
+        has_led = self._leading is not None and self._leading[0] == node.status.term  # may step down with the commit
         first = max(self._seen_commit[host.node_id] + 1, node.first_index)
         self._seen_commit[host.node_id] = node.commit
         for index in range(first, node.commit + 1):
             term = node.term_at(index)
             assert term is not None
             if index not in self._committed:
-                require(has_led, f"{host.node_id} has committed {index}, and no leader has")
+                require(has_led, f"{host.node_id} has committed {index}, but no leader has")
                 self._commit(host, index, term)
             require(
                 self._committed[index] == term,
@@ -172,12 +177,12 @@ class Checker:
             self.memberships_committed += 1
 
     def _check_durable(self, host: Host, index: int) -> None:
-        """On the disks of a majority of those who vote, whatever they may have said."""
+        """Check that the entry is on the disks of a majority of the voters."""
         node = host.node
         assert node is not None
         term = node.term_at(index)
         if term is None or term != node.status.term:
-            require(term is None, f"{host.node_id} has counted an entry of term {term} in term {node.status.term}")
+            require(term is None, f"{host.node_id} has committed an entry of term {term} in term {node.status.term}")
             return
         voters = [member for member in node.membership.members if member.is_voter]
         holders = [
@@ -186,23 +191,23 @@ class Checker:
             if self._hosts[member.node_id].directory_id == member.directory_id
             and self._hosts[member.node_id].disk.holds(index, term)
         ]
-        # A disk that is lost since may have held it when it was counted; a seat without a disk never counts.
+        # A disk that was lost since may have had the entry. An unbound voter never counts.
         lost = [m for m in voters if m.directory_id not in (self._hosts[m.node_id].directory_id, UNBOUND)]
         enough = len(holders) + len(lost) >= quorum_size(len(voters))
-        require(enough, f"{index} is committed by {host.node_id} but only on the disks of {holders}")
+        require(enough, f"{host.node_id} has committed {index}, which is only on the disks of {holders}")
 
     # -------------------------------------------------------------------------------------------------------- applying
 
     def applied(self, host: Host, entry: Entry | None) -> None:
-        """`entry` is None when a snapshot was loaded."""
+        """Check an applied entry, or a restored snapshot if `entry` is None."""
         index, digest = host.machine.applied, host.machine.digest
         require(index in self._committed, f"{host.node_id} applies {index}, which is not committed")
         if entry is None:
             self.snapshots_installed += 1
         else:
-            require(self._committed[index] == entry.term, f"{host.node_id} applies another entry at {index}")
+            require(self._committed[index] == entry.term, f"{host.node_id} applies a different entry at {index}")
         known = self._digests.setdefault(index, digest)
-        require(known == digest, f"the state of {host.node_id} differs at {index}")
+        require(known == digest, f"state of {host.node_id} differs at {index}")
 
     # --------------------------------------------------------------------------------------------- reads and outcomes
 
@@ -214,29 +219,29 @@ class Checker:
         self._awaited[host.node_id].add(context)
 
     def ended(self, host: Host, outcome: Accepted | Refused | ReadConfirmed) -> None:
-        require(outcome.context in self._awaited[host.node_id], f"{outcome} answers nothing that was asked")
+        require(outcome.context in self._awaited[host.node_id], f"{outcome} belongs to no request")
         self._awaited[host.node_id].discard(outcome.context)
         if isinstance(outcome, ReadConfirmed):
             self.reads_confirmed += 1
             needed = self._reads[outcome.context]
-            require(outcome.index >= needed, f"a stale read at {host.node_id}: {outcome.index} instead of {needed}")
+            require(outcome.index >= needed, f"stale read at {host.node_id}: {outcome.index} instead of {needed}")
 
-    # -------------------------------------------------------------------------------------------------------- the end
+    # ------------------------------------------------------------------------------------------------- end of the run
 
     @property
     def is_awaiting(self) -> bool:
         return any(self._awaited.values())
 
     def check_end(self, hosts: list[Host]) -> None:
-        require(bool(hosts), "nobody is left")
+        require(bool(hosts), "no node is left")
         commands = hosts[0].machine.commands
         for (index, term), command in self.awaited_commands.items():
             if self._committed.get(index) == term:
-                require(command in commands, f"{command!r} was committed at {index} and is gone")
+                require(command in commands, f"{command!r} was committed at {index} and is lost")
         for node_id, waiting in self._awaited.items():
-            require(not waiting, f"{len(waiting)} requests at {node_id} never ended")
+            require(not waiting, f"{len(waiting)} requests at {node_id} have no outcome")
 
 
 def quorum_size(voter_count: int) -> int:
-    """The checker's own, so that no mutant reaches it."""
+    """Return the size of a majority, independently of `rules`, which mutants change."""
     return voter_count // 2 + 1

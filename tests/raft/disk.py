@@ -1,4 +1,4 @@
-"""A disk in memory, and the small state machine above the log: what a driver would put around the core."""
+"""An in-memory disk and a small state machine for Raft tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chronik.raft.membership import Membership
 
 
 class Disk:
-    """Holds what was written durably. A torn write leaves the first steps of it, as a power cut does."""
+    """A simulated disk. A torn write applies only the first steps of a `Persist`, as a power failure does."""
 
     def __init__(self) -> None:
         self.hard_state = HardState()
@@ -30,7 +30,7 @@ class Disk:
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
         begin = first - self.floor[0] - 1
-        assert begin >= 0, f"entry {first} is compacted away"
+        assert begin >= 0, f"entry {first} was compacted"
         size = 0
         for position in range(begin, end - self.floor[0] - 1):
             size += self.log[position].size_bytes
@@ -46,7 +46,7 @@ class Disk:
         return self.log[index - self.floor[0] - 1].term
 
     def holds(self, index: int, term: int) -> bool:
-        """Durably: as an entry, or in the snapshot."""
+        """Return whether the entry is durable, in the log or in the snapshot."""
         return index <= self.snapshot.index or self.term(index) == term
 
     def write(self, persist: Persist, steps_max: int | None = None) -> None:
@@ -74,7 +74,7 @@ class Disk:
             self._incoming = (chunk.snapshot, bytearray())
         assert self._incoming is not None
         assert self._incoming[0] == chunk.snapshot
-        assert len(self._incoming[1]) == chunk.offset, "a piece of the snapshot is missing"
+        assert len(self._incoming[1]) == chunk.offset, "a chunk of the snapshot is missing"
         self._incoming[1].extend(chunk.data)
 
     def _install(self, snapshot: SnapshotMetadata) -> None:
@@ -107,7 +107,7 @@ class Disk:
 
 
 class Machine:
-    """The state is a chain of hashes: equal at an equal index only if everything before was equal."""
+    """A state machine whose state is a hash chain: equal states at an index imply equal histories."""
 
     def __init__(self) -> None:
         self.applied = 0
@@ -115,7 +115,7 @@ class Machine:
         self.commands: list[bytes] = []
 
     def apply(self, entry: Entry) -> None:
-        assert entry.index == self.applied + 1, f"{entry.index} is applied behind {self.applied}"
+        assert entry.index == self.applied + 1, f"{entry.index} is applied after {self.applied}"
         self.applied = entry.index
         self.digest = hashlib.blake2b(self.digest + entry.data, digest_size=8).digest()
         if entry.kind is EntryKind.COMMAND:

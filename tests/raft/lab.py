@@ -1,4 +1,4 @@
-"""A cluster without time: nothing happens but what a test asks for. Disks write at once, unless they are held."""
+"""A manually driven cluster for Raft tests, without a clock. Disks write immediately unless they are held."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ from chronik.raft.membership import UNBOUND, Change, Member, Membership
 from chronik.raft.messages import AnyMessage, Message, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
-
-from .disk import Disk, Machine
+from tests.raft.disk import Disk, Machine
 
 DELIVERIES_MAX: Final = 10_000
-"""Messages that beget messages for ever are a defect."""
+"""Maximum number of deliveries before the messages are considered an infinite loop."""
 
 M = TypeVar("M", bound=Message)
 
@@ -47,6 +46,8 @@ def directory(node_id: int, generation: int = 0) -> bytes:
 
 @dataclass
 class LabHost:
+    """A node of the lab with its disk."""
+
     node_id: int
     directory_id: bytes
     bootstrap: Membership
@@ -60,12 +61,14 @@ class LabHost:
 
 
 class Lab:
+    """A cluster whose events are controlled by the test."""
+
     def __init__(
         self,
         voters: Iterable[int] = (1, 2, 3),
         *,
         learners: Iterable[int] = (),
-        strangers: Iterable[int] = (),
+        outsiders: Iterable[int] = (),
         is_bound: bool = True,
         config: RaftConfig | None = None,
     ) -> None:
@@ -80,11 +83,11 @@ class Lab:
         self.cuts: set[tuple[int, int]] = set()
         self.hosts: dict[int, LabHost] = {}
         self.sent: list[AnyMessage] = []
-        """Everything that ever left a node, also if it was lost then."""
+        """All messages that any node has sent, including lost ones."""
         self._context = 0
         for member in self.bootstrap.members:
             self._install(member.node_id, self.bootstrap)
-        for node_id in strangers:
+        for node_id in outsiders:
             self._install(node_id, Membership())
 
     def _install(self, node_id: int, bootstrap: Membership, generation: int = 0) -> None:
@@ -105,18 +108,18 @@ class Lab:
     # --------------------------------------------------------------------------------------------------------- events
 
     def handle(self, node_id: int, *events: Event) -> Ready:
-        """Carries out what the node wants, and returns what it wanted first."""
+        """Pass events to a node, execute its instructions, and return them."""
         host = self.hosts[node_id]
         assert not host.is_down, f"{node_id} is down"
         ready = host.node.handle(*events)
         self.observe(host, ready)
-        self._carry_out(host, ready)
+        self._execute(host, ready)
         return ready
 
     def observe(self, host: LabHost, ready: Ready) -> None:
-        """For those who want to watch."""
+        """Observe a `Ready`; overridden by subclasses."""
 
-    def _carry_out(self, host: LabHost, ready: Ready) -> None:
+    def _execute(self, host: LabHost, ready: Ready) -> None:
         self.flying += ready.messages
         self.sent += ready.messages
         host.outcomes += ready.outcomes
@@ -140,7 +143,7 @@ class Lab:
             self.sync(host.node_id)
 
     def sync(self, node_id: int) -> None:
-        """The disk finishes what it was writing."""
+        """Complete the node's outstanding write."""
         host = self.hosts[node_id]
         if host.writing is not None:
             persist, host.writing = host.writing, None
@@ -162,15 +165,15 @@ class Lab:
         self.handle(node_id, Campaign())
 
     def elect(self, node_id: int) -> None:
-        """By an election timeout of all others, so that their leases have run out."""
+        """Elect a node after the other nodes' leases have expired."""
         for other in self.hosts.values():
             if not other.is_down and other.node_id != node_id and other.node.status.role is Role.FOLLOWER:
-                self._let_lease_run_out(other)
+                self._expire_lease(other)
         self.campaign(node_id)
         self.settle()
         assert self[node_id].status.role is Role.LEADER, f"{node_id} was not elected: {self[node_id].status}"
 
-    def _let_lease_run_out(self, host: LabHost) -> None:
+    def _expire_lease(self, host: LabHost) -> None:
         for _ in range(self.config.election_ticks):
             if host.node.status.role is Role.FOLLOWER and host.node._core.is_leased:
                 self.tick(host.node_id)
@@ -191,7 +194,7 @@ class Lab:
         return outcome
 
     def read(self, node_id: int) -> int:
-        """The context under which the outcome will come."""
+        """Request a read and return the context of its outcome."""
         context = self._next_context()
         self.handle(node_id, ReadIndex(context))
         return context
@@ -220,12 +223,12 @@ class Lab:
     # -------------------------------------------------------------------------------------------------------- network
 
     def settle(self) -> None:
-        """Delivers until nothing flies any more."""
+        """Deliver messages until none is in flight."""
         for _ in range(DELIVERIES_MAX):
             if not self.flying:
                 return
             self.deliver_one()
-        raise AssertionError("the cluster does not come to rest")
+        raise AssertionError("messages do not come to an end")
 
     def deliver_one(self) -> None:
         message = self.flying.pop(0)
@@ -235,7 +238,7 @@ class Lab:
         self.handle(message.target, Received(decode_message(encode_message(message))))
 
     def receive(self, message: AnyMessage) -> list[AnyMessage]:
-        """Hands one message to its target and returns what that sends, without delivering it."""
+        """Pass a message to its target and return the messages that it sends, without delivering them."""
         before = len(self.flying)
         self.handle(message.target, Received(message))
         answers = self.flying[before:]
@@ -243,7 +246,7 @@ class Lab:
         return answers
 
     def message(self, kind: type[M], source: int, target: int, **fields: Any) -> M:
-        """As if `source` had sent it."""
+        """Create a message as if `source` had sent it."""
         head = {"source": source, "source_directory": directory(source), "target": target}
         return kind(**{**head, "target_directory": directory(target), **fields})
 
@@ -258,10 +261,10 @@ class Lab:
     def heal(self) -> None:
         self.cuts.clear()
 
-    # ---------------------------------------------------------------------------------------------------- crash, start
+    # ---------------------------------------------------------------------------------------------- crash and restart
 
     def crash(self, node_id: int) -> None:
-        """What was being written is lost."""
+        """Crash a node; its outstanding write is lost."""
         host = self.hosts[node_id]
         host.is_down, host.writing = True, None
 
@@ -276,10 +279,10 @@ class Lab:
         self.handle(node_id)
 
     def wipe(self, node_id: int) -> None:
-        """The node comes back with its old configuration on an empty disk."""
+        """Restart a node with its configuration and an empty disk."""
         self._install(node_id, self.hosts[node_id].bootstrap, generation=1)
 
-    # -------------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------------------------- queries
 
     def leader(self) -> int | None:
         up = [host for host in self.hosts.values() if not host.is_down]
@@ -287,14 +290,14 @@ class Lab:
         return leading[0] if len(leading) == 1 else None
 
     def log(self, node_id: int) -> list[tuple[int, int]]:
-        """(index, term) of every entry that is on disk."""
+        """Return (index, term) of every entry on the node's disk."""
         return [(entry.index, entry.term) for entry in self.hosts[node_id].disk.log]
 
     def commands(self, node_id: int) -> list[bytes]:
         return self.hosts[node_id].machine.commands
 
     def seed_log(self, node_id: int, terms: list[int], term: int | None = None) -> None:
-        """The node has a log of entries of these terms, as if it had been a follower for long."""
+        """Give the node a durable log with entries of these terms."""
         host = self.hosts[node_id]
         host.disk.log = [
             Entry(index, entry_term, EntryKind.COMMAND, b"%d" % index) for index, entry_term in enumerate(terms, 1)

@@ -1,6 +1,6 @@
-"""Scenario scripts: blocks of commands, a line of dashes, and what happens then. See `scenarios/`.
+"""Scenario scripts: blocks of commands, a line of dashes, and the expected trace. See `scenarios/`.
 
-cluster 1 2 3 learners 4 strangers 5 [unbound]      campaign N      elect N      tick N COUNT
+cluster 1 2 3 learners 4 outsiders 5 [unbound]      campaign N      elect N      tick N COUNT
 propose N WORD...      read N      transfer N TARGET      add N ID      promote N ID      remove N ID
 deliver [COUNT]        settle      drop        cut A B     isolate N     heal
 hold N (its disk)      sync N      release N   crash N     restart N     wipe N     snapshot N
@@ -15,26 +15,27 @@ from typing import Final
 
 from chronik.raft.config import RaftConfig
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
-
-from .story import StoryLab, tell_entries, tell_membership
+from tests.raft.story import StoryLab, tell_entries, tell_membership
 
 DASHES: Final = "----"
 CONFIG: Final = RaftConfig(election_ticks=10, heartbeat_ticks=2, snapshot_chunk_bytes=64, inflight_messages_max=3)
 
 
 class Script:
+    """A scenario script."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lab = StoryLab(config=CONFIG)
 
     def play(self) -> str:
-        """The text of the script with what happens now in the place of what was expected."""
+        """Run the script and return its text with the actual traces."""
         blocks = self._path.read_text(encoding="utf-8").rstrip("\n").split("\n\n")
         return "\n\n".join(self._play_block(block) for block in blocks) + "\n"
 
     def _play_block(self, block: str) -> str:
         if DASHES not in block.splitlines():
-            return block  # prose
+            return block  # a comment
         commands = block.splitlines()[: block.splitlines().index(DASHES)]
         lines: list[str] = []
         for command in commands:
@@ -44,7 +45,7 @@ class Script:
 
     def _run(self, words: list[str]) -> list[str]:
         if words[0] == "cluster":
-            self._found(words[1:])
+            self._create_cluster(words[1:])
             return [f"members {tell_membership(self._lab.bootstrap)}"]
         is_quiet = words[0] == "quietly"
         name, *arguments = words[1:] if is_quiet else words
@@ -52,7 +53,7 @@ class Script:
         told = COMMANDS[name](self._lab, arguments) or []
         return [] if is_quiet else [*self._lab.lines, *told]
 
-    def _found(self, words: list[str]) -> None:
+    def _create_cluster(self, words: list[str]) -> None:
         groups: dict[str, list[int]] = {"voters": []}
         group, is_bound = "voters", True
         for word in words:
@@ -73,7 +74,7 @@ def _state(lab: StoryLab, arguments: list[str]) -> list[str]:
         if host.is_down:
             lines.append(f"{host.node_id} is down")
             continue
-        leader = f" under {status.leader}" if status.leader not in (-1, host.node_id) else ""
+        leader = f" of {status.leader}" if status.leader not in (-1, host.node_id) else ""
         indexes = f"commit {node.commit} of {node.last_index}, applied {node.applied}"
         lines.append(
             f"{host.node_id} {status.role}{leader} term {status.term}, {indexes}, {tell_membership(node.membership)}"
@@ -84,7 +85,7 @@ def _state(lab: StoryLab, arguments: list[str]) -> list[str]:
 def _log(lab: StoryLab, arguments: list[str]) -> list[str]:
     disk = lab.hosts[int(arguments[0])].disk
     before = f"snapshot {disk.floor[0]}/{disk.floor[1]} " if disk.floor[0] else ""
-    return [f"{arguments[0]} holds {before}{tell_entries(disk.log) or 'no entries'}"]
+    return [f"{arguments[0]} has {before}{tell_entries(disk.log) or 'no entries'}"]
 
 
 def _deliver(lab: StoryLab, arguments: list[str]) -> None:

@@ -1,11 +1,11 @@
-"""Replays seeds of the simulation: `.venv/bin/python -m tests.raft.simulate --seed 7 [--count 1]`."""
+"""Replay seeds of the simulation: `.venv/bin/python -m tests.raft.simulate --seed 7 [--count 1]`."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-from .simulation import Simulation
+from tests.raft.simulation import Simulation
 
 
 def main() -> None:
@@ -14,13 +14,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1)
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         simulation = Simulation(seed)
         simulation.run()
         checker = simulation.checker
         print(
             f"seed {seed}: {simulation.steps} steps, {simulation.now_ms / 1000:.1f} s of virtual time, "
-            f"{time.perf_counter() - begun:.2f} s, {checker.summary()}, trace {simulation.trace_hash()}"
+            f"{time.perf_counter() - started:.2f} s, {checker.summary()}, trace {simulation.trace_hash()}"
         )
 
 

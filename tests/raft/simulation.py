@@ -1,9 +1,9 @@
-"""A cluster in one process, on virtual time, and everything that goes wrong in one: all from one seed.
+"""A deterministic simulation of a Raft cluster on virtual time with fault injection, driven by one seed.
 
-Messages are lost, repeated, delayed and reordered; links break in one direction or both; nodes crash and lose what was
-not written, pause, tick at different rates, have slow disks and failing ones, and come back on empty disks; members are
-added, promoted, demoted and removed while clients write and read. `Checker` looks at every step. Then the faults stop,
-and the cluster must come to an agreement within a bound.
+Messages are lost, duplicated, delayed and reordered; links fail in one or both directions; nodes crash and lose
+unsynced writes, pause, tick at different rates, have slow or failing disks, and return with empty disks; members are
+added, promoted, demoted and removed while clients write and read. `Checker` verifies every step. After the faults stop,
+the cluster must converge within a time limit.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from chronik.raft.membership import UNBOUND, AddLearner, DemoteVoter, Member, Me
 from chronik.raft.messages import AnyMessage, VoteAck, VoteRequest, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
-
-from .checker import Checker
-from .disk import Disk, Machine
+from tests.raft.checker import Checker
+from tests.raft.disk import Disk, Machine
 
 TICK_MS: Final = 100.0
 FAULTY_MS: Final = 25_000
-"""Some twenty elections long."""
+"""Duration of the faults: about twenty elections."""
 CALM_MS_MAX: Final = 30_000
-"""The bound for liveness: a few election timeouts, a snapshot, and a member added again."""
+"""Time limit for convergence: a few election timeouts, a snapshot, and the admission of a member."""
 ENDING_MS_MAX: Final = 5_000
-"""The bound for what is still awaited when clients stop to ask. A message may be late even then, and a follower gives
-up a request after some ticks, those that gathered behind it a tick later: 1.5 s on the slowest clock."""
+"""Time limit for the last requests after clients have stopped.
+
+Messages may still be delayed, and a follower's requests time out after some ticks: 1.5 s on the slowest clock."""
 
 CONFIG: Final = RaftConfig(
     election_ticks=6,
@@ -73,12 +73,12 @@ CONFIG: Final = RaftConfig(
     reads_pending_max=40,
     forwarded_read_ticks=8,
 )
-"""Limits so small that all of them are reached."""
+"""Limits that are small enough for all of them to be reached."""
 
 
 @dataclass
 class Host:
-    """A machine: its disk and directory, and the process on it while there is one."""
+    """A machine with its disk and directory id, and its Raft node while it is running."""
 
     node_id: int
     directory_id: bytes
@@ -88,7 +88,7 @@ class Host:
     machine: Machine = field(default_factory=Machine)
     node: RaftNode | None = None
     life: int = 0
-    """Counts restarts: what an earlier life began must not end in this one."""
+    """Number of restarts, used to ignore events from before the last one."""
     is_paused: bool = False
     backlog: list[Event] = field(default_factory=list)
     write_ms_max: float = 5.0
@@ -97,6 +97,8 @@ class Host:
 
 
 class Simulation:
+    """A simulated cluster, its clients and its faults."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -109,7 +111,7 @@ class Simulation:
         self.loss = self.random.choice((0.0, 0.02, 0.1))
         self.duplication = self.random.choice((0.0, 0.05))
         self.is_stormy = self.random.random() < 0.25
-        """Elections collide, and voters crash with the ink still wet."""
+        """Whether elections collide and voters often crash right after voting."""
         self.delay_ms_max = 300.0 if self.is_stormy else self.random.choice((5.0, 40.0, 250.0))
         spread = 1 if self.is_stormy else self.random.choice((2, 3, 6))
         self.config = msgspec.structs.replace(CONFIG, election_spread_ticks=spread)
@@ -118,13 +120,13 @@ class Simulation:
         self._next_context = 0
         self.hosts: dict[int, Host] = {}
         self._proposed: dict[int, bytes] = {}
-        self._found()
+        self._create_hosts()
         self.checker = Checker(self.hosts)
         for host in self.hosts.values():
             self._start(host)
 
-    def _found(self) -> None:
-        """Three or five voters, whose disks know each other or not, and up to two nodes that wait to be added."""
+    def _create_hosts(self) -> None:
+        """Create three or five voters, bound to their directories or not, and up to two nodes to be added later."""
         voters = self.random.choice((3, 3, 5))
         is_bound = self.random.random() < 0.3
         directories = {node_id: self._directory() for node_id in range(1, voters + 3)}
@@ -148,10 +150,10 @@ class Simulation:
         self._later(self.random.uniform(0, 300), self._client)
         self._later(self.random.uniform(1000, 3000), self._operator)
         self._run_until(lambda: self.now_ms >= FAULTY_MS)
-        self._calm_down()
+        self._stop_faults()
         deadline = self.now_ms + CALM_MS_MAX
         self._run_until(lambda: self._has_converged() or self.now_ms >= deadline)
-        assert self._has_converged(), f"no agreement within {CALM_MS_MAX} ms after the faults stopped: {self.summary()}"
+        assert self._has_converged(), f"no convergence within {CALM_MS_MAX} ms after the faults: {self.summary()}"
         self._let_requests_end()
         self.checker.check_end(self._converging())
 
@@ -195,7 +197,7 @@ class Simulation:
         self._later(self.random.uniform(0, host.tick_ms), lambda: self._tick(host, life))
 
     def _crash(self, host: Host) -> None:
-        """What was being written may be on disk up to any step of it."""
+        """Crash a node; any prefix of its outstanding write may be on disk."""
         if host.node is None:
             return
         if host.writing is not None:
@@ -203,17 +205,17 @@ class Simulation:
         host.node = None
         host.writing = None
         self.checker.crashed(host)
-        self._tell_gone(host)
+        self._report_down(host)
 
-    def _tell_gone(self, host: Host) -> None:
-        """Some of the others notice that nobody listens at its port, or believe so."""
+    def _report_down(self, host: Host) -> None:
+        """Report the host as down to some of the other nodes, rightly or not."""
         for other in self.hosts.values():
             if other is not host and self.random.random() < 0.7:
                 gone = partial(self._after, other, other.life, PeerGone(host.node_id))
                 self._later(self.random.uniform(1, 100), gone)
 
     def _heal(self) -> None:
-        """Some notice at once whom they reach again, or believe so."""
+        """Repair all links and report reconnected peers to some nodes, rightly or not."""
         self.broken_links.clear()
         for host in self.hosts.values():
             if self.random.random() < 0.7:
@@ -233,7 +235,7 @@ class Simulation:
         if host.node is None or host.life != life:
             return
         self._later(host.tick_ms, lambda: self._tick(host, life))
-        if not host.is_paused:  # a stalled loop ticks once, not once for every tick that it missed
+        if not host.is_paused:  # a stalled event loop does not make up for missed ticks
             self._handle(host, Tick())
 
     def _handle(self, host: Host, *events: Event) -> None:
@@ -247,9 +249,9 @@ class Simulation:
         ready = host.node.handle(*events)
         self._trace.update(f"{self.now_ms:.6f} {host.node_id} {events!r} {ready!r}".encode())
         self.checker.after(host, ready)
-        self._carry_out(host, ready)
+        self._execute(host, ready)
 
-    def _carry_out(self, host: Host, ready: Ready) -> None:
+    def _execute(self, host: Host, ready: Ready) -> None:
         life = host.life
         if ready.persist is not None:
             host.writing = ready.persist
@@ -258,7 +260,7 @@ class Simulation:
             self._send(message)
         has_voted = any(isinstance(m, VoteAck | VoteRequest) and not m.is_pre_vote for m in ready.messages)
         if has_voted and self._happens(0.3 if self.is_stormy else 0.05):
-            self._crash_and_return(host)  # the moment at which forgetting is most dangerous
+            self._crash_and_return(host)  # a crash right after voting is the most dangerous one
             return
         if ready.restore is not None:
             host.machine.load(host.disk.snapshot_data)
@@ -288,7 +290,7 @@ class Simulation:
         if host.life != life or host.node is None or host.writing is None:
             return
         if self._happens(0.001):
-            self._crash(host)  # the sync failed: the node stops
+            self._crash(host)  # the sync failed, so the node stops
             return
         persist, host.writing = host.writing, None
         host.disk.write(persist)
@@ -321,7 +323,7 @@ class Simulation:
         for _ in range(copies):
             delay_ms = self.random.uniform(0.2, self.delay_ms_max)
             if self.random.random() < 0.01:
-                delay_ms += self.random.uniform(0, 3_000)  # one that got lost in a queue, for several terms perhaps
+                delay_ms += self.random.uniform(0, 3_000)  # a message delayed for several terms
             self._later(delay_ms, lambda: self._deliver(message.source, message.target, data))
 
     def _deliver(self, source: int, target: int, data: bytes) -> None:
@@ -349,7 +351,7 @@ class Simulation:
         elif kind == "cut":
             self._cut(self._leader() or host)
             if self._happens(0.2):
-                self._tell_gone(self._leader() or host)  # which it is not
+                self._report_down(self._leader() or host)  # a false report
         elif kind == "heal":
             self._heal()
         elif kind == "pause" and host.node is not None:
@@ -374,13 +376,16 @@ class Simulation:
             host.is_paused = False
             events, host.backlog = host.backlog, []
             if self._happens(0.5):
-                self._read(host)  # before it hears what has happened meanwhile
+                self._read(host)  # before the node receives newer messages
             for event in events:
                 self._handle(host, event)
 
     def _wipe(self, host: Host) -> None:
-        """A disk is lost for good, and replaced by an empty one: one at a time, or committed entries would be lost by
-        the loss of a majority of their copies; and not before every founder has heard of the cluster."""
+        """Replace a disk with an empty one.
+
+        Only one disk is replaced at a time, because committed entries must remain on a majority, and not before every
+        initial voter knows the cluster.
+        """
         if self.random.random() < 0.5 or not self.checker.may_lose_disk(host):
             return
         self._crash(host)
@@ -421,7 +426,7 @@ class Simulation:
         self._handle(host, ReadIndex(context))
 
     def _operator(self) -> None:
-        """Adds, promotes, demotes and removes members, lets replaced disks in again, and hands leadership over."""
+        """Change the membership, admit replaced disks, and transfer the leadership."""
         self._later(self.random.expovariate(1 / 700), self._operator)
         host = self._leader()
         if host is None or host.node is None or host.is_paused:
@@ -447,10 +452,10 @@ class Simulation:
             return ChangeMembership(PromoteLearner(self.random.choice(learners)), self._context())
         if self.is_calm:
             return None
-        strangers = [host for host in self.hosts.values() if membership.get(host.node_id) is None]
-        if strangers and self.random.random() < 0.6:
-            stranger = self.random.choice(strangers)
-            return ChangeMembership(AddLearner(stranger.node_id, stranger.directory_id), self._context())
+        outsiders = [host for host in self.hosts.values() if membership.get(host.node_id) is None]
+        if outsiders and self.random.random() < 0.6:
+            outsider = self.random.choice(outsiders)
+            return ChangeMembership(AddLearner(outsider.node_id, outsider.directory_id), self._context())
         if len(membership.voters) > 3 or (len(membership.voters) == 3 and self.random.random() < 0.1):
             change = RemoveNode if self.random.random() < 0.6 else DemoteVoter
             return ChangeMembership(change(self.random.choice(membership.voters)), self._context())
@@ -461,9 +466,9 @@ class Simulation:
         if isinstance(outcome, Accepted) and outcome.context in self._proposed:
             self.checker.awaited_commands[outcome.first_index, outcome.term] = self._proposed.pop(outcome.context)
 
-    # ----------------------------------------------------------------------------------------------------- and the end
+    # --------------------------------------------------------------------------------------------------- end of the run
 
-    def _calm_down(self) -> None:
+    def _stop_faults(self) -> None:
         self.is_calm = True
         self.broken_links.clear()
         self.loss = self.duplication = 0.0
@@ -475,14 +480,14 @@ class Simulation:
             self._resume(host, host.life)
 
     def _let_requests_end(self) -> None:
-        """What was asked a moment ago may be on its way still; only without newcomers can all of it have ended."""
+        """Wait for the last requests, after clients have stopped."""
         self.have_clients_left = True
         deadline = self.now_ms + ENDING_MS_MAX
         self._run_until(lambda: (self._has_converged() and not self.checker.is_awaiting) or self.now_ms >= deadline)
-        assert self._has_converged(), f"the agreement was lost again: {self.summary()}"
+        assert self._has_converged(), f"the cluster has diverged again: {self.summary()}"
 
     def _converging(self) -> list[Host]:
-        """The members, in the eyes of the leader; a node that was removed is told nothing any more."""
+        """Return the hosts of the leader's members; removed nodes receive no more updates."""
         leader = self._leader()
         if leader is None or leader.node is None:
             return []

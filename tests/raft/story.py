@@ -1,4 +1,4 @@
-"""What happens in a lab, told in words: the output of the scenario scripts."""
+"""Human-readable traces of a lab cluster: the output of the scenario scripts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from chronik.raft.messages import (
     VoteAck,
     VoteRequest,
 )
-
-from .lab import Lab, LabHost, directory
+from tests.raft.lab import Lab, LabHost, directory
 
 
 def tell_entries(entries: Iterable[Entry]) -> str:
@@ -45,10 +44,10 @@ def tell_membership(membership: Membership) -> str:
 
 
 def _tell_member(member: Member) -> str:
-    seat = f"{member.node_id}" if member.is_voter else f"({member.node_id})"
+    label = f"{member.node_id}" if member.is_voter else f"({member.node_id})"
     if member.directory_id == UNBOUND:
-        return seat + "?"
-    return seat if member.directory_id == directory(member.node_id) else seat + "'"
+        return label + "?"
+    return label if member.directory_id == directory(member.node_id) else label + "'"
 
 
 def tell_message(message: AnyMessage) -> str:
@@ -58,17 +57,23 @@ def tell_message(message: AnyMessage) -> str:
 def _details(message: AnyMessage) -> str:
     match message:
         case VoteRequest():
-            kind = " beforehand" if message.is_pre_vote else " for a hand-over" if message.is_hand_over else ""
+            kind = (
+                " pre-vote"
+                if message.is_pre_vote
+                else " for a leadership transfer"
+                if message.is_leadership_transfer
+                else ""
+            )
             return f"{kind}, log ends {message.last_index}/{message.last_term}"
         case VoteAck():
-            return f"{' beforehand' if message.is_pre_vote else ''}: {'yes' if message.is_granted else 'no'}"
+            return f"{' pre-vote' if message.is_pre_vote else ''}: {'granted' if message.is_granted else 'denied'}"
         case Append():
             entries = f", {tell_entries(message.entries)}" if message.entries else ""
-            return f" behind {message.previous_index}/{message.previous_term}{entries}, commit {message.commit}"
+            return f" after {message.previous_index}/{message.previous_term}{entries}, commit {message.commit}"
         case AppendAck(is_rejected=True):
-            return f": no {message.rejected_index} here, try {message.hint_index}/{message.hint_term}"
+            return f": rejected at {message.rejected_index}, hint {message.hint_index}/{message.hint_term}"
         case AppendAck():
-            return f": holds {message.match_index}"
+            return f": match {message.match_index}"
         case Heartbeat():
             return f", commit {message.commit}, round {message.round}"
         case HeartbeatAck():
@@ -83,13 +88,13 @@ def _details(message: AnyMessage) -> str:
         case ReadRequest():
             return ""
         case ReadAck():
-            return ": refused" if message.is_refused else f": from {message.index} on"
+            return ": rejected" if message.is_rejected else f": index {message.index}"
 
 
 def tell_persist(persist: Persist) -> str:
     parts = [f"bytes {chunk.offset} to {chunk.offset + len(chunk.data)} of a snapshot" for chunk in persist.chunks]
     if persist.install is not None:
-        parts.append(f"snapshot {persist.install.index}/{persist.install.term} instead of its log")
+        parts.append(f"snapshot {persist.install.index}/{persist.install.term} replacing the log")
     if persist.entries:
         parts.append(tell_entries(persist.entries))
     if persist.hard_state is not None:
@@ -97,23 +102,23 @@ def tell_persist(persist: Persist) -> str:
         vote = f" vote {state.vote}" if state.vote >= 0 else ""
         parts.append(f"term {state.term}{vote} commit {state.commit}")
     if persist.compact_through:
-        parts.append(f"nothing any more up to {persist.compact_through}")
+        parts.append(f"compaction through {persist.compact_through}")
     return "; ".join(parts)
 
 
 def tell_outcome(outcome: Accepted | Refused | ReadConfirmed) -> str:
     match outcome:
         case Accepted():
-            return f"accepts, from {outcome.first_index}/{outcome.term} on"
+            return f"accepts at {outcome.first_index}/{outcome.term}"
         case Refused():
-            leader = f", ask {outcome.leader}" if outcome.leader >= 0 else ""
-            return f"refuses: {outcome.refusal}{leader}"
+            leader = f", leader is {outcome.leader}" if outcome.leader >= 0 else ""
+            return f"rejects: {outcome.refusal.message}{leader}"
         case ReadConfirmed():
-            return f"may read from {outcome.index} on"
+            return f"confirms read at {outcome.index}"
 
 
 class StoryLab(Lab):
-    """A lab that tells what happens."""
+    """A lab that records a trace of all events."""
 
     lines: list[str]
 
@@ -121,12 +126,12 @@ class StoryLab(Lab):
         if not hasattr(self, "lines"):
             self.lines = []
         node_id = host.node_id
-        self.lines += [f"{node_id} turns from {s.source} to {s.target}: {s.reason}" for s in ready.steps]
+        self.lines += [f"{node_id} changes role from {s.source} to {s.target}: {s.reason}" for s in ready.steps]
         self.lines += [f"{node_id} {tell_outcome(outcome)}" for outcome in ready.outcomes]
         if ready.persist is not None:
             self.lines.append(f"{node_id} writes {tell_persist(ready.persist)}")
         self.lines += [f"  {tell_message(message)}" for message in ready.messages]
         if ready.restore is not None:
-            self.lines.append(f"{node_id} loads snapshot {ready.restore.index}/{ready.restore.term}")
+            self.lines.append(f"{node_id} restores snapshot {ready.restore.index}/{ready.restore.term}")
         if ready.committed:
             self.lines.append(f"{node_id} applies {tell_entries(ready.committed)}")

@@ -200,7 +200,7 @@ class Backlog:
         seconds = size / follower.bytes_per_second + follower.sync_seconds * self.random.uniform(0.5, 1.5)
         self.after(seconds, written)
 
-    # ISR changes
+    # -- ISR changes
 
     def _check_isr(self) -> None:
         self._propose()

@@ -1,7 +1,7 @@
-"""What must hold, whatever happens: looked at again and again while the simulation runs, and once more at its end.
+"""A checker of replication guarantees, run repeatedly during a simulation and at its end.
 
-What a leader has shown below its high watermark, acknowledged with acks=all, or given to a consumer, is committed: from
-then on every member of the ISR has it on its disk, at the same offset and unchanged, until it is deleted by request.
+Records below a leader's high watermark, acknowledged with acks=all, or returned to a consumer are committed: every
+member of the ISR then has them on its disk, unchanged and at the same offset, until they are deleted by request.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import NamedTuple
 from chronik.broker.replica import Replica
 from chronik.metadata.image import Image
 from chronik.protocol.batch import iter_batches
-
-from .host import Host, Process
+from tests.replication.host import Host, Process
 
 Key = tuple[bytes, int]
 READ_BYTES = 1 << 20
@@ -22,11 +21,11 @@ UNKNOWN = -1
 
 
 class Violation(AssertionError):
-    """A promise is broken."""
+    """A replication guarantee is violated."""
 
 
 class Batch(NamedTuple):
-    """The checksum tells batches apart: every one holds something that no other holds."""
+    """A record batch. Its checksum identifies it, because every batch has unique contents."""
 
     base_offset: int
     next_offset: int
@@ -38,12 +37,12 @@ class Batch(NamedTuple):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether it is an idempotent producer's; what ends a transaction comes from the broker, without a number."""
+        """Return whether the batch has a sequence number; transaction markers have none."""
         return self.producer_id >= 0 and self.base_sequence >= 0
 
 
 class View:
-    """What one replica holds, read as far as it was written; and how much of what is committed was found in it."""
+    """The batches read from one replica, and the number of committed ones verified in it."""
 
     def __init__(self, replica: Replica) -> None:
         self._log = replica.log
@@ -52,7 +51,7 @@ class View:
         self.compared = 0
 
     def refresh(self) -> list[Batch]:
-        """Returns what is new in it."""
+        """Read and return the batches appended since the last call."""
         log = self._log
         if log._truncations != self._truncations:
             self._truncations = log._truncations
@@ -62,7 +61,7 @@ class View:
         while offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES, log.log_end_offset)
             if not data:
-                raise Violation(f"{log.folder}: nothing can be read at {offset} of {log.log_end_offset}")
+                raise Violation(f"{log.folder}: no records readable at {offset} of {log.log_end_offset}")
             for _, header in iter_batches(data):
                 offset = header.next_offset
                 self.batches.append(
@@ -80,16 +79,16 @@ class View:
 
 
 class Committed:
-    """What is committed of one partition, in order."""
+    """The committed batches of one partition, in order."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.by_offset: dict[int, Batch] = {}
         self.deleted_before = 0
         self.written: dict[tuple[int, int], int] = {}
-        """What the batch at (epoch, offset) is, wherever it was seen."""
+        """Batch at each (epoch, offset), on any replica."""
         self.watermarks: dict[int, int] = {}
-        """The highest one that was seen in each epoch."""
+        """Highest high watermark seen in each epoch."""
         self._last_of_producer: dict[int, Batch] = {}
 
     @property
@@ -97,10 +96,10 @@ class Committed:
         return self.batches[-1].next_offset if self.batches else 0
 
     def add(self, batch: Batch) -> None:
-        """An idempotent producer's batches are there once each, and in order.
+        """Add a committed batch, and check that an idempotent producer's batches are in order and without duplicates.
 
-        Except after ones that were deleted: followers learn of producers from what they copy, so that a replica that
-        was filled later, and leads, cannot know them. (So it is in Kafka.)
+        Batches after deleted ones are exempt: followers learn the producers' states from the records they copy, so a
+        replica that was filled later cannot know them (as in Kafka).
         """
         self.batches.append(batch)
         self.by_offset[batch.base_offset] = batch
@@ -111,17 +110,19 @@ class Committed:
         if before is None or before.base_offset < self.deleted_before:
             return
         if batch.producer_epoch < before.producer_epoch:
-            raise Violation(f"{batch} comes after {before} of a later epoch")
+            raise Violation(f"{batch} follows {before} of a later epoch")
         if batch.producer_epoch > before.producer_epoch:
             if batch.base_sequence:
-                raise Violation(f"{batch} is the first of its epoch, and leaves a gap")
+                raise Violation(f"{batch} is the first of its epoch and leaves a gap")
         elif batch.base_sequence <= before.base_sequence:
-            raise Violation(f"{batch} comes after {before} of the same producer")
+            raise Violation(f"{batch} follows {before} of the same producer")
         elif batch.base_sequence != before.base_sequence + before.next_offset - before.base_offset:
             raise Violation(f"{batch} leaves a gap after {before} of the same producer")
 
 
 class Checker:
+    """The checker of a simulated cluster."""
+
     def __init__(self, image: Image, hosts: Mapping[int, Host]) -> None:
         self._image = image
         self._hosts = hosts
@@ -135,22 +136,24 @@ class Checker:
     def highest_epoch(self) -> int:
         return max((epoch for committed in self.partitions.values() for epoch in committed.watermarks), default=0)
 
-    # -- what clients lived to see ------------------------------------------------------------------------------------
+    # -- client observations ------------------------------------------------------------------------------------------
 
     def was_acknowledged(self, key: Key, offset: int, crc: int) -> None:
-        """With acks=all and without an error. Its leader may be gone by the time the client hears of it, and may not
-        have known any more where it was stored."""
+        """Check a batch that was acknowledged with acks=all and without an error.
+
+        Its leader may have changed since and may no longer know the batch's offset.
+        """
         self.acknowledged += 1
         committed = self.partitions[key]
         if offset == UNKNOWN:
             if not any(batch.crc == crc for batch in committed.batches):
-                raise Violation(f"{key}: a batch was acknowledged and never below a high watermark")
+                raise Violation(f"{key}: acknowledged batch was never below a high watermark")
             return
         known = committed.by_offset.get(offset)
         if known is None:
-            raise Violation(f"{key}: offset {offset} was acknowledged and never below a high watermark")
+            raise Violation(f"{key}: acknowledged offset {offset} was never below a high watermark")
         if known.crc != crc:
-            raise Violation(f"{key}: offset {offset} was acknowledged and holds {known}")
+            raise Violation(f"{key}: acknowledged offset {offset} contains {known}")
 
     def was_consumed(self, key: Key, replica: Replica, data: memoryview) -> None:
         committed = self.partitions[key]
@@ -161,16 +164,16 @@ class Checker:
                 raise Violation(f"{replica!r}: {header} was read above the high watermark {replica.high_watermark}")
             known = committed.by_offset.get(header.base_offset)
             if header.base_offset >= committed.deleted_before and (known is None or known.crc != header.crc):
-                raise Violation(f"{replica!r}: a consumer read {header}, but committed is {known}")
+                raise Violation(f"{replica!r}: a consumer read {header}, but {known} is committed")
 
     def deletes(self, key: Key, offset: int) -> None:
         committed = self.partitions[key]
         committed.deleted_before = max(committed.deleted_before, offset)
 
-    # -- what the nodes hold ------------------------------------------------------------------------------------------
+    # -- replica contents ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """At everything there is."""
+        """Check all partitions."""
         self.looks += 1
         for host in self._hosts.values():
             process = host.process
@@ -181,7 +184,7 @@ class Checker:
         self.check_in_sync()
 
     def moved(self, replica: Replica) -> None:
-        """Its high watermark."""
+        """Handle an advance of the replica's high watermark."""
         process = self._hosts[replica._node_id].process
         if process is not None and process.is_booted and not process.is_fenced:
             self.shows((replica.topic_id, replica.index), replica)
@@ -195,17 +198,17 @@ class Checker:
             crc = written.setdefault((batch.epoch, batch.base_offset), batch.crc)
             if crc != batch.crc:
                 raise Violation(
-                    f"{replica!r}: epoch {batch.epoch} holds different data at offset {batch.base_offset} on two nodes"
+                    f"{replica!r}: epoch {batch.epoch} has different data at offset {batch.base_offset} on two nodes"
                 )
         return view
 
     def shows(self, key: Key, replica: Replica) -> None:
-        """Everything below a leader's high watermark counts as committed."""
+        """Record all batches below a leader's high watermark as committed."""
         committed = self.partitions[key]
         watermark = replica.high_watermark
         before = committed.watermarks.get(replica.leader_epoch, 0)
         if watermark < before:
-            raise Violation(f"{replica!r}: the high watermark went back from {before} to {watermark}")
+            raise Violation(f"{replica!r}: high watermark decreased from {before} to {watermark}")
         committed.watermarks[replica.leader_epoch] = watermark
         if watermark <= committed.end:
             return
@@ -215,7 +218,7 @@ class Checker:
                     raise Violation(f"{replica!r}: offset {committed.end} is missing below the high watermark")
                 committed.add(batch)
         if committed.end < watermark and watermark > committed.deleted_before:
-            raise Violation(f"{replica!r}: the high watermark {watermark} is not where a batch ends")
+            raise Violation(f"{replica!r}: high watermark {watermark} is not at the end of a batch")
 
     def check_in_sync(self) -> None:
         for topic in self._image.topics.values():
@@ -232,10 +235,10 @@ class Checker:
             topic = process.store.image.topics_by_id.get(key[0])
             is_known = topic is not None and process.host.id in topic.partitions[key[1]].replicas
             if committed.end > committed.deleted_before and is_known:
-                raise Violation(f"node {process.host.id} is in sync and has no replica of {key}")
+                raise Violation(f"node {process.host.id} is in sync but has no replica of {key}")
             return
         if replica.opened_log is None:
-            return  # nobody has asked for it yet
+            return  # the log has not been opened yet
         view = self._scan(replica)
         held = {batch.base_offset: batch for batch in view.batches} if view.compared < len(committed.batches) else {}
         for batch in committed.batches[view.compared :]:
@@ -253,7 +256,7 @@ class Checker:
                 )
         view.compared = len(committed.batches)
 
-    # -- at the end ---------------------------------------------------------------------------------------------------
+    # -- end of the run -----------------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
         self.look()
@@ -266,7 +269,7 @@ class Checker:
         process = self._hosts[member].process
         replica = None if process is None else process.replicas.get(topic, index)
         if replica is None:
-            raise Violation(f"node {member} is in sync and has no replica of {topic}-{index}")
+            raise Violation(f"node {member} is in sync but has no replica of {topic}-{index}")
         return replica
 
     def _check_identical(self, replicas: list[Replica]) -> None:
@@ -276,4 +279,4 @@ class Checker:
             [batch for batch in self._scan(replica).batches if start <= batch.base_offset < end] for replica in replicas
         ]
         if any(content != contents[0] for content in contents):
-            raise Violation(f"{replicas[0]!r}: replicas in sync are not the same: {contents}")
+            raise Violation(f"{replicas[0]!r}: in-sync replicas differ: {contents}")

@@ -1,4 +1,4 @@
-"""Producers and consumers, which ask whoever they believe to lead, and believe what they are told."""
+"""Producers and consumers of the simulation, which send requests to the node that they believe is the leader."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
-
-from .checker import Key, Violation
-from .host import Host, Process
+from tests.replication.checker import Key, Violation
+from tests.replication.host import Host, Process
 
 if TYPE_CHECKING:
-    from .world import World
+    from tests.replication.world import World
 
 LEADER, ALL = 1, -1
 PATIENCE_SECONDS = 4.0
 
 
 class Producer:
-    """An idempotent one sends a batch again, under its sequence number, until it knows that it is there."""
+    """A producer; an idempotent one retries a batch with its sequence number until it is acknowledged."""
 
     def __init__(self, world: World, number: int, *, is_idempotent: bool) -> None:
         self._world = world
@@ -41,7 +40,7 @@ class Producer:
                 await self.send(wanted[0])
 
     async def send(self, key: Key, acks: int | None = None) -> bool:
-        """Whether it is known to be there."""
+        """Send a batch and return whether it was acknowledged."""
         count = self._chance.randint(1, 3)
         sequence = self._sequences.get(key, 0)
         self._sent += 1
@@ -54,7 +53,7 @@ class Producer:
         while not self._world.have_clients_left:
             code, offset = await self._world.ask_leader(key, partial(_produce, key=key, data=data, acks=acks))
             if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                raise Violation(f"{key}: what came before sequence {sequence} of producer {self._number} is lost")
+                raise Violation(f"{key}: batches before sequence {sequence} of producer {self._number} are lost")
             if code is ErrorCode.NONE:
                 if acks == ALL:
                     self._world.checker.was_acknowledged(key, offset, parse_header(data).crc)
@@ -71,6 +70,8 @@ async def _produce(process: Process, key: Key, data: bytes, acks: int) -> tuple[
 
 
 class Consumer:
+    """A consumer of committed records."""
+
     def __init__(self, world: World) -> None:
         self._world = world
 

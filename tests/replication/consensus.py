@@ -1,7 +1,7 @@
-"""One log of commands that everybody agrees on, as Raft would keep it, and nodes that lag behind it.
+"""A simulated metadata log with nodes that lag behind it.
 
-The nodes' stores are the real ones: only what carries a proposal to the log, and the log's entries to a node, is not.
-Proposals get lost, or come to hold long after their proposer has given them up.
+The nodes use real stores; only the transport of proposals and entries is simulated. Proposals are lost, or committed
+long after their proposers have timed out.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from chronik.quorum.forwarding import Forwarder
 from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, Until
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.membership import NOBODY
-
-from .virtual_loop import Life
+from tests.replication.virtual_loop import Life
 
 CONTROLLER_ID = 0
-"""Under which the controller's own commands stand in the log."""
+"""Node id of the controller's own commands in the log."""
 
 LATE_SECONDS_MAX: Final = 6.0
 PROPOSE_SECONDS: Final = 1.5
-"""Shorter than the real store's patience, so that proposers often give up what still comes to hold later."""
+"""Timeout of a proposal, shorter than that of the real store, so that many are committed after their timeout."""
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 
 
 class Consensus:
+    """A metadata log without replication."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, chance: random.Random) -> None:
         self.loop = loop
         self.chance = chance
@@ -46,7 +47,7 @@ class Consensus:
         self.log: list[bytes] = []
         self.followers: dict[int, VirtualStore] = {}
         self.silenced: set[bytes] = set()
-        """Lives of which nothing arrives any more."""
+        """Process runs whose messages are dropped."""
         self.on_committed: Callable[[], None] = lambda: None
         self.loss = chance.choice((0.0, 0.05, 0.2))
         self.lag_seconds_max = chance.choice((0.01, 0.1, 0.6))
@@ -70,7 +71,7 @@ class Consensus:
         return result
 
     def command(self, command: Command) -> Result:
-        """The controller's: decided where the log is."""
+        """Commit a command of the controller immediately."""
         self._sequence += 1
         return self._commit(
             encode_command(Envelope(CONTROLLER_ID, self._incarnation, self._sequence, self._sequence - 1, command))
@@ -87,7 +88,7 @@ class Consensus:
 
 
 class _Lane:
-    """A node's way to the log, in place of the forwarder."""
+    """A node's path to the log, in place of the forwarder."""
 
     def __init__(self, store: VirtualStore, consensus: Consensus) -> None:
         self._store = store
@@ -99,8 +100,8 @@ class _Lane:
             raise NotLeader(NOBODY)
         if not (self._store.is_cut_off() or consensus.is_lost()):
             late = LATE_SECONDS_MAX if consensus.is_late() else 0.05
-            # In nobody's context: it comes to hold even if its proposer is dead by then. But not a registration: one
-            # that overtakes that of the next life shuts it out.
+            # Without the proposer's context, so that it is committed even if its proposer was killed. Registrations are
+            # excepted, because a late one would fence the next run of the process.
             context = self._store.life.context if self._store.is_registering else _NOBODYS_CONTEXT
             consensus.loop.call_later(consensus.chance.uniform(0.001, late), consensus.arrive, data, context=context)
         applied: asyncio.Future[None] = consensus.loop.create_future()
@@ -109,11 +110,13 @@ class _Lane:
             async with asyncio.timeout(timeout):
                 await applied
         except TimeoutError:
-            raise OutcomeUnknown("no majority answered in time") from None
+            raise OutcomeUnknown("no majority responded in time") from None
         return Committed(self._store.image.applied_index, 1)
 
 
 class VirtualStore(RaftStore):
+    """A metadata store that uses the simulated log."""
+
     def __init__(
         self, node_id: int, incarnation: bytes, consensus: Consensus, life: Life, is_cut_off: Callable[[], bool]
     ) -> None:
@@ -132,7 +135,7 @@ class VirtualStore(RaftStore):
         return await super().propose(command, timeout, acks=acks, only_here=only_here)
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """As a majority of those who keep the log would confirm it."""
+        """Wait for the index that a majority would confirm."""
         index, deadline = len(self._consensus.log), self._consensus.loop.time() + seconds
         while self.is_cut_off() or self.image.applied_index < index:
             await self._breathe_until(deadline)
@@ -152,12 +155,12 @@ class VirtualStore(RaftStore):
 
     @property
     def is_registering(self) -> bool:
-        """Nothing else is proposed before."""
+        """Whether the node is registering, during which nothing else is proposed."""
         broker = self.image.brokers.get(self._node_id)
         return broker is None or broker.incarnation != self.incarnation
 
     def begin(self, index: int) -> None:
-        """What this node's disk holds of the log is applied, silently, and then told at once."""
+        """Apply the local part of the log without notifications, and then notify subscribers once."""
         self.machine.apply(self._consensus.entries(1, index))
         self._started = True
         self._publish(difference(Image(), self.image))
@@ -190,7 +193,7 @@ class VirtualStore(RaftStore):
                 waiter.set_result(None)
 
     def _install_snapshot(self) -> None:
-        """As ImageMachine does it, but in one turn: its slices are measured by the wall's clock."""
+        """Install a snapshot in one step, because the real slices depend on the wall clock."""
         loader = SnapshotLoader()
         authority = self._consensus.image
         for chunk in encode_snapshot(authority.freeze()):

@@ -1,5 +1,8 @@
-"""Whoever decides in the cluster: brokers are fenced and brought back, leaders moved, partitions moved, topics made
-and deleted, records deleted. Often in haste, and sometimes wrongly: nothing of it may cost a record."""
+"""A simulated controller: fences brokers, moves leaders, reassigns partitions, and creates and deletes topics and
+records.
+
+It acts at random, early and sometimes wrongly, which must never lose a record.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,18 @@ from chronik.metadata.commands.partitions import (
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import KafkaError
-
-from .host import Host
+from tests.replication.host import Host
 
 if TYPE_CHECKING:
-    from .world import World
+    from tests.replication.world import World
 
 CONFIGS: Final = {"internal.segment.bytes": "1500"}
-"""Segments so small that logs have several."""
+"""Topic configs with small segments, so that logs have several."""
 
 
 class Controller:
+    """A controller with random actions."""
+
     def __init__(self, world: World) -> None:
         self._world = world
 
@@ -44,16 +48,16 @@ class Controller:
                 self._world.chance.choice(self.whims())()
 
     def whims(self) -> tuple[Callable[[], None], ...]:
-        """What it may come to do."""
+        """Return the possible actions."""
         return (self._move_leader, self._prefer, self._reassign, self._drop_and_add, self._topics, self._delete)
 
     def lay_out(self) -> None:
-        """What there is before anything breaks."""
+        """Create the initial topics, before any faults."""
         for _ in range(2):
             self.make_topic()
 
     def _judge(self, host: Host) -> None:
-        """Fences who is away, after a while, and now and then who is not."""
+        """Fence a stopped broker after a while, and sometimes a running one."""
         broker = self._world.consensus.image.brokers.get(host.id)
         if broker is None:
             return
@@ -86,12 +90,12 @@ class Controller:
             self.reassign_to(topic, index, replicas)
 
     def _some_places(self, count: int) -> tuple[int, ...]:
-        """As many, if there are."""
+        """Return up to `count` random nodes."""
         places = self._world.places()
         return tuple(self._world.chance.sample(places, min(count, len(places))))
 
     def _drop_and_add(self) -> None:
-        """A replica leaves, and is back before it may have heard of it."""
+        """Remove a replica and add it again, possibly before its node has noticed."""
         for topic, index, partition in self._world.some_partitions():
             others = [replica for replica in partition.replicas if replica != partition.leader]
             if len(others) > 1 and not partition.is_reassigning:
@@ -130,7 +134,7 @@ class Controller:
         self._world.consensus.command(CreateTopic(self._world.new_id(), name, tuple(assignments), CONFIGS, 0))
 
     def _delete(self) -> None:
-        """Records, where this seed deletes some."""
+        """Delete records, if this seed includes that."""
         for topic, index, partition in self._world.some_partitions() if self._world.deletes_records else ():
             host = self._world.hosts.get(partition.leader)
             process = host.process if host is not None and host.is_running else None
@@ -151,5 +155,5 @@ class Controller:
 
 
 async def _delete_before(replica: Replica, offset: int) -> None:
-    with suppress(KafkaError):  # it was deleted itself meanwhile
+    with suppress(KafkaError):  # the topic may have been deleted
         await replica.delete_records_before(offset)

@@ -1,4 +1,4 @@
-"""The twin of a disk, on which folders can be renamed with all that is in them: deleted partitions are."""
+"""A simulated disk that supports renaming directories with their contents, as for deleted partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.files.twin_disk import Inode, NameChange
 
 @dataclass(slots=True)
 class FolderMove(NameChange):
-    """`old_path` and everything below it is now called `path`."""
+    """A rename of a directory and everything below it."""
 
     def apply(self, names: dict[str, Inode]) -> None:
         assert self.old_path is not None
@@ -20,13 +20,15 @@ class FolderMove(NameChange):
 
 
 class TwinDisk(TwinFiles):
+    """A simulated disk with directory renames."""
+
     def rename(self, path: str, new_path: str) -> None:
         inode = self._names.get(path)
         if inode is None or inode.content is not None or folder_of(new_path) not in self._names:
             super().rename(path, new_path)
             return
         self.event("rename", path)
-        # What is in it keeps its names in one piece: the power cuts between single names are other tests' affair.
+        # The contents move in one step; power failures between single names are covered by other tests.
         for folder in [name for name in self._pending_names if name == path or name.startswith(path + "/")]:
             for change in self._pending_names.pop(folder):
                 change.apply(self._durable_names)

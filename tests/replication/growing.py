@@ -1,7 +1,7 @@
-"""A cluster that grows and shrinks while everything goes wrong: see `world`.
+"""A simulation of a cluster that adds, drains and removes nodes under faults: see `world`.
 
-Nodes are added, drained, emptied, removed and added again. One that was removed goes on: it believes what it last
-heard, follows whom it followed, serves whom it served, and asks to be registered again. None of it may cost a record.
+Removed nodes continue to run: they keep their last metadata, follow and serve as before, and try to register again.
+None of this may lose a record.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from chronik.metadata.commands.cluster import AddNode, CreateCluster, RemoveNode
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.replication.checker import Violation
+from tests.replication.controller import Controller
+from tests.replication.disk import TwinDisk
+from tests.replication.host import Host, Process
+from tests.replication.virtual_loop import VirtualClock
+from tests.replication.world import World
 
-from .checker import Violation
-from .controller import Controller
-from .disk import TwinDisk
-from .host import Host, Process
-from .virtual_loop import VirtualClock
-from .world import World
-
-STRANGERS: Final = 2
-"""Nodes that are started and wait to be added."""
+INITIAL_NON_MEMBERS: Final = 2
+"""Number of nodes that wait to be added."""
 MEMBERS_MIN: Final = 3
-"""Topics have three replicas."""
+"""Minimum number of members, because topics have three replicas."""
 
 
 class GrowingProcess(Process):
-    """Registers again when the cluster does not know it any more, as its heartbeats would tell it."""
+    """A process that registers again when the cluster no longer knows it, as its heartbeats would tell it."""
 
     async def _register(self) -> None:
         await asyncio.sleep(self.chance.choice((0.0, 0.05, 0.5)))
@@ -61,6 +60,8 @@ class GrowingProcess(Process):
 
 
 class GrowingController(Controller):
+    """A controller that also adds, drains and removes nodes."""
+
     _world: GrowingWorld
 
     async def run(self) -> None:
@@ -89,7 +90,7 @@ class GrowingController(Controller):
             self._world.added += 1
 
     def _empty(self) -> None:
-        """Others get what a node holds, one partition after the other."""
+        """Reassign a node's partitions to other nodes, one by one."""
         node_id = self._world.chance.choice(sorted(self._world.consensus.image.nodes))
         for topic in list(self._world.consensus.image.topics.values()):
             for index, partition in enumerate(topic.partitions):
@@ -112,6 +113,8 @@ class GrowingController(Controller):
 
 
 class GrowingWorld(World):
+    """A simulation with membership changes."""
+
     def __init__(self, seed: int) -> None:
         self.added = self.removed = self.drained = 0
         super().__init__(seed)
@@ -120,7 +123,7 @@ class GrowingWorld(World):
         for node_id in self.hosts:
             self.consensus.command(AddNode(node_id, "host", 5000 + node_id))
         self.consensus.command(CreateCluster("cluster", 0))
-        for node_id in range(first + 1, first + 1 + STRANGERS):
+        for node_id in range(first + 1, first + 1 + INITIAL_NON_MEMBERS):
             clock = VirtualClock(self.loop, self.chance.uniform(0, 1000), self.chance.uniform(0.97, 1.03))
             self.hosts[node_id] = Host(node_id, self.new_id(), clock, TwinDisk(), 0.02)
 
@@ -141,7 +144,7 @@ class GrowingWorld(World):
         self._check_members()
 
     def _check_members(self) -> None:
-        """Who does not belong to the cluster holds nothing of it, and is no broker of it."""
+        """Check that nodes outside the cluster have no replicas and are not registered."""
         image = self.consensus.image
         if not image.cluster_id:
             return
@@ -151,10 +154,10 @@ class GrowingWorld(World):
         for topic in image.topics.values():
             for partition in topic.partitions:
                 if not set(partition.replicas) <= image.nodes.keys():
-                    raise Violation(f"{topic.name}: {partition} has replicas on nodes that are gone")
+                    raise Violation(f"{topic.name}: {partition} has replicas on removed nodes")
 
     def _is_in_sync(self) -> bool:
-        """Also: who is drained leads only where nobody else could."""
+        """Also check that a drained node leads only partitions without another in-sync replica."""
         return super()._is_in_sync() and not any(map(self._could_be_led, self.consensus.image.topics.values()))
 
     def _could_be_led(self, topic: Topic) -> bool:

@@ -1,7 +1,7 @@
-"""A machine of the cluster: its disk, its clock, and the process on it while there is one.
+"""A simulated machine: its disk, its clock, and its process while it is running.
 
-The process is what a node is made of, without sockets: replicas, the flusher, replication, registration, and the
-handler of Produce.
+The process consists of a node's components without sockets: replicas, flusher, replication, registration and the
+Produce handler.
 """
 
 from __future__ import annotations
@@ -36,28 +36,31 @@ from chronik.protocol.messages.produce import (
 )
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.replication import Replication
-
-from .consensus import Consensus, VirtualStore
-from .disk import TwinDisk
-from .network import Network, VirtualCalls
-from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+from tests.replication.consensus import Consensus, VirtualStore
+from tests.replication.disk import TwinDisk
+from tests.replication.network import Network, VirtualCalls
+from tests.replication.virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
 
 PRODUCE_VERSION = 13
-"""By topic id: a topic may be deleted and made again under its name."""
+"""A Produce version with topic ids, because topics are deleted and created again under the same name."""
 
 
 class VirtualFlusher(Flusher):
+    """A flusher that does not depend on the wall clock."""
+
     def __init__(self, disk: SlowDisk, loop: VirtualLoop) -> None:
         super().__init__(loop.failures.append)
         self._threads = cast(Any, disk)
 
     def _may_wait_for(self, log: Flushable, ticket: SyncTicket) -> bool:
-        """The real one judges by the wall's clock."""
+        """Decide at random; the real flusher uses the wall clock."""
         return False
 
 
 @dataclass
 class Host:
+    """A machine and its current process."""
+
     id: int
     directory_id: bytes
     clock: VirtualClock
@@ -65,7 +68,7 @@ class Host:
     sync_seconds_max: float
     process: Process | None = None
     index: int = 0
-    """How much of the metadata log its disk holds."""
+    """Index up to which the disk contains the metadata log."""
 
     @property
     def is_running(self) -> bool:
@@ -74,7 +77,7 @@ class Host:
 
 @dataclass
 class PartsOfProduce:
-    """As much of a node's as Produce asks for."""
+    """The services that the Produce handler needs."""
 
     replicas: Replicas
     store: VirtualStore
@@ -90,7 +93,7 @@ class PartsOfProduce:
 
 
 class Process:
-    """Everything is made when `boot` runs, in the context of its own life."""
+    """A process of a node. `boot` creates all components in the context of this run."""
 
     def __init__(
         self, host: Host, loop: VirtualLoop, chance: random.Random, network: Network, consensus: Consensus
@@ -104,7 +107,7 @@ class Process:
         self.consensus = consensus
         self.is_booted = False
         self.is_cut_off = False
-        """From whoever keeps the metadata log."""
+        """Whether the process is disconnected from the metadata log."""
 
     def boot(self, static: dict[str, str], incarnation: bytes) -> None:
         host = self.host
@@ -177,18 +180,20 @@ class Process:
             await asyncio.sleep(self.chance.uniform(0.5, 5.0))
             self.synced_offsets.sync()
 
-    # -- what clients ask ---------------------------------------------------------------------------------------------
+    # -- client requests ----------------------------------------------------------------------------------------------
 
     @property
     def is_fenced(self) -> bool:
-        """As far as the image tells. That a broker also fences itself when nobody answers its heartbeats is not needed
-        for anything to be safe, so here it does not."""
+        """Return whether the image says that the broker is fenced.
+
+        That a broker also fences itself without heartbeat responses is not needed for safety and not simulated.
+        """
         broker = self.store.image.brokers.get(self.host.id)
         return broker is None or broker.fenced or broker.epoch != self.epoch
 
     @property
     def is_registered(self) -> bool:
-        """Whether the cluster knows this life, and it knows that."""
+        """Return whether this run of the process is registered and knows it."""
         broker = self.consensus.image.brokers.get(self.host.id)
         return self.epoch >= 0 and broker is not None and broker.epoch == self.epoch
 
@@ -209,7 +214,7 @@ class Process:
         return ErrorCode(answer.error_code), answer.base_offset
 
     def led(self, topic: str, index: int) -> Replica | None:
-        """The replica, if this node believes that it leads the partition and may serve it."""
+        """Return the replica if this node believes that it is the leader and may serve it."""
         if not self.is_booted or self.is_fenced:
             return None
         try:

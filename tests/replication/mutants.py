@@ -1,5 +1,4 @@
-"""Nodes with one rule of replication broken each. The simulation must notice every one of them: a rule that can be
-broken unnoticed is either not needed or not tested."""
+"""Mutants: clusters with one broken replication rule each. The simulation must detect every one of them."""
 
 from __future__ import annotations
 
@@ -12,20 +11,16 @@ from msgspec.structs import replace
 from chronik.broker.in_sync import UNKNOWN, Follower, FollowerLife, InSync
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
-from chronik.broker.requests.refusals import RefusedBatches
 from chronik.files import Buffer
-from chronik.log import producers
 from chronik.log.partition import PartitionLog
-from chronik.log.producers import ProducerStates
 from chronik.metadata import elections
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.partitions import IsrChange
 from chronik.metadata.commands.topics import NO_LEADER
-from chronik.metadata.handlers import partitions, reassignments
+from chronik.metadata.handlers import partitions
 from chronik.metadata.records import Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
-from chronik.replication import isr_keeper
 from chronik.replication.fetch_plan import FetchPlan, Followed
 from chronik.replication.following import LeaderFetcher
 from chronik.replication.messages import Key
@@ -34,24 +29,32 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Mutant(NamedTuple):
+    """A named patch that breaks one rule."""
+
     name: str
     apply: Patch
 
 
+def replaced(target: str, broken: Any) -> Patch:
+    """Return a patch that replaces the attribute with the dotted name `target`."""
+    return lambda patch: patch.setattr(target, broken)
+
+
 def instead(owner: Any, name: str, broken: Any) -> Patch:
+    """Return a patch that replaces an attribute of `owner`."""
     assert hasattr(owner, name)
     return lambda patch: patch.setattr(owner, name, broken)
 
 
-def _count_the_isr_alone(leading: InSync) -> None:
+def _count_isr_only(leading: InSync) -> None:
     leading._counted = [follower for follower in leading.followers.values() if follower.id in leading.isr]
 
 
-def _anybody_joins(leading: InSync, follower: Follower, high_watermark: int) -> bool:
+def _join_always(leading: InSync, follower: Follower, high_watermark: int) -> bool:
     return follower.id not in leading.isr and follower.offset != UNKNOWN
 
 
-def _moves_the_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
+def _move_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
     original = Follower.fetched
 
     def fetched(
@@ -60,10 +63,10 @@ def _moves_the_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
         original(follower, offset, log_start_offset, life, leader_end, now)
         follower._set_mark(leader_end, now)
 
-    patch.setattr(Follower, "fetched", fetched)
+    patch.setattr("chronik.broker.in_sync.Follower.fetched", fetched)
 
 
-def _joins_at_the_watermark(leading: InSync, follower: Follower, high_watermark: int) -> bool:
+def _join_at_high_watermark(leading: InSync, follower: Follower, high_watermark: int) -> bool:
     return follower.id not in leading.isr and follower.offset >= high_watermark
 
 
@@ -75,7 +78,7 @@ def _durable_if_led(replica: Replica, log: PartitionLog) -> int:
     return log.synced_offset if replica.leading is None else log.log_end_offset
 
 
-def _claims_what_is_written(patch: pytest.MonkeyPatch) -> None:
+def _claim_unsynced(patch: pytest.MonkeyPatch) -> None:
     original = Replica.append_from_leader
 
     def append(replica: Replica, records: Buffer) -> bool:
@@ -83,19 +86,19 @@ def _claims_what_is_written(patch: pytest.MonkeyPatch) -> None:
         replica.durable_end = replica.log.log_end_offset
         return has_written
 
-    patch.setattr(Replica, "append_from_leader", append)
+    patch.setattr("chronik.broker.replica.Replica.append_from_leader", append)
 
 
-def _takes_any_answer(plan: FetchPlan, key: Key) -> Followed | None:
+def _accept_any_response(plan: FetchPlan, key: Key) -> Followed | None:
     return plan.followed.get(key)
 
 
-def _says_that_all_is_well(patch: pytest.MonkeyPatch) -> None:
+def _acknowledge_at_end_of_term(patch: pytest.MonkeyPatch) -> None:
     original = Replica._end_term
-    patch.setattr(Replica, "_end_term", lambda replica, *_: original(replica, ErrorCode.NONE))
+    patch.setattr("chronik.broker.replica.Replica._end_term", lambda replica, *_: original(replica, ErrorCode.NONE))
 
 
-def _takes_roles_of_earlier_lives(patch: pytest.MonkeyPatch) -> None:
+def _accept_roles_of_earlier_runs(patch: pytest.MonkeyPatch) -> None:
     original = Replicas.__init__
 
     def init(replicas: Replicas, *args: Any, **kwargs: Any) -> None:
@@ -105,70 +108,111 @@ def _takes_roles_of_earlier_lives(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicas, "__init__", init)
 
 
-def _keeps_the_epoch(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
+def _keep_epoch(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
     return replace(partition, isr=isr, leader=leader, partition_epoch=partition.partition_epoch + 1)
 
 
-def _elects_anybody(partition: Partition, isr: tuple[int, ...], brokers: elections.Brokers) -> int:
+def _elect_any_replica(partition: Partition, isr: tuple[int, ...], brokers: elections.Brokers) -> int:
     online = [replica for replica in partition.replicas if replica in brokers and brokers[replica].online]
     return online[0] if online else NO_LEADER
 
 
-def _compares_no_partition_epoch(patch: pytest.MonkeyPatch) -> None:
+def _ignore_partition_epoch(patch: pytest.MonkeyPatch) -> None:
     original = partitions._with_changed_isr
 
     def changed(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
         change = replace(change, partition_epoch=partition.partition_epoch)
         return original(writer, partition, broker_id, change)
 
-    patch.setattr(partitions, "_with_changed_isr", changed)
+    patch.setattr("chronik.metadata.handlers.partitions._with_changed_isr", changed)
 
 
-def _compares_no_broker_epoch(patch: pytest.MonkeyPatch) -> None:
+def _ignore_broker_epoch(patch: pytest.MonkeyPatch) -> None:
     original = partitions._refuse_member
-    patch.setattr(partitions, "_refuse_member", lambda writer, broker, _epoch: original(writer, broker, NO_EPOCH))
+    patch.setattr(
+        "chronik.metadata.handlers.partitions._refuse_member",
+        lambda writer, broker, _epoch: original(writer, broker, NO_EPOCH),
+    )
 
 
-def _keeps_the_term_when_replicas_leave(before: Partition, after: Partition, brokers: elections.Brokers) -> Partition:
+def _keep_term_when_replicas_leave(before: Partition, after: Partition, brokers: elections.Brokers) -> Partition:
     if after.leader == NO_LEADER or after.leader in after.isr:
         return after
     return replace(after, leader=elections.elect(after, after.isr, brokers), leader_epoch=after.leader_epoch + 1)
 
 
-def _reads_to_the_end(replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
+def _read_to_log_end(replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
     return replica.log.read(offset, max_bytes, replica.log.log_end_offset, min_one_batch=min_one_batch)
 
 
-async def _mends_nothing(fetcher: LeaderFetcher, key: Key, *_: Any) -> None:
+async def _never_truncate(fetcher: LeaderFetcher, key: Key, *_: Any) -> None:
     fetcher._plan.failed(key, fetcher._clock.monotonic())
 
 
 MUTANTS: Final = (
-    Mutant("ignores the ISR that it proposes", instead(InSync, "_count", _count_the_isr_alone)),
-    Mutant("lets a follower join below the high watermark", instead(InSync, "may_join", _anybody_joins)),
-    Mutant("lets a follower join below the epoch's start", instead(InSync, "may_join", _joins_at_the_watermark)),
-    Mutant("moves a follower's mark at every fetch", _moves_the_mark_at_every_fetch),
-    Mutant("commits what it alone has", instead(InSync, "high_watermark", lambda leading, own_end: own_end)),
-    Mutant("counts progress although the logs differ", instead(Replica, "divergence", lambda *_: None)),
-    Mutant("counts what is not durable", instead(Replica, "_durable_end_of", _durable_when_written)),
-    Mutant("commits what the leader has not synced", instead(Replica, "_durable_end_of", _durable_if_led)),
-    Mutant("claims what a follower has not synced", _claims_what_is_written),
-    Mutant("gives up an ISR change whose outcome is unknown", instead(isr_keeper, "DECIDED", tuple(ErrorCode))),
-    Mutant("takes answers to questions of an earlier epoch", instead(FetchPlan, "answerable", _takes_any_answer)),
-    Mutant("serves followers of any epoch", instead(Replica, "check_epoch", lambda *_: None)),
-    Mutant("keeps epochs in which nothing was written", instead(PartitionLog, "forget_unused_epochs", lambda _: None)),
-    Mutant("never cuts its log", instead(LeaderFetcher, "_mend", _mends_nothing)),
-    Mutant("tells waiting producers that all is well when its term ends", _says_that_all_is_well),
-    Mutant("takes up the roles of its earlier lives", _takes_roles_of_earlier_lives),
-    Mutant("takes a broker that is away for in sync", instead(partitions, "_refuse_member", lambda *_: None)),
-    Mutant("takes a broker of any life for in sync", _compares_no_broker_epoch),
-    Mutant("changes ISRs whatever the partition epoch is", _compares_no_partition_epoch),
-    Mutant("leaves a restarted broker in sync", instead(elections, "after_disk_loss", lambda partition, *_: partition)),
-    Mutant("keeps the epoch when the leader changes", instead(elections, "with_leader", _keeps_the_epoch)),
-    Mutant("elects who is not in sync", instead(elections, "elect", _elects_anybody)),
-    Mutant("keeps the term when replicas leave", instead(reassignments, "_led", _keeps_the_term_when_replicas_leave)),
-    Mutant("shows consumers what is not committed", instead(Replica, "read", _reads_to_the_end)),
-    Mutant("forgets what it has refused", instead(RefusedBatches, "check", lambda *_: None)),
-    Mutant("remembers of a producer no more than five batches", instead(producers, "_long_stored", lambda *_: None)),
-    Mutant("stores what is sent again once more", instead(ProducerStates, "check", lambda *_: None)),
+    Mutant("ignores the ISR that it proposes", replaced("chronik.broker.in_sync.InSync._count", _count_isr_only)),
+    Mutant(
+        "lets a follower join below the high watermark",
+        replaced("chronik.broker.in_sync.InSync.may_join", _join_always),
+    ),
+    Mutant(
+        "lets a follower join below the epoch's start",
+        replaced("chronik.broker.in_sync.InSync.may_join", _join_at_high_watermark),
+    ),
+    Mutant("moves a follower's catch-up mark at every fetch", _move_mark_at_every_fetch),
+    Mutant(
+        "commits records that only the leader has",
+        replaced("chronik.broker.in_sync.InSync.high_watermark", lambda leading, own_end: own_end),
+    ),
+    Mutant("counts progress of diverging logs", replaced("chronik.broker.replica.Replica.divergence", lambda *_: None)),
+    Mutant(
+        "counts unsynced records", replaced("chronik.broker.replica.Replica._durable_end_of", _durable_when_written)
+    ),
+    Mutant(
+        "commits records that the leader has not synced",
+        replaced("chronik.broker.replica.Replica._durable_end_of", _durable_if_led),
+    ),
+    Mutant("acknowledges records that the follower has not synced", _claim_unsynced),
+    Mutant(
+        "abandons an ISR change with an unknown outcome",
+        replaced("chronik.replication.isr_keeper.DECIDED", tuple(ErrorCode)),
+    ),
+    Mutant(
+        "accepts responses of an earlier epoch",
+        replaced("chronik.replication.fetch_plan.FetchPlan.answerable", _accept_any_response),
+    ),
+    Mutant("serves followers of any epoch", replaced("chronik.broker.replica.Replica.check_epoch", lambda *_: None)),
+    Mutant(
+        "keeps empty leader epochs", replaced("chronik.log.partition.PartitionLog.forget_unused_epochs", lambda _: None)
+    ),
+    Mutant("never truncates its log", replaced("chronik.replication.following.LeaderFetcher._mend", _never_truncate)),
+    Mutant("acknowledges pending produce requests at the end of its term", _acknowledge_at_end_of_term),
+    Mutant("takes roles of an earlier broker epoch", _accept_roles_of_earlier_runs),
+    Mutant(
+        "lets a fenced broker join the ISR",
+        replaced("chronik.metadata.handlers.partitions._refuse_member", lambda *_: None),
+    ),
+    Mutant("ignores the broker epoch of ISR members", _ignore_broker_epoch),
+    Mutant("ignores the partition epoch of ISR changes", _ignore_partition_epoch),
+    Mutant(
+        "keeps a broker with a replaced disk in the ISR",
+        replaced("chronik.metadata.elections.after_disk_loss", lambda partition, *_: partition),
+    ),
+    Mutant(
+        "keeps the leader epoch when the leader changes",
+        replaced("chronik.metadata.elections.with_leader", _keep_epoch),
+    ),
+    Mutant("elects a replica outside the ISR", replaced("chronik.metadata.elections.elect", _elect_any_replica)),
+    Mutant(
+        "keeps the leader epoch when replicas leave",
+        replaced("chronik.metadata.handlers.reassignments._led", _keep_term_when_replicas_leave),
+    ),
+    Mutant(
+        "returns uncommitted records to consumers", replaced("chronik.broker.replica.Replica.read", _read_to_log_end)
+    ),
+    Mutant(
+        "forgets rejected batches", replaced("chronik.broker.requests.refusals.RefusedBatches.check", lambda *_: None)
+    ),
+    Mutant("remembers only five batches per producer", replaced("chronik.log.producers._long_stored", lambda *_: None)),
+    Mutant("stores duplicate batches", replaced("chronik.log.producers.ProducerStates.check", lambda *_: None)),
 )

@@ -1,4 +1,4 @@
-"""The peers' calls, carried by a network that delays, reorders, loses and cuts, one way or both."""
+"""A simulated network for peer calls that delays, reorders and loses messages and cuts links in either direction."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from chronik.peers.calls import CallRefused, CallTimedOut, Handler, PeerCalls, PeerUnavailable
-
-from .virtual_loop import Life, VirtualLoop
+from tests.replication.virtual_loop import Life, VirtualLoop
 
 Link = tuple[int, int]
 
 SILENCE_SECONDS_MAX = 2.0
-"""A connection on which nothing is heard for so long is given up."""
+"""Time without data after which a connection is closed."""
 
 
 class Network:
+    """The links between all nodes."""
+
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self._loop = loop
         self._chance = chance
@@ -25,7 +26,7 @@ class Network:
         self.loss = chance.choice((0.0, 0.01, 0.05))
         self.delay_seconds_max = chance.choice((0.002, 0.02, 0.1))
         self.endpoints: dict[int, VirtualCalls] = {}
-        """Of the lives that run now."""
+        """Calls of the running processes by node id."""
         self.carried = 0
 
     def heal(self) -> None:
@@ -61,9 +62,9 @@ class Network:
             target.awaited.pop(answer, None)
 
     def _break_later(self, answer: asyncio.Future[bytes], seconds_max: float = SILENCE_SECONDS_MAX) -> None:
-        """A connection loses nothing without breaking, and that is noticed: at once, or by the silence."""
+        """Break the connection after a lost message: immediately, or when the silence is detected."""
         seconds = self.delay() if self._chance.random() < 0.5 else self._chance.uniform(0, seconds_max)
-        broken = PeerUnavailable("the connection broke", may_have_arrived=True)
+        broken = PeerUnavailable("connection lost", may_have_arrived=True)
         self._loop.call_later(seconds, _fail, answer, broken)
 
     def _arrive(
@@ -86,14 +87,14 @@ class Network:
             self._loop.call_later(self.delay(), settle, context=asker.life.context)
 
     def process_died(self, calls: VirtualCalls, *, is_noticed: bool) -> None:
-        """Its kernel closes the connections, unless the machine is gone too."""
+        """Close the connections of a killed process, unless its machine has failed too."""
         self.endpoints.pop(calls.node_id, None)
         for answer in calls.awaited:
             self._break_later(answer, self.delay() if is_noticed else SILENCE_SECONDS_MAX)
 
 
 class VirtualCalls(PeerCalls):
-    """The calls of one life of a node."""
+    """The calls of one run of a node."""
 
     def __init__(self, node_id: int, network: Network, life: Life) -> None:
         super().__init__(lambda peer, frame: False)

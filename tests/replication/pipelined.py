@@ -1,7 +1,7 @@
-"""Idempotent producers as librdkafka and Java have them: several batches under way at once, sent again in order.
+"""Idempotent producers as in librdkafka and Java, with several batches in flight, which are retried in order.
 
-Over one connection requests arrive in order and are answered in order, until it breaks: then what was not answered may
-have arrived or not, and may still arrive. Batches keep their sequence numbers however often they are sent.
+Requests on one connection arrive and are answered in order until it breaks. Unanswered requests may or may not have
+arrived, or may still arrive. Batches keep their sequence numbers when they are retried.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from typing import TYPE_CHECKING, Final
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
-
-from .checker import Key, Violation
-from .host import Process
+from tests.replication.checker import Key, Violation
+from tests.replication.host import Process
 
 if TYPE_CHECKING:
-    from .world import World
+    from tests.replication.world import World
 
 ALL: Final = -1
 BATCHES_UNDER_WAY_MAX: Final = 5
-"""What a broker remembers of a producer, and so the most that clients allow themselves."""
+"""Maximum number of batches in flight: the number of batches that a broker remembers per producer."""
 
 Answer = tuple[ErrorCode, int]
 Told = Callable[[Answer], None]
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 _ORDERLY_SECONDS: Final = 1e-6
-"""Between two arrivals on one connection: timers that are due at once come in any order."""
+"""Delay between two arrivals on a connection, because timers with equal deadlines fire in any order."""
 
 
 class Connection:
-    """From a client to one life of a node."""
+    """A client's connection to one run of a node."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -48,7 +47,7 @@ class Connection:
         self.is_broken = False
 
     def ask(self, key: Key, data: bytes, told: Told) -> None:
-        """`told` hears the answer, or REQUEST_TIMED_OUT when the connection breaks before there is one."""
+        """Send a request; `told` receives the response, or REQUEST_TIMED_OUT if the connection breaks."""
         world = self._world
         asked = _Asked(told)
         self._waiting.append(asked)
@@ -81,7 +80,7 @@ class Connection:
             self.break_off()
 
     def break_off(self) -> None:
-        """The client lets go of it. What is under way may still arrive."""
+        """Close the connection on the client's side. Pending requests may still arrive."""
         self.is_broken = True
         while self._waiting:
             asked = self._waiting.popleft()
@@ -111,11 +110,13 @@ class Batch:
 
 
 class Stream:
-    """What a producer sends to one partition."""
+    """The batches that a producer sends to one partition."""
 
     def __init__(self, world: World, producer: int, key: Key, *, retries_alone: bool) -> None:
-        """`retries_alone`: a batch that is sent again goes alone, as in Java; else with all others, as in librdkafka.
-        Both wait first for the answers to everything that is under way."""
+        """Create a stream. `retries_alone` retries one batch at a time as in Java, instead of all as in librdkafka.
+
+        Both first wait for the responses to all requests in flight.
+        """
         self._world = world
         self._chance: random.Random = world.chance
         self._producer = producer
@@ -160,7 +161,7 @@ class Stream:
         self.unacknowledged.clear()
 
     def _connected(self) -> Connection | None:
-        """Clients go to another leader only when they have heard of all that is under way to this one."""
+        """Return a connection to the leader; clients change leaders only after all responses have arrived."""
         if self._connection is None or self._connection.is_broken:
             if any(batch.is_under_way for batch in self.unacknowledged):
                 return None
@@ -180,21 +181,23 @@ class Stream:
         code, offset = answer
         batch.is_under_way = False
         if code is ErrorCode.NONE:
-            self._moved.set()  # what was refused is sent again when `run` looks next: all clients wait before they do
-            if batch in self.unacknowledged:  # its topic may be gone by now
+            self._moved.set()  # `run` retries rejected batches after all responses have arrived, as all clients do
+            if batch in self.unacknowledged:  # its topic may have been deleted
                 self.unacknowledged.remove(batch)
             self._check(lambda: self._world.checker.was_acknowledged(self.key, offset, parse_header(batch.data).crc))
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._was_deleted(batch):
             self.unacknowledged.remove(batch)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            before = f"what came before sequence {batch.sequence} of producer {self._producer}"
-            self.failure = Violation(f"{self.key}: {before} is told to be missing")
+            before = f"batches before sequence {batch.sequence} of producer {self._producer}"
+            self.failure = Violation(f"{self.key}: {before} are reported as missing")
         elif connection is self._connection and code is not ErrorCode.NOT_ENOUGH_REPLICAS:
-            self._connection = None  # it looks who leads; what is under way there is still answered
+            self._connection = None  # find the leader again; pending requests are still answered
 
     def _was_deleted(self, batch: Batch) -> bool:
-        """It was stored, and deleted before its producer heard of that: a replica that was filled later, and leads,
-        knows only what came after it. (So it is in Kafka.)"""
+        """Return whether the batch was stored and deleted before its acknowledgement arrived.
+
+        A replica that was filled later knows only the batches after it (as in Kafka).
+        """
         committed = self._world.checker.partitions[self.key]
         crc = parse_header(batch.data).crc
         return any(each.crc == crc and each.base_offset < committed.deleted_before for each in committed.batches)

@@ -1,4 +1,4 @@
-"""One leader with real replicas on a twin of a disk, and followers that are played by the test."""
+"""A leader with real replicas on a simulated disk, and fake followers that the test controls."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from chronik.protocol.records import Record, encode_batch
 from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
 from chronik.replication.serving import ReplicaServer
 from chronik.replication.throttle import ReplicationThrottle
-
-from .consensus import Consensus, VirtualStore
-from .disk import TwinDisk
-from .host import VirtualFlusher
-from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+from tests.replication.consensus import Consensus, VirtualStore
+from tests.replication.disk import TwinDisk
+from tests.replication.host import VirtualFlusher
+from tests.replication.virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
 
 TOPIC_ID = b"t" * 16
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 
 
 class Rig:
-    """Node 1 leads every partition of the topic; 2 and 3 follow. All are in the ISR."""
+    """Node 1 leads all partitions of the topic; nodes 2 and 3 follow. All are in the ISR."""
 
     def __init__(self, *, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
         self.loop = VirtualLoop()
@@ -47,15 +46,15 @@ class Rig:
         self.progress: list[tuple[Replica, Follower]] = []
 
     def run(self, story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
-        async def begin_and_tell() -> None:
-            self._begin()
+        async def start_and_notify() -> None:
+            self._start()
             await story(self)
 
-        self.loop.run(begin_and_tell(), [])
+        self.loop.run(start_and_notify(), [])
         for failure in (*self.loop.failures, *self.fatal):
             raise failure
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self.store = VirtualStore(LEADER, b"l" * 16, self.consensus, Life(), lambda: False)
         self.configs = ConfigResolver(self.store, LEADER, {"leader.replication.throttled.rate": "100"})
         files = TwinDisk()
@@ -79,7 +78,7 @@ class Rig:
         self.replicas.begin()
 
     def command(self, command: Command) -> None:
-        """Decided, and applied on the leader at once."""
+        """Commit a command and apply it on the leader."""
         assert not self.consensus.command(command).code
         self.store._apply(1)
 
@@ -93,19 +92,19 @@ class Rig:
         return self.store.image.brokers[node].epoch
 
     def append(self, value: bytes = b"value", index: int = 0) -> int:
-        """A batch of one record; returns its offset."""
+        """Append a batch with one record and return its offset."""
         replica = self.replica(index)
         batch = bytearray(encode_batch([Record(0, 0, None, value)]))
         return replica.append(accept_produced(memoryview(batch), replica.rules, 13, 0)).base_offset
 
     def at(self, offset: int, index: int = 0, *, last_epoch: int = -1, leader_epoch: int | None = None) -> Position:
-        """A follower's position in a partition."""
+        """Return a follower's position in a partition."""
         epoch = self.partition(index).leader_epoch if leader_epoch is None else leader_epoch
         return Position(TOPIC_ID, index, epoch, offset, last_epoch, 0)
 
 
 class PlayedFollower:
-    """Asks as a follower does, one turn after the other."""
+    """A fake follower that sends fetches in the order of its session."""
 
     def __init__(self, rig: Rig, node: int = FOLLOWER) -> None:
         self._rig = rig

@@ -1,19 +1,19 @@
-"""Replays seeds: `.venv/bin/python -m tests.replication.simulate --seed 7 [--count 1] [--growing]`."""
+"""Replay seeds of the simulation: `.venv/bin/python -m tests.replication.simulate --seed 7 [--count 1] [--growing]`."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-from .growing import GrowingWorld
-from .world import World
+from tests.replication.growing import GrowingWorld
+from tests.replication.world import World
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--growing", action="store_true", help="nodes come and go")
+    parser.add_argument("--growing", action="store_true", help="add and remove nodes")
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         begun = time.perf_counter()

@@ -7,9 +7,8 @@ import pytest
 from chronik.broker.in_sync import Follower, FollowerLife
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
 from tests.long import SEED, count
-
-from . import backlog
-from .backlog import LAG_SECONDS_MAX, SECOND, Backlog, request_bytes_max
+from tests.replication import backlog
+from tests.replication.backlog import LAG_SECONDS_MAX, SECOND, Backlog, request_bytes_max
 
 SEEDS = range((SEED - 1) * 1000 + 1, (SEED - 1) * 1000 + 1 + count(2, 50))
 CONNECTIONS = (1, 64, 1000)
@@ -45,7 +44,7 @@ def test_isr_stays_complete_while_followers_keep_pace(seed: int, connections: in
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stopped_follower_leaves_the_isr_after_the_lag_time_and_returns(seed: int, connections: int) -> None:
+def test_stopped_follower_leaves_isr_after_lag_time_and_returns(seed: int, connections: int) -> None:
     run = simulation(seed, connections)
     run.run_until(5.0)
     run.followers[SECOND].is_stopped = True
@@ -59,11 +58,11 @@ def test_stopped_follower_leaves_the_isr_after_the_lag_time_and_returns(seed: in
     assert run.uncommitted_bytes_seen_max <= uncommitted_bytes_max(run, connections)
 
 
-# Rules that do not hold: each must fail the simulation.
+# Broken rules: each must fail the simulation.
 
 
-@pytest.mark.parametrize("connections", CONNECTIONS[1:])  # a single one leaves no backlog when it is blocked
-def test_simulation_fails_when_the_mark_moves_at_every_fetch(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("connections", CONNECTIONS[1:])  # a single blocked connection has no backlog
+def test_simulation_detects_mark_moved_at_every_fetch(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = Follower.fetched
 
     def fetched_and_moved(
@@ -72,13 +71,13 @@ def test_simulation_fails_when_the_mark_moves_at_every_fetch(connections: int, m
         fetched(self, offset, log_start_offset, life, leader_end, now)
         self._set_mark(leader_end, now)
 
-    monkeypatch.setattr(Follower, "fetched", fetched_and_moved)
+    monkeypatch.setattr("chronik.broker.in_sync.Follower.fetched", fetched_and_moved)
     with pytest.raises(AssertionError):
         check_isr_stays_complete(SEEDS[0], connections)
 
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
-def test_simulation_fails_when_every_request_is_pipelined(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_unlimited_pipelining(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "can_pipeline", lambda partitions: True)
     with pytest.raises(AssertionError):
         check_isr_stays_complete(SEEDS[0], connections)

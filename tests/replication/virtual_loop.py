@@ -1,8 +1,7 @@
-"""An event loop on virtual time: nothing sleeps, no thread runs, and the same work always happens in the same order.
+"""A deterministic event loop on virtual time, without threads.
 
-Whatever a node does carries the node's `Life` in its context, from task to callback to timer. So a life can be paused,
-and all that it would have done happens when it goes on; or ended between any two steps, as by `kill -9`, and then
-nothing of it happens any more: no cleaning up, no goodbye.
+All tasks, callbacks and timers of a node carry its `Life` in their context. A run of a process can thus be paused, with
+everything it would have done happening later, or killed between any two steps, as by `kill -9`, without any cleanup.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 
 class Life:
-    """One process: from its start until it is killed."""
+    """One run of a process, from its start until it is killed."""
 
     def __init__(self) -> None:
         self.is_paused = False
@@ -46,29 +45,31 @@ class _ThreadsJob:
 
 
 _NEEDED_TO_END: Final = (asyncio.Task, asyncio.TaskGroup, _ThreadsJob)
-"""Whose callbacks run when all is over, so that every task is told to end, also one that waits for a thread. Nothing
-else of a life happens any more."""
+"""Types whose callbacks still run when the simulation ends, so that every task is cancelled, including those that wait
+for a thread."""
 
 
 def _is_needed_to_end(callback: Any) -> bool:
-    of_asyncio = getattr(callback, "__module__", None) == asyncio.tasks.__name__  # what passes on an end, as shields do
+    of_asyncio = getattr(callback, "__module__", None) == asyncio.tasks.__name__  # such as the callbacks of `shield`
     return of_asyncio or isinstance(getattr(callback, "__self__", None), _NEEDED_TO_END)
 
 
 class SlowDisk(Executor):
-    """Stands for the threads that wait for a disk."""
+    """An executor that stands for threads that wait for a disk."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self.seconds = seconds
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop with virtual time."""
+
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self.failures: list[BaseException] = []
-        """What went wrong where nobody waits for it."""
+        """Exceptions that no task awaits."""
         self.is_ending = False
         self.steps = 0
         self.set_task_factory(self._make_task)
@@ -77,7 +78,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        """Tasks are held on to: a life that is over must not be cleaned up whenever the garbage is collected."""
+        """Create a task and keep a reference, so that garbage collection does not finalize killed processes."""
         task = asyncio.Task(coro, loop=loop, **kwargs)
         self._tasks[task] = None
         task.add_done_callback(self._forget, context=_NOBODYS_CONTEXT)
@@ -113,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready, scheduled = base._ready, base._scheduled
         if not ready:
             if not scheduled:
-                raise AssertionError("everybody waits, and nothing will ever happen")
+                raise AssertionError("deadlock: no callback or timer is scheduled")
             self._now = max(self._now, scheduled[0].when())
         while scheduled and scheduled[0].when() <= self._now:
             timer = heapq.heappop(scheduled)
@@ -135,7 +136,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._run()
 
     def run(self, story: Coroutine[Any, Any, None], lives: list[Life]) -> None:
-        """Runs `story`, and afterwards ends what is left of all `lives`."""
+        """Run `story`, and then end the remaining tasks of all `lives`."""
         try:
             self.run_until_complete(story)
         finally:
@@ -150,7 +151,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class VirtualClock:
-    """A node's clock, which need not agree with others about the time, nor about how fast it passes."""
+    """A node's clock, with its own offset and rate."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, skew_seconds: float = 0.0, rate: float = 1.0) -> None:
         self._loop = loop

@@ -1,9 +1,10 @@
-"""A cluster in one process, on virtual time, and everything that goes wrong in one: all from one seed.
+"""A deterministic simulation of a cluster's replication on virtual time with fault injection, driven by one seed.
 
-Nodes are killed, lose their power or their disks, pause, have slow disks and clocks that disagree; calls are lost,
-delayed and cut off, one way or both; the metadata comes late, and proposals are lost or come to hold long afterwards;
-brokers are fenced, rightly and wrongly, leaders moved, partitions reassigned, topics made and deleted, while clients
-write and read. `Checker` looks all the time. Then the faults stop, and everything must be in sync again within a bound.
+Processes are killed, paused or lose power or their disks; disks are slow and clocks disagree; calls are lost, delayed
+and cut off in one or both directions; metadata arrives late, and proposals are lost or committed long afterwards;
+brokers are fenced, rightly and wrongly, leaders moved, partitions reassigned, and topics created and deleted, while
+clients write and read. `Checker` verifies continuously. After the faults stop, all replicas must be in sync within a
+time limit.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from chronik.broker.replica import Replica
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode
-
-from .checker import Checker, Key, Violation
-from .clients import ALL, PATIENCE_SECONDS, Consumer, Producer
-from .consensus import Consensus
-from .controller import Controller
-from .disk import TwinDisk
-from .host import Host, Process
-from .network import Network
-from .pipelined import PipelinedProducer
-from .virtual_loop import Life, VirtualClock, VirtualLoop
+from tests.replication.checker import Checker, Key, Violation
+from tests.replication.clients import ALL, PATIENCE_SECONDS, Consumer, Producer
+from tests.replication.consensus import Consensus
+from tests.replication.controller import Controller
+from tests.replication.disk import TwinDisk
+from tests.replication.host import Host, Process
+from tests.replication.network import Network
+from tests.replication.pipelined import PipelinedProducer
+from tests.replication.virtual_loop import Life, VirtualClock, VirtualLoop
 
 FAULTY_SECONDS: Final = 12.0
-"""Some twenty faults long."""
+"""Duration of the faults: about twenty faults."""
 CALM_SECONDS_MAX: Final = 40.0
-"""The bound for liveness: a hanging call, a registration that has to be repeated, and a look of the leaders' at who is
-in sync, one after the other."""
+"""Time limit for convergence: a hanging call, a repeated registration and an ISR check, one after the other."""
 LOOK_SECONDS: Final = 0.25
 
 UNKNOWN: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
 class World:
+    """A simulated cluster, its clients and its faults."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -66,7 +67,7 @@ class World:
         self.have_clients_left = False
         self.is_calm = False
         self.replacing: Host | None = None
-        """The host whose disk was replaced, until its new life is registered."""
+        """Host with a replaced disk, until its new process is registered."""
         self._trace = hashlib.blake2b(digest_size=16)
         self.faults = 0
 
@@ -79,10 +80,10 @@ class World:
     def trace_hash(self) -> str:
         return self._trace.hexdigest()
 
-    # -- the whole story ----------------------------------------------------------------------------------------------
+    # -- the run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises Violation, or whatever a part of a node has raised."""
+        """Run the simulation. Raises Violation, or any exception of a node's components."""
         original = Replica._commit
         moved = self.moved
 
@@ -107,22 +108,22 @@ class World:
         self._tasks = [self.loop.create_task(actor) for actor in actors]
         await self.until(lambda: self.loop.time() >= began_at + FAULTY_SECONDS, FAULTY_SECONDS + 1, "faults")
         self._calm_down()
-        await self.until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+        await self.until(self._is_in_sync, CALM_SECONDS_MAX, "all replicas to be in sync")
         await self.come_to_rest()
         await self._write_once_more()
         self.have_clients_left = True
         self.checker.check_end()
 
-    # -- who belongs to it ---------------------------------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------------------------------
 
     def members(self) -> list[Host]:
         return list(self.hosts.values())
 
     def places(self) -> list[int]:
-        """Where replicas may be."""
+        """Return the nodes that may have replicas."""
         return sorted(self.hosts)
 
-    # -- who lives in it: other worlds have others ---------------------------------------------------------------------
+    # -- components, overridden by other simulations -------------------------------------------------------------------
 
     def new_controller(self) -> Controller:
         return Controller(self)
@@ -137,16 +138,16 @@ class World:
         return [consumer.run(), *(each.run() for each in producers), *(each.run() for each in self._pipelined)]
 
     def moved(self, replica: Replica) -> None:
-        """Its high watermark."""
+        """Handle an advance of the replica's high watermark."""
         self.checker.moved(replica)
 
     async def come_to_rest(self) -> None:
-        """The faults are over."""
+        """Wait until all producers are idle after the faults."""
         await self.until(
-            lambda: all(each.is_idle for each in self._pipelined), CALM_SECONDS_MAX, "all that was sent to be there"
+            lambda: all(each.is_idle for each in self._pipelined), CALM_SECONDS_MAX, "all batches to be acknowledged"
         )
 
-    # -- how it goes --------------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------------
 
     async def until(self, is_done: Callable[[], bool], seconds: float, what: str) -> None:
         deadline = self.loop.time() + seconds
@@ -171,9 +172,9 @@ class World:
                 deadline = self.loop.time() + 10.0
                 while not await producer.send((topic.id, index), ALL):
                     if self.loop.time() > deadline:
-                        raise Violation(f"{topic.name}-{index} takes nothing: {self.summary()}")
+                        raise Violation(f"{topic.name}-{index} accepts no records: {self.summary()}")
                     await asyncio.sleep(0.1)
-        await self.until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+        await self.until(self._is_in_sync, CALM_SECONDS_MAX, "all replicas to be in sync")
 
     def _is_in_sync(self) -> bool:
         for topic in self.consensus.image.topics.values():
@@ -239,14 +240,14 @@ class World:
     def replace_disk(self, host: Host) -> None:
         process = host.process
         if process is not None and process.is_booted:
-            # It may be about to take everybody else out of an ISR: nobody could do without its disk then.
+            # The process may be about to remove all others from an ISR, after which its disk is the only copy.
             self.consensus.silenced.add(process.store.incarnation)
         self.kill(host, loses_power=True)
         host.files, host.directory_id, host.index = TwinDisk(), self.new_id(), 0
         self.replacing = host
 
     def _may_replace_disk_of(self, host: Host) -> bool:
-        """Where another disk has everything, and nothing happens to it meanwhile."""
+        """Return whether another stable disk has all records."""
         if self.replacing is not None or not all(map(self.is_up, self.members())):
             return False
         return all(
@@ -301,7 +302,7 @@ class World:
         self.later(self.chance.uniform(0.2, 3.0), lambda: self.network.cut.difference_update(links))
 
     def isolate(self, host: Host) -> None:
-        """It hears nothing of the metadata log, and nobody there hears of it; clients and peers still do."""
+        """Disconnect a process from the metadata log; clients and peers still reach it."""
         process = host.process
         if process is not None:
             process.is_cut_off = True
@@ -322,10 +323,10 @@ class World:
                 self.loop.go_on(host.process.life)
             host.sync_seconds_max = 0.005
 
-    # -- what clients need --------------------------------------------------------------------------------------------
+    # -- client helpers -----------------------------------------------------------------------------------------------
 
     def some_partitions(self) -> list[tuple[Topic, int, Partition]]:
-        """One, at most."""
+        """Return a random partition, or an empty list."""
         partitions = [
             (topic, index, partition)
             for topic in self.consensus.image.topics.values()
@@ -341,7 +342,7 @@ class World:
         return key[0] in self.consensus.image.topics_by_id
 
     def believed_leader(self, key: Key) -> Process | None:
-        """Whoever leads, or another node: clients may have old metadata."""
+        """Return the leader's process, or another one to simulate outdated client metadata."""
         leader = self.consensus.image.topics_by_id[key[0]].partitions[key[1]].leader
         if leader == NO_LEADER or (not self.is_calm and self.chance.random() < 0.1):
             leader = self.chance.choice(list(self.hosts))

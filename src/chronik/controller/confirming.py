@@ -1,5 +1,8 @@
-"""Heartbeats of many brokers, confirmed together: each is answered after a round of messages with the voters that began
-when it had come, and such a round costs the leader as much as ten heartbeats do."""
+"""Batched confirmation of broker heartbeats.
+
+The leader answers a heartbeat after a read round with the voters that started after the heartbeat arrived. A round
+costs as much as ten heartbeats, so many brokers share one.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +11,36 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 BROKERS_AT_ONCE_MAX: Final = 8
-"""Up to so many brokers are answered as soon as can be: they cost the leader about three in a hundred of a core."""
+"""Maximum number of brokers whose heartbeats are confirmed without batching: about 3 % of a core on the leader."""
 
 GATHERED_SECONDS: Final = 0.025
-"""For how long heartbeats of more brokers are gathered for one round: a tenth of the time between two of one broker."""
+"""Time for which heartbeats of larger clusters are batched: a tenth of the heartbeat interval."""
 
 
 class Confirming:
-    """Must be used on one event loop."""
+    """A batcher for heartbeat confirmations. Must be used on one event loop."""
 
     def __init__(self, confirm: Callable[[], Awaitable[object]]) -> None:
         self._confirm = confirm
-        self._gathering: asyncio.Task[None] | None = None
+        self._batch: asyncio.Task[None] | None = None
 
     async def confirmed(self, broker_count: int) -> None:
-        """Returns when a round is confirmed that began after this call. Raises what the round does."""
+        """Wait for a read round that started after this call. Raises the exceptions of the round."""
         if broker_count <= BROKERS_AT_ONCE_MAX:
             await self._confirm()
             return
-        if self._gathering is None:
-            self._gathering = asyncio.create_task(self._begin(), name="heartbeats gathered")
-            self._gathering.add_done_callback(_seen)
-        await asyncio.shield(self._gathering)  # whoever gives up does so for itself
+        if self._batch is None:
+            self._batch = asyncio.create_task(self._confirm_batch(), name="heartbeat confirmation")
+            self._batch.add_done_callback(_retrieve_exception)
+        await asyncio.shield(self._batch)  # a cancelled waiter must not cancel the round of the others
 
-    async def _begin(self) -> None:
+    async def _confirm_batch(self) -> None:
         await asyncio.sleep(GATHERED_SECONDS)
-        self._gathering = None  # whoever comes from now on may have come after the round began
+        self._batch = None  # later heartbeats may arrive after the start of this round
         await self._confirm()
 
 
-def _seen(gathered: asyncio.Task[None]) -> None:
-    """Whoever waits is told of an error; when all have given up, nobody has to be."""
-    if not gathered.cancelled():
-        gathered.exception()
+def _retrieve_exception(batch: asyncio.Task[None]) -> None:
+    """Retrieve the exception of a round whose waiters were all cancelled, so that asyncio does not log it."""
+    if not batch.cancelled():
+        batch.exception()

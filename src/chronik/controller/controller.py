@@ -1,7 +1,7 @@
-"""The controller: it exists on every node, and works on the Raft leader.
+"""The cluster controller, which exists on every node and is active on the Raft leader.
 
-It makes sure that the cluster has an id, its nodes and its system topics, and it decides by heartbeats who is alive.
-Everything it decides is a command; a second controller, which may exist for a moment, can only repeat one.
+It creates the cluster id, the node records and the system topics, and decides by heartbeats which brokers are alive.
+All its decisions are metadata commands that are safe to repeat by a second controller, which may exist for a moment.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ from chronik.raft.roles import Role
 
 logger = logging.getLogger("chronik.controller")
 
-LOOKS_PER_SESSION: Final = 6
-"""How often to look for silent brokers: one is found dead at most a sixth of a session too late."""
+CHECKS_PER_SESSION: Final = 6
+"""Number of liveness checks per session timeout: a dead broker is detected at most a sixth of a session late."""
 
-TOPIC_CREATED: Final = "system topic %s created: partitions=%d %s"
+SYSTEM_TOPIC_CREATED: Final = "system topic %s created: partitions=%d %s"
 
-SYSTEM_TOPICS_PATIENCE_SECONDS: Final = 5.0
-"""How long the first leader waits for all nodes before it spreads the system topics over those that are online."""
+SYSTEM_TOPICS_WAIT_SECONDS: Final = 5.0
+"""Time that the first leader waits for all nodes before it places the system topics on the brokers that are online."""
 
 
 class Controller:
+    """The active or standby controller of a node."""
+
     def __init__(
         self,
         store: RaftStore,
@@ -64,142 +66,152 @@ class Controller:
         self._replication_factor = replication_factor
         self._liveness = Liveness(session_seconds)
         self._is_leader = False
-        self._leads_since = 0.0
-        self._looked_at = 0.0
+        self._leader_since = 0.0
+        self._last_check = 0.0
         self._predecessor = NOBODY
-        self._news = News()
-        self._upkeep = PartitionUpkeep(store, configs, clock)
-        self._confirming = Confirming(lambda: driver.read_index(session_seconds))
+        self._changes = News()
+        self._partition_maintenance = PartitionUpkeep(store, configs, clock)
+        self._heartbeat_confirmation = Confirming(lambda: driver.read_index(session_seconds))
         self.admissions: Final = Admissions(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
 
     def status_changed(self, status: Status) -> None:
         leads = status.role is Role.LEADER
         if leads and not self._is_leader:
-            self._leads_since = self._looked_at = self._clock.monotonic()
-            self._liveness.begin(self._leads_since, self._predecessor)
-            self._upkeep.begin()
+            self._leader_since = self._last_check = self._clock.monotonic()
+            self._liveness.begin(self._leader_since, self._predecessor)
+            self._partition_maintenance.begin()
         self._is_leader = leads
         if status.leader != NOBODY:
             self._predecessor = status.leader
-        self._news.tell()
+        self._changes.tell()
 
-    async def heartbeat(self, peer: int, beat: BrokerHeartbeat) -> HeartbeatAnswer:
-        """Answers as the leader, once a majority has confirmed that it is. After a session the answer is worthless."""
+    async def heartbeat(self, peer: int, heartbeat_request: BrokerHeartbeat) -> HeartbeatAnswer:
+        """Respond to a broker's heartbeat after a majority has confirmed this leader."""
         arrived_at = self._clock.monotonic()
         if not self._is_leader:
             return HeartbeatAnswer(is_leader=False)
         try:
-            await self._confirming.confirmed(len(self._store.image.brokers))
+            await self._heartbeat_confirmation.confirmed(len(self._store.image.brokers))
         except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped):
             return HeartbeatAnswer(is_leader=False)
-        broker = self._store.image.brokers.get(beat.broker_id)
-        is_known = broker is not None and broker.epoch == beat.broker_epoch
+        broker = self._store.image.brokers.get(heartbeat_request.broker_id)
+        is_known = broker is not None and broker.epoch == heartbeat_request.broker_epoch
         if is_known:
-            self._liveness.heard(beat.broker_id, beat.broker_epoch, arrived_at, beat.answered_at)
+            self._liveness.heard(
+                heartbeat_request.broker_id, heartbeat_request.broker_epoch, arrived_at, heartbeat_request.answered_at
+            )
             if broker is not None and broker.fenced:
-                self._news.tell()
+                self._changes.tell()
         return HeartbeatAnswer(True, is_known, self._store.image.applied_index, arrived_at)
 
     async def run(self) -> None:
         while True:
-            heard = self._news.count
+            seen_changes = self._changes.count
             if self._is_leader:
                 try:
                     await self._confirm_leadership()
-                    await self._found_cluster()
-                    await self._judge()
+                    await self._ensure_cluster()
+                    await self._update_broker_statuses()
                     await self.admissions.reconcile()
-                    await self._mend_system_topics()
-                    await self._upkeep.look()
+                    await self._repair_system_topics()
+                    await self._partition_maintenance.look()
                 except KafkaError as error:
-                    logger.info("not decided yet: %s", error)
+                    logger.info("controller: decision postponed: %s; retrying", error)
                 except StoreClosed:
                     return
-            await self._news.since(heard, self._seconds_until_next_look())
+            await self._changes.since(seen_changes, self._seconds_until_next_check())
 
     async def _confirm_leadership(self) -> None:
-        """Makes sure that this node leads, and knows what earlier leaders decided, which would otherwise look like the
-        brokers' own farewell. A node that was paused believes that it leads, and that everybody else is silent."""
-        self._notice_pauses()
+        """Confirm the leadership and apply all earlier leaders' decisions.
+
+        A status change by an earlier leader would otherwise look like the broker's own shutdown. A node that was paused
+        believes that it is the leader and that all brokers are silent.
+        """
+        self._reset_liveness_after_pause()
         try:
             index = await self._driver.read_index(self._session_seconds)
             await self._driver.wait_applied(index, self._session_seconds)
         except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown) as error:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Not confirmed as leader: {error}") from error
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Leadership could not be confirmed: {error}") from error
         except DriverStopped as error:
             raise StoreClosed(str(error)) from error
-        self._notice_pauses()
+        self._reset_liveness_after_pause()
 
-    def _notice_pauses(self) -> None:
+    def _reset_liveness_after_pause(self) -> None:
         now = self._clock.monotonic()
-        if now - self._looked_at > self._session_seconds:
+        if now - self._last_check > self._session_seconds:
             self._liveness.begin(now)
-        self._looked_at = now
+        self._last_check = now
 
-    def _seconds_until_next_look(self) -> float:
-        """Short enough to find out who is gone about as soon as that is certain."""
-        until_certain = [GONE_SECONDS - gone for gone in self._gone_seconds().values() if 0 < gone < GONE_SECONDS]
-        return min([self._session_seconds / LOOKS_PER_SESSION, GONE_SECONDS, *until_certain])
+    def _seconds_until_next_check(self) -> float:
+        """Return the time until the next check, short enough to detect stopped brokers as soon as possible."""
+        until_certain = [
+            GONE_SECONDS - gone for gone in self._broker_down_seconds().values() if 0 < gone < GONE_SECONDS
+        ]
+        return min([self._session_seconds / CHECKS_PER_SESSION, GONE_SECONDS, *until_certain])
 
-    def _gone_seconds(self) -> dict[int, float]:
+    def _broker_down_seconds(self) -> dict[int, float]:
         gone_seconds = self._driver.transport.gone_seconds
         return {broker_id: gone_seconds(broker_id) for broker_id in self._store.image.brokers}
 
-    async def _judge(self) -> None:
+    async def _update_broker_statuses(self) -> None:
         brokers = self._store.image.brokers
-        for change in self._liveness.changes(brokers, self._clock.monotonic(), self._gone_seconds()):
+        for change in self._liveness.changes(brokers, self._clock.monotonic(), self._broker_down_seconds()):
             result = await self._store.propose(change, only_here=True)
             broker = self._store.image.brokers.get(change.broker_id)
             status = broker.status if broker is not None else change.status
-            logger.info("broker %d is %s: %s", change.broker_id, status.value, self._store.position(result.index))
+            logger.info("broker %d: status=%s %s", change.broker_id, status.value, self._store.position(result.index))
 
-    async def _found_cluster(self) -> None:
+    async def _ensure_cluster(self) -> None:
         image = self._store.image
         if not image.cluster_id:
             level = levels.founding_level(image.brokers)
             if level > levels.level_of(image.features):
                 await self._store.propose(SetFeatureLevel(levels.FEATURE, level), only_here=True)
-            await self._note_members()
+            await self._add_missing_nodes()
             created = CreateCluster(format_id(new_id()), self._clock.now_ms())
             result = await self._store.propose(created, only_here=True)
             logger.info("cluster created: id=%s %s", created.cluster_id, self._store.position(result.index))
         else:
-            await self._note_members()
+            await self._add_missing_nodes()
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
-        holders = self._holders() if missing else ()
-        if missing and self._may_place(holders):
-            commands = system_topics(image, missing, holders, self._replication_factor, self._clock.now_ms(), new_id)
+        candidates = self._replica_candidates() if missing else ()
+        if missing and self._can_place(candidates):
+            commands = system_topics(image, missing, candidates, self._replication_factor, self._clock.now_ms(), new_id)
             result = await self._store.propose(CreateTopics(commands), only_here=True)
             failed = {failure.item: failure.message for failure in result.failures}
             position = self._store.position(result.index)
             for item, command in enumerate(commands):
                 if item in failed:
-                    logger.warning("system topic %s not created: %s; %s", command.name, failed[item], position)
+                    logger.warning("system topic %s: creation failed: %s; %s", command.name, failed[item], position)
                 else:
-                    logger.info(TOPIC_CREATED, command.name, len(command.partitions), position)
+                    logger.info(SYSTEM_TOPIC_CREATED, command.name, len(command.partitions), position)
 
-    async def _note_members(self) -> None:
-        """Adds to the nodes who is missing there. The cluster has no id before all of its members are noted: from then
-        on, at level 3, one that is not among the nodes is to be removed."""
+    async def _add_missing_nodes(self) -> None:
+        """Add the Raft members without a node record to the metadata.
+
+        The cluster id is created after all members have a record. From then on, at feature level 3, a member without a
+        record is removed.
+        """
         for member in unnoted_members(self._store.image, self._driver.status.membership):
             address = self._raft_addresses.get(member.node_id)
             if address is not None:
                 command = AddNode(member.node_id, address.host, address.port, member.is_voter)
                 await self._store.propose(command, only_here=True)
 
-    async def _mend_system_topics(self) -> None:
+    async def _repair_system_topics(self) -> None:
         image = self._store.image
         for command in system_topic_changes(image, self._driver.node_id):
             await self._store.propose(command, only_here=True)
 
-    def _holders(self) -> tuple[int, ...]:
-        """Returns who may hold the system topics: all nodes, voters or not, but for those that are drained."""
+    def _replica_candidates(self) -> tuple[int, ...]:
+        """Return the nodes that may have replicas of the system topics: all nodes that are not drained."""
         if not names_its_nodes(self._store.image):
             return self._driver.status.membership.voters
         return tuple(node.id for node in self._store.image.nodes.values() if not node.draining)
 
-    def _may_place(self, holders: tuple[int, ...]) -> bool:
+    def _can_place(self, candidates: tuple[int, ...]) -> bool:
         online = [broker.id for broker in self._store.image.brokers.values() if broker.online]
-        waited = self._clock.monotonic() - self._leads_since
-        return bool(online) and (set(holders) <= set(online) or waited > SYSTEM_TOPICS_PATIENCE_SECONDS)
+        waited = self._clock.monotonic() - self._leader_since
+        return bool(online) and (set(candidates) <= set(online) or waited > SYSTEM_TOPICS_WAIT_SECONDS)

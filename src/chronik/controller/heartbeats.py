@@ -1,4 +1,4 @@
-"""What brokers say to the controller, over the peers' connections: I am alive, in this epoch."""
+"""The heartbeat call from brokers to the controller."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ NOT_ANSWERED: Final = 0.0
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
+    """A broker's heartbeat in one of its epochs."""
+
     broker_id: int
     broker_epoch: int
     answered_at: float | None = None
-    """The `arrived_at` of the last answer that the broker got from this leader; NOT_ANSWERED while there is none, None
-    from a broker of an earlier version. A broker whose answers are lost believes that it is cut off, and serves nobody:
-    it must not pass for a healthy one."""
+    """The `arrived_at` of the last response that the broker received from this leader.
+
+    NO_RESPONSE if there was none, None from a broker of an earlier version. A broker that receives no responses fences
+    itself, so it must not count as healthy."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """Given only by a leader that a majority has just confirmed: a broker that hears it is part of the cluster."""
+    """The controller's response, sent only after a majority has confirmed the leader."""
 
     is_leader: bool
     is_known: bool = False
-    """Whether that epoch is the broker's current registration; if not, it has to register again."""
+    """Whether the epoch is the broker's current registration; otherwise the broker must register again."""
     index: int = 0
-    """How far the leader had applied: the broker may have been fenced by then, and must know it before it serves."""
+    """The leader's applied index, which the broker must reach before it serves: it may have been fenced by then."""
     arrived_at: float = 0.0
-    """When the heartbeat came, by the leader's own clock: the broker sends it back."""
+    """Arrival time of the heartbeat on the leader's clock, which the broker sends back."""
 
 
 HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer)

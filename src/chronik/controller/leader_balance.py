@@ -1,7 +1,7 @@
-"""Finds partitions that should have another leader. Pure: image in, partitions out.
+"""Selection of partitions that should have another leader: preferred leaders, and replacements for drained ones.
 
-Placement spreads the preferred leaders over the brokers. When a broker goes away others lead in its place, and go on
-when it is back; without this it would only follow, and never lead again.
+When a broker stops, other replicas become leaders and keep the leadership after it returns. Without balancing, a
+restarted broker would only follow.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from chronik.metadata.names import META_TOPIC
 
 
 def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[PartitionKey]:
-    """Returns, for each broker that fails to lead more than `imbalance_percent` of those that prefer it, all that it
-    can lead now. Partitions being reassigned are left alone, and so is `__meta`, which the Raft leader leads."""
+    """Return the partitions to move back to their preferred leaders.
+
+    A broker qualifies if it does not lead more than `imbalance_percent` of the partitions that prefer it. Partitions
+    under reassignment are excluded, and so is `__meta`, which the Raft leader leads.
+    """
     preferred: Counter[int] = Counter()
-    away: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)
+    not_leading: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)
     for topic in image.held_topics.values():
         if topic.name == META_TOPIC:
             continue
@@ -29,10 +32,10 @@ def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[Part
             preferred[broker_id] += 1
             if partition.leader != broker_id:
                 can_lead = broker_id in partition.isr and not partition.is_reassigning
-                away[broker_id].append((PartitionKey(topic.id, index), can_lead))
+                not_leading[broker_id].append((PartitionKey(topic.id, index), can_lead))
     return [
         key
-        for broker_id, partitions in sorted(away.items())
+        for broker_id, partitions in sorted(not_leading.items())
         if _is_online(image, broker_id) and 100 * len(partitions) > imbalance_percent * preferred[broker_id]
         for key, can_lead in partitions
         if can_lead
@@ -40,8 +43,10 @@ def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[Part
 
 
 def leaders_to_relieve(image: Image, count_max: int) -> list[SetPartitionLeader]:
-    """Returns new leaders for partitions that a drained broker leads, though another that is in sync could. Those that
-    could were given to others when it was drained; this is about ones where nobody else was in sync then."""
+    """Return new leaders for partitions that a drained broker still leads although another replica is in sync.
+
+    When a broker is drained, it keeps the partitions for which no other replica is in sync at that time.
+    """
     found: list[SetPartitionLeader] = []
     drained = {broker.id for broker in image.brokers.values() if broker.status is BrokerStatus.MAINTENANCE}
     for topic in {topic.id: topic for broker_id in sorted(drained) for topic in image.topics_on(broker_id)}.values():

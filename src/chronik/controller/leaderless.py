@@ -1,8 +1,7 @@
-"""Partitions that nobody leads, and which of them may get a leader at the cost of records. Pure.
+"""Partitions without a leader, and unclean leader election for them.
 
-As long as a member of the ISR may come back, waiting loses nothing, so the controller waits, unless the topic's
-`unclean.leader.election.enable` says otherwise. When the disk of the last one is gone, there is nothing to wait for;
-still only its owner can say that what other replicas hold is good enough.
+While a member of the ISR may return, waiting loses no records, so the controller waits unless the topic's
+`unclean.leader.election.enable` is set. After the last in-sync disk is lost, an operator must decide.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from chronik.metadata.records import Partition, Topic
 
 
 class Leaderless(msgspec.Struct, frozen=True):
+    """A partition that has no leader."""
+
     topic: Topic
     index: int
     partition: Partition
@@ -30,7 +31,7 @@ class Leaderless(msgspec.Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether no disk is left that is known to hold everything that was acknowledged."""
+        """Whether no disk is left that is known to have all acknowledged records."""
         return not self.partition.isr
 
     def __str__(self) -> str:
@@ -38,7 +39,7 @@ class Leaderless(msgspec.Struct, frozen=True):
 
 
 def leaderless_partitions(image: Image) -> Iterator[Leaderless]:
-    """Yields them without the system topics, whose records are in the metadata: see `system_topics`."""
+    """Yield the partitions without a leader, except those of system topics (see `system_topics`)."""
     for topic in image.leaderless_topics():
         if topic.name in SYSTEM_TOPICS:
             continue

@@ -1,13 +1,14 @@
-"""Which brokers are alive. Pure: the caller hands in the time. It runs on the Raft leader; a new one grants every
-broker a full session.
+"""Liveness of the brokers by heartbeats, as tracked by the Raft leader.
 
-Broker and controller judge by the same heartbeats. A broker serves for one session from when it sent the last heartbeat
-that was answered; the controller waits for one session from when that arrived, which is later. And a broker that is
-heard, but gets no answers, says so with its heartbeats.
+A new leader grants every broker a full session.
 
-Only a session of silence counts: a broker may be slow, paused or cut off, and fencing moves all of its partitions. A
-port that refuses connections is a better sign: no process listens there. Why it is safe to act on it early is explained
-in docs/decisions/2026-11-15-early-fencing.md.
+Broker and controller use the same heartbeats. A broker serves for one session after it sent the last answered
+heartbeat; the controller waits for one session after that heartbeat arrived, which is later. A broker that receives no
+responses reports that in its heartbeats.
+
+A broker is fenced after a session of silence: it may only be slow or paused, and fencing moves all of its partitions. A
+port that refuses connections proves that the process has stopped. docs/decisions/2026-11-15-early-fencing.md explains
+why it is safe to fence the broker early in that case.
 """
 
 from __future__ import annotations
@@ -20,114 +21,138 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker
 
 GONE_SECONDS: Final = 0.5
-"""How long a port must have refused, and its broker been silent: several dials in a row. A broker that only restarts
-its listener is back by then, and a client that meets a dead leader has not asked twice yet."""
+"""Time for which a broker's port must refuse connections, and the broker be silent, before it is fenced early.
+
+This covers several dials. A restarting listener is back by then, and clients have not yet retried twice."""
 
 DEAF_SESSIONS: Final = 2
-"""How long a broker may be heard without having got an answer. Longer than a session: on a slow line the news that an
-answer has arrived is itself under way for most of a session."""
+"""Number of sessions for which a broker may send heartbeats without receiving responses.
+
+More than one, because on a slow network the confirmation of a response itself takes most of a session."""
 
 LEADER_GONE_SECONDS_MAX: Final = 2.0
-"""A leader that has gone is succeeded within this time."""
+"""Maximum time within which a stopped leader is succeeded."""
 
 Life = tuple[int, int]
-"""A broker and its epoch."""
+"""A broker id and epoch."""
 
 
 class Liveness:
+    """The liveness of all registered brokers."""
+
     def __init__(self, session_seconds: float) -> None:
         self._session_seconds = session_seconds
-        self._begun_at = float("-inf")
+        self._started_at = float("-inf")
         self._predecessor = NO_LEADER
         self._heard: dict[Life, float] = {}
-        self._granted: dict[Life, float] = {}
-        """When silence begins to count: when a broker was first seen, by its registration or by a new leader."""
+        self._grace_start: dict[Life, float] = {}
+        """Time from which a broker's silence counts: its registration, or the start of this leadership."""
         self._present: set[Life] = set()
-        """The brokers that were alive at the last look."""
+        """Brokers that were alive at the last check."""
         self._answered: dict[Life, float] = {}
-        """When the last heartbeat came whose answer is known to have arrived; before that, when the first one came."""
-        self._dismissed: set[Life] = set()
-        """The brokers that this controller itself wanted offline."""
-        self._left: dict[Life, float] = {}
-        """When brokers were seen to have said goodbye."""
+        """Arrival time of each broker's last heartbeat whose response was received, or of its first heartbeat."""
+        self._fenced: set[Life] = set()
+        """Brokers that this controller has decided to fence."""
+        self._shut_down_at: dict[Life, float] = {}
+        """Times at which brokers were seen to have shut down."""
 
     def begin(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
-        """Forgets what was heard before: this node leads from now on. The old leader may have heard more until now, so
-        nobody counts as gone before the time of a refusal has passed; except that leader, if it is why we lead."""
-        self._begun_at = now
+        """Reset all state at the start of a leadership.
+
+        The previous leader may have received heartbeats until now, so no broker is fenced early before DOWN_SECONDS
+        have passed, except the previous leader itself if its failure caused this election.
+        """
+        self._started_at = now
         self._predecessor = predecessor
         self._heard.clear()
-        self._granted.clear()
+        self._grace_start.clear()
         self._present.clear()
         self._answered.clear()
-        self._dismissed.clear()
-        self._left.clear()
+        self._fenced.clear()
+        self._shut_down_at.clear()
 
     def heard(self, broker_id: int, broker_epoch: int, now: float, answered_at: float | None = None) -> None:
-        """Notes a heartbeat, which says when the last one came whose answer has arrived; None if it does not say."""
-        life = broker_id, broker_epoch
-        if now - self._left.get(life, float("-inf")) <= self._session_seconds:
-            return  # it was sent before the farewell
-        self._heard[life] = max(now, self._heard.get(life, now))
+        """Record a heartbeat. `answered_at` is the arrival time of the last answered heartbeat, or None if unknown."""
+        broker_and_epoch = broker_id, broker_epoch
+        if now - self._shut_down_at.get(broker_and_epoch, float("-inf")) <= self._session_seconds:
+            return  # it was sent before the shutdown
+        self._heard[broker_and_epoch] = max(now, self._heard.get(broker_and_epoch, now))
         if answered_at is None:
-            self._answered[life] = now
+            self._answered[broker_and_epoch] = now
         else:
-            self._answered[life] = min(now, max(answered_at, self._answered.get(life, now)))
+            self._answered[broker_and_epoch] = min(now, max(answered_at, self._answered.get(broker_and_epoch, now)))
 
     def changes(
         self, brokers: Mapping[int, Broker], now: float, gone_seconds: Mapping[int, float]
     ) -> list[UpdateBrokerStatus]:
-        """Returns what changes: silent brokers go offline, those that speak again come back; maintenance stays.
+        """Return the status changes: silent brokers go offline, and brokers that send heartbeats again come back.
 
-        `gone_seconds` says for how long a broker's port has refused; 0, or nothing, when it does not.
+        Brokers in maintenance keep that status. `gone_seconds` contains the time for which each broker's port has
+        refused connections.
         """
-        lives = {(broker.id, broker.epoch): broker for broker in brokers.values()}
-        self._heard = {life: at for life, at in self._heard.items() if life in lives}
-        self._granted = {life: at for life, at in self._granted.items() if life in lives}
-        self._answered = {life: at for life, at in self._answered.items() if life in lives}
-        self._left = {life: at for life, at in self._left.items() if life in lives}
-        self._dismissed &= lives.keys()
-        wanted, present = [], set()
-        for life, broker in sorted(lives.items()):
+        broker_epochs = {(broker.id, broker.epoch): broker for broker in brokers.values()}
+        self._heard = {
+            broker_and_epoch: at for broker_and_epoch, at in self._heard.items() if broker_and_epoch in broker_epochs
+        }
+        self._grace_start = {
+            broker_and_epoch: at
+            for broker_and_epoch, at in self._grace_start.items()
+            if broker_and_epoch in broker_epochs
+        }
+        self._answered = {
+            broker_and_epoch: at for broker_and_epoch, at in self._answered.items() if broker_and_epoch in broker_epochs
+        }
+        self._shut_down_at = {
+            broker_and_epoch: at
+            for broker_and_epoch, at in self._shut_down_at.items()
+            if broker_and_epoch in broker_epochs
+        }
+        self._fenced &= broker_epochs.keys()
+        updates, present = [], set()
+        for broker_and_epoch, broker in sorted(broker_epochs.items()):
             if not broker.fenced:
-                self._granted.setdefault(life, now)
-            if self._has_left(life, broker):
-                self._forget(life)
-                self._left[life] = now
-            elif self._is_gone(life, now, gone_seconds.get(broker.id, 0.0)):
-                self._forget(life)  # it has to speak before it counts as alive again
-            is_alive = self._is_alive(life, now)
+                self._grace_start.setdefault(broker_and_epoch, now)
+            if self._has_shut_down(broker_and_epoch, broker):
+                self._forget(broker_and_epoch)
+                self._shut_down_at[broker_and_epoch] = now
+            elif self._is_gone(broker_and_epoch, now, gone_seconds.get(broker.id, 0.0)):
+                self._forget(broker_and_epoch)  # the broker must send a heartbeat to count as alive again
+            is_alive = self._is_alive(broker_and_epoch, now)
             if is_alive and broker.status is not BrokerStatus.OFFLINE:
-                present.add(life)
+                present.add(broker_and_epoch)
             status = BrokerStatus.ONLINE if is_alive else BrokerStatus.OFFLINE
             if broker.status is not status and not (is_alive and broker.status is BrokerStatus.MAINTENANCE):
-                wanted.append(UpdateBrokerStatus(broker.id, status, broker.epoch))
+                updates.append(UpdateBrokerStatus(broker.id, status, broker.epoch))
                 if is_alive:
-                    self._dismissed.discard(life)  # when it is offline again, that may be its own word
+                    self._fenced.discard(broker_and_epoch)  # if it goes offline again, it may be its own shutdown
                 else:
-                    self._dismissed.add(life)
+                    self._fenced.add(broker_and_epoch)
         self._present = present
-        return wanted
+        return updates
 
-    def _has_left(self, life: Life, broker: Broker) -> bool:
-        """Whether it has said goodbye since the last look: that it was heard a moment ago must not bring it back, nor
-        must a heartbeat that was under way. One that this controller fenced is offline until it speaks."""
-        has_gone = life in self._present and broker.status is BrokerStatus.OFFLINE
-        return has_gone and life not in self._dismissed
+    def _has_shut_down(self, broker_and_epoch: Life, broker: Broker) -> bool:
+        """Return whether the broker has shut down since the last check.
 
-    def _is_alive(self, life: Life, now: float) -> bool:
-        is_deaf = now - self._answered.get(life, now) > DEAF_SESSIONS * self._session_seconds
-        return now - self._last_sign(life) <= self._session_seconds and not is_deaf
+        A recent or delayed heartbeat must not bring it back. A broker that this controller fenced does not count.
+        """
+        went_offline = broker_and_epoch in self._present and broker.status is BrokerStatus.OFFLINE
+        return went_offline and broker_and_epoch not in self._fenced
 
-    def _is_gone(self, life: Life, now: float, gone_seconds: float) -> bool:
-        is_why_we_lead = life[0] == self._predecessor and gone_seconds < LEADER_GONE_SECONDS_MAX
-        begun_at = float("-inf") if is_why_we_lead else self._begun_at
-        silent_seconds = now - max(self._heard.get(life, float("-inf")), begun_at)
+    def _is_alive(self, broker_and_epoch: Life, now: float) -> bool:
+        lacks_responses = now - self._answered.get(broker_and_epoch, now) > DEAF_SESSIONS * self._session_seconds
+        return now - self._last_contact(broker_and_epoch) <= self._session_seconds and not lacks_responses
+
+    def _is_gone(self, broker_and_epoch: Life, now: float, gone_seconds: float) -> bool:
+        caused_election = broker_and_epoch[0] == self._predecessor and gone_seconds < LEADER_GONE_SECONDS_MAX
+        started_at = float("-inf") if caused_election else self._started_at
+        silent_seconds = now - max(self._heard.get(broker_and_epoch, float("-inf")), started_at)
         return gone_seconds >= GONE_SECONDS and silent_seconds >= GONE_SECONDS
 
-    def _forget(self, life: Life) -> None:
-        self._heard.pop(life, None)
-        self._granted.pop(life, None)
+    def _forget(self, broker_and_epoch: Life) -> None:
+        self._heard.pop(broker_and_epoch, None)
+        self._grace_start.pop(broker_and_epoch, None)
 
-    def _last_sign(self, life: Life) -> float:
-        return max(self._heard.get(life, float("-inf")), self._granted.get(life, float("-inf")))
+    def _last_contact(self, broker_and_epoch: Life) -> float:
+        return max(
+            self._heard.get(broker_and_epoch, float("-inf")), self._grace_start.get(broker_and_epoch, float("-inf"))
+        )

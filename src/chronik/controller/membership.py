@@ -1,9 +1,9 @@
-"""Who takes part in the metadata log: nodes ask to be let in, and the Raft leader does what the image means to be.
+"""Admission of nodes and reconciliation of the Raft membership with the metadata image.
 
-The node itself asks, as only it knows its disk: one that was added becomes a learner, and a known one that comes back
-on another disk begins again as one. All else follows from the image: see `reconciling`. Nothing is remembered between
-two questions but what image and membership say, so a new leader goes on where the old one stopped. Why it is done this
-way, and what it does not protect from, is explained in docs/decisions/2026-11-15-membership.md.
+A node itself requests admission, because only it knows its directory id: a new node becomes a learner, and so does a
+node that returns with another disk. All other changes follow from the image (see `reconciliation`). No state is kept
+between requests, so a new leader continues where the previous one stopped. docs/decisions/2026-11-15-membership.md
+explains the design and its limits.
 """
 
 from __future__ import annotations
@@ -40,36 +40,41 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 CHANGE_SECONDS: Final = 2.0
-"""Time for a majority to write the changed membership. A node that is not let in asks again."""
+"""Timeout of a membership change. A node that is not admitted retries."""
 
-HEARD_SECONDS: Final = 2.0
-"""How long ago a member may have been heard to count as being there: many heartbeats."""
+ACTIVE_SECONDS: Final = 2.0
+"""Maximum time since a member's last message for it to count as active: many heartbeats."""
 
 STEPS_AT_ONCE_MAX: Final = 8
-"""Steps that are taken before the controller looks after other things again."""
+"""Maximum number of consecutive membership changes before the controller continues with other work."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Sent by a node that hears no leader: which disk it is on, and where. Who it is, its connection says."""
+    """A request for admission by a node without a leader, with its data directory and address.
+
+    The connection authenticates the node id.
+    """
 
     directory_id: bytes
     cluster_id: str = ""
-    """The cluster that its disk belongs to, if it knows."""
+    """Cluster to which the node's data directory belongs, if known."""
     host: str = ""
     port: int = 0
-    """Where its peers find it; empty from a node of an earlier version."""
+    """Address at which peers reach the node; empty from a node of an earlier version."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The response to a request for admission."""
+
     knows_cluster: bool
-    """Whether there is a cluster already: then a node with an empty disk must not found another."""
+    """Whether a cluster exists: a node with an empty disk must then not bootstrap another one."""
     cluster_id: str = ""
     leads: bool = False
-    """Whether the answering node leads that cluster, as far as it knows."""
+    """Whether the responding node believes that it is the leader."""
     is_expected: bool = True
-    """Whether the asking node belongs to the cluster, as far as the answering one knows."""
+    """Whether the requesting node belongs to the cluster, as far as the responding node knows."""
     nodes: tuple[tuple[int, str, int], ...] = ()
-    """Those that belong to the cluster, with host and port; nobody while it does not name its nodes."""
+    """Nodes of the cluster with host and port; empty before the cluster has node records."""
 
 
 def are_strangers(cluster_id: str, other_id: str) -> bool:
@@ -77,14 +82,16 @@ def are_strangers(cluster_id: str, other_id: str) -> bool:
 
 
 def names_its_nodes(image: Image) -> bool:
-    """Whether the nodes in the image are all that there are meant to be."""
-    is_founded = bool(image.cluster_id and image.nodes)
-    return is_founded and levels.level_of(image.features) >= levels.GROWTH
+    """Return whether the image has a record of every node of the cluster."""
+    is_bootstrapped = bool(image.cluster_id and image.nodes)
+    return is_bootstrapped and levels.level_of(image.features) >= levels.GROWTH
 
 
 def unnoted_members(image: Image, membership: Membership) -> list[Member]:
-    """Returns the members that are not among the nodes, and are not to be removed: all of them below level 3, and while
-    a cluster is founded; later those that are brokers, if the level was raised before they were noted."""
+    """Return the members without a node record that must get one instead of being removed.
+
+    These are all members below feature level 3 and during bootstrap, and later those that are registered brokers.
+    """
     missing = [member for member in membership.members if member.node_id not in image.nodes]
     return [member for member in missing if not names_its_nodes(image) or member.node_id in image.brokers]
 
@@ -93,30 +100,30 @@ JOIN: Final = TypedCall(CallKind.JOIN, JoinRequest, JoinAnswer)
 
 
 class Admissions:
-    """Must be made before the driver is started."""
+    """Admission of nodes to the cluster. Create it before the driver is started."""
 
     def __init__(self, store: RaftStore, driver: RaftDriver) -> None:
         self._store = store
         self._driver = driver
         self.has_heard_of_cluster = False
-        """The cluster id that a peer told. It is passed on, so that what one of two nodes on empty disks was told, the
-        other hears, too."""
+        """Whether a peer has reported a cluster id. It is passed on to other nodes with empty disks."""
         self.when_asked: Callable[[int, str, int], None] = lambda peer, host, port: None
-        """Is told where a node is that asks: whoever asks hears no leader, and so may be unknown to who is asked."""
+        """Callback with the id, host and port of each node that requests admission."""
         JOIN.serve(driver.transport.calls, self.answer)
 
     @property
     def holds_log(self) -> bool:
-        """Whether this disk holds any part of a cluster's log, committed or not."""
+        """Whether the local disk contains any part of a cluster's log, committed or not."""
         return self._driver.status.last_index > 0
 
-    # Letting nodes in
+    # -- admission of nodes
 
     async def answer(self, peer: int, request: JoinRequest) -> JoinAnswer:
+        """Respond to a request for admission, and admit the node if this node is the leader."""
         status, image = self._driver.status, self._store.image
         leads = status.role is Role.LEADER
         if are_strangers(image.cluster_id, request.cluster_id):
-            # If it were let in, this cluster's log would replace its own.
+            # If the node were admitted, this cluster's log would replace its own.
             return JoinAnswer(True, image.cluster_id, leads)
         if request.host:
             self.when_asked(peer, request.host, request.port)
@@ -124,7 +131,7 @@ class Admissions:
         if leads and is_expected:
             await self._admit(peer, request, status)
         knows_cluster = self.holds_log or self.has_heard_of_cluster
-        # Below level 3 the files say where nodes are, and nobody notes it in the image when one moves.
+        # Below level 3, addresses come from the configuration files and are not maintained in the image.
         known = image.nodes.values() if names_its_nodes(image) else ()
         nodes = tuple((node.id, node.host, node.port) for node in known)
         return JoinAnswer(knows_cluster, image.cluster_id, leads, is_expected, nodes)
@@ -132,25 +139,28 @@ class Admissions:
     async def _admit(self, peer: int, request: JoinRequest, status: DriverStatus) -> None:
         member = status.membership.get(peer)
         if member is None:
-            # What the image says is committed, so that every node that has the membership can know the address, too.
+            # The image is committed, so every node that has the membership can know the address, too.
             if peer in self._store.image.nodes and names_its_nodes(self._store.image):
-                await self._change(AddLearner(peer, request.directory_id), "node %d is let in, as a learner")
-        elif self._is_replaced(member, request.directory_id):
-            told = "node %d is back on another disk: it begins again as a learner"
-            await self._change(AddLearner(peer, request.directory_id), told, logging.WARNING)
+                await self._change(AddLearner(peer, request.directory_id), "node %d: admitted as a learner")
+        elif self._can_replace_directory(member, request.directory_id):
+            message = "node %d: returned with another data directory; added again as a learner"
+            await self._change(AddLearner(peer, request.directory_id), message, logging.WARNING)
         if member is None or member.directory_id in (UNBOUND, request.directory_id):
             await self.note_move(peer, request.host, request.port)
 
-    def _is_replaced(self, member: Member, directory_id: bytes) -> bool:
-        """Whether the seat passes to this disk. A seat that was never taken is bound by Raft itself; and one whose disk
-        is still in use is not given to a second process under the same id."""
+    def _can_replace_directory(self, member: Member, directory_id: bytes) -> bool:
+        """Return whether the member's directory may be replaced by this one.
+
+        Raft itself binds an unbound member. A directory that is still in use is not replaced, because a second process
+        may run under the same id.
+        """
         if member.directory_id in (UNBOUND, directory_id):
             return False
         broker = self._store.image.brokers.get(member.node_id)
         return broker is None or broker.fenced or broker.directory_id != member.directory_id
 
     async def note_move(self, node_id: int, host: str, port: int) -> None:
-        """Notes where a node is that says so, if the others look for it elsewhere."""
+        """Record a node's new address if it differs from the one in the image."""
         image = self._store.image
         node = image.nodes.get(node_id)
         if not names_its_nodes(image) or node is None or not host or (node.host, node.port) == (host, port):
@@ -158,26 +168,26 @@ class Admissions:
         try:
             await self._store.propose(UpdateNode(node_id, host, port), only_here=True)
         except KafkaError as error:
-            logger.info("node %d is not noted at %s:%d: %s", node_id, host, port, error)
+            logger.info("node %d: address %s:%d not recorded: %s; retrying", node_id, host, port, error)
         else:
-            logger.warning("node %d has moved to %s:%d", node_id, host, port)
+            logger.warning("node %d: address changed to %s:%d", node_id, host, port)
 
-    # Doing what the image means to be
+    # -- reconciliation
 
     async def reconcile(self) -> None:
-        """Takes the next steps, if this node leads."""
+        """Execute the next membership changes if this node is the leader."""
         image = self._store.image
         if not names_its_nodes(image):
             await self._promote_learners()
             return
         if unnoted_members(image, self._driver.status.membership):
-            return  # the controller notes them first
+            return  # the controller adds their node records first
         for _ in range(STEPS_AT_ONCE_MAX):
-            step = next_step(self._seen())
-            if step is None or not await self._take(step):
+            step = next_step(self._cluster_view())
+            if step is None or not await self._execute(step):
                 return
 
-    def _seen(self) -> Seen:
+    def _cluster_view(self) -> Seen:
         status = self._driver.status
         return Seen(
             leader=self._driver.node_id,
@@ -185,52 +195,54 @@ class Admissions:
             membership=status.membership,
             membership_index=status.membership_index,
             matches=status.matches,
-            heard=self._heard(status),
+            heard=self._active_nodes(status),
         )
 
-    def _heard(self, status: DriverStatus) -> set[int]:
-        """Of members counts what Raft heard; whoever is no member yet is there while something can be sent to it. Who
-        has just been heard and is gone, since its port refuses, is not there."""
-        heard = {peer for peer, times in status.peer_times.items() if status.now - times.heard <= HEARD_SECONDS}
-        strangers = {peer for peer in status.connected if status.membership.get(peer) is None}
-        is_gone = self._driver.transport.gone_seconds
-        return {self._driver.node_id, *(peer for peer in heard | strangers if not is_gone(peer))}
+    def _active_nodes(self, status: DriverStatus) -> set[int]:
+        """Return the active nodes: members with recent messages, and connected nodes that are not members yet.
 
-    async def _take(self, step: Step) -> bool:
+        Nodes whose ports refuse connections are not active.
+        """
+        active = {peer for peer, times in status.peer_times.items() if status.now - times.heard <= ACTIVE_SECONDS}
+        non_members = {peer for peer in status.connected if status.membership.get(peer) is None}
+        down_seconds = self._driver.transport.gone_seconds
+        return {self._driver.node_id, *(peer for peer in active | non_members if not down_seconds(peer))}
+
+    async def _execute(self, step: Step) -> bool:
         match step:
-            case HandOver(heir):
-                return await self._hand_over(heir)
+            case HandOver(successor):
+                return await self._transfer_leadership(successor)
             case PromoteLearner():
-                return await self._change(step, "node %d has caught up: it votes")
+                return await self._change(step, "node %d: caught up; promoted to voter")
             case DemoteVoter():
-                return await self._change(step, "node %d does not vote any more")
+                return await self._change(step, "node %d: demoted to learner")
             case RemoveNode():
-                return await self._change(step, "node %d is removed")
+                return await self._change(step, "node %d: removed from the Raft membership")
 
     async def _promote_learners(self) -> None:
-        """Promotes all that have caught up: below level 3 every member is meant to vote."""
+        """Promote all learners that have caught up: below level 3, every member is a voter."""
         status = self._driver.status
         for member in status.membership.members:
             has_caught_up = status.matches.get(member.node_id, 0) >= status.membership_index
             if not member.is_voter and has_caught_up:
-                await self._change(PromoteLearner(member.node_id), "node %d has caught up: it votes")
+                await self._change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
 
-    async def _change(self, change: Change, told: str, level: int = logging.INFO) -> bool:
-        """Returns whether it is done for certain; if not, the next question, or the next look, finds out."""
+    async def _change(self, change: Change, message: str, level: int = logging.INFO) -> bool:
+        """Propose a membership change; return whether it was committed. If unknown, the next check finds out."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)
         except (NotLeader, ProposalRefused, ProposalLost, OutcomeUnknown, DriverStopped) as error:
-            logger.info("%s of node %d not done: %s", type(change).__name__, change.node_id, error)
+            logger.info("%s of node %d failed: %s; retrying", type(change).__name__, change.node_id, error)
             return False
-        logger.log(level, told, change.node_id)
+        logger.log(level, message, change.node_id)
         return True
 
-    async def _hand_over(self, heir: int) -> bool:
-        """Returns False: what comes next is for the heir to do."""
+    async def _transfer_leadership(self, successor: int) -> bool:
+        """Transfer the leadership to the successor and return False, because the successor does the rest."""
         try:
-            await self._driver.transfer_leadership(heir, CHANGE_SECONDS)
+            await self._driver.transfer_leadership(successor, CHANGE_SECONDS)
         except (NotLeader, ProposalRefused, OutcomeUnknown, DriverStopped) as error:
-            logger.info("leadership was not handed over to node %d: %s", heir, error)
+            logger.info("leadership transfer to node %d failed: %s; retrying", successor, error)
         else:
-            logger.info("this node is to go, or is drained: node %d leads", heir)
+            logger.info("leadership transferred to node %d: this node is leaving or drained", successor)
         return False

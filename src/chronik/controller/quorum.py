@@ -1,5 +1,7 @@
-"""Which nodes agree on the metadata log; any node can be asked. This module does not import Raft, which a standalone
-node need not load."""
+"""Description of the metadata quorum, available on every node.
+
+The module does not import Raft, which a standalone node need not load.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,21 @@ TIME_UNKNOWN: Final = -1
 
 
 class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
+    """A member of the metadata quorum and its replication progress."""
+
     node_id: int
     directory_id: bytes
     is_voter: bool
     log_end_offset: int
-    """One after the last entry that it is known to hold, or OFFSET_UNKNOWN."""
+    """Log end offset known to the leader, or OFFSET_UNKNOWN."""
     heard_ms_ago: int = TIME_UNKNOWN
-    """When the leader last heard from it; 0 for the leader itself."""
+    """Milliseconds since the leader last received a message from the member; 0 for the leader itself."""
     caught_up_ms_ago: int = TIME_UNKNOWN
-    """When it last held the whole log."""
+    """Milliseconds since the member last had the whole log."""
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True):
-    """An entry's offset is its index; an end is one after the last entry."""
+    """The state of the metadata quorum. Offsets are Raft indexes; end offsets are exclusive."""
 
     leader_id: int
     leader_epoch: int
@@ -38,21 +42,21 @@ class Quorum(msgspec.Struct, frozen=True, array_like=True):
 
 @runtime_checkable
 class KnowsItsQuorum(Protocol):
-    """A store that is shared with other nodes."""
+    """A metadata store that is replicated to other nodes."""
 
     async def quorum(self) -> Quorum:
-        """Returns the quorum as the leader sees it. Raises KafkaError when no leader can be asked."""
+        """Return the quorum as the leader sees it. Raise KafkaError if no leader is reachable."""
 
 
 async def describe_quorum(store: MetadataStore, node_id: int) -> Quorum:
-    """Returns the quorum behind any node's store. Raises KafkaError when nobody who knows can be asked."""
+    """Return the quorum behind a node's store. Raise KafkaError if no leader is reachable."""
     if isinstance(store, KnowsItsQuorum):
         return await store.quorum()
     return quorum_of_one(store.image, node_id)
 
 
 def quorum_of_one(image: Image, node_id: int) -> Quorum:
-    """A standalone node agrees with itself, and has done so since the first term."""
+    """Return the quorum of a standalone node, which is its only member and leader."""
     end = image.applied_index + 1
     broker = image.brokers.get(node_id)
     directory_id = broker.directory_id if broker is not None else ZERO_ID

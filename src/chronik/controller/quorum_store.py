@@ -1,6 +1,6 @@
-"""The store of a node in a cluster, which can also describe the quorum: it asks the leader, by a call.
+"""The metadata store of a cluster node, which can describe the quorum by a call to the leader.
 
-Only a leader knows how far the others hold the log, and only one that a majority has just confirmed is sure to lead.
+Only the leader knows the other nodes' progress, and only after a majority has confirmed its leadership.
 """
 
 from __future__ import annotations
@@ -22,36 +22,38 @@ from chronik.raft.membership import NOBODY
 from chronik.raft.roles import Role
 
 CONFIRM_SECONDS: Final = 1.0
-"""Time for the leader to hear from a majority; it does so several times a second."""
+"""Timeout for the leader to be confirmed by a majority."""
 
 ASK_SECONDS: Final = 2.0
-"""Time for the leader's answer, which may need all of the time above."""
+"""Timeout of the call to the leader, which includes the confirmation."""
 
 
 class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Has no fields: there is only one quorum."""
+    """A request to describe the quorum."""
 
 
 QUORUM: Final = TypedCall(CallKind.QUORUM, QuorumRequest, Quorum)
 
 
 def quorum_of(status: DriverStatus) -> Quorum:
-    """Returns the quorum as the leader sees it, whose status this is."""
-    known = {node_id: match for node_id, match in status.matches.items() if match} | {status.leader: status.last_index}
+    """Return the quorum described by the leader's driver status."""
+    last_indexes = {node_id: match for node_id, match in status.matches.items() if match} | {
+        status.leader: status.last_index
+    }
     members = tuple(
         QuorumMember(
             member.node_id,
             member.directory_id,
             member.is_voter,
-            known[member.node_id] + 1 if member.node_id in known else OFFSET_UNKNOWN,
-            *_times_of(member.node_id, status),
+            last_indexes[member.node_id] + 1 if member.node_id in last_indexes else OFFSET_UNKNOWN,
+            *_contact_times(member.node_id, status),
         )
         for member in status.membership.members
     )
     return Quorum(status.leader, status.term, status.commit_index + 1, members)
 
 
-def _times_of(node_id: int, status: DriverStatus) -> tuple[int, int]:
+def _contact_times(node_id: int, status: DriverStatus) -> tuple[int, int]:
     if node_id == status.leader:
         return 0, 0
     times = status.peer_times.get(node_id)
@@ -60,19 +62,19 @@ def _times_of(node_id: int, status: DriverStatus) -> tuple[int, int]:
     return _ms_ago(times.heard, status.now), _ms_ago(times.caught_up, status.now)
 
 
-def _ms_ago(then: float, now: float) -> int:
-    return TIME_UNKNOWN if then == NEVER else max(0, round((now - then) * 1000))
+def _ms_ago(past: float, now: float) -> int:
+    return TIME_UNKNOWN if past == NEVER else max(0, round((now - past) * 1000))
 
 
 class QuorumStore(RaftStore):
-    """See `KnowsItsQuorum`."""
+    """A replicated metadata store that can describe its quorum (see `ReplicatedStore`)."""
 
     def attach(self, driver: RaftDriver) -> None:
         super().attach(driver)
         QUORUM.serve(driver.transport.calls, self._serve)
 
     async def quorum(self) -> Quorum:
-        """Raises KafkaError when no leader can be asked."""
+        """Return the quorum as the leader sees it. Raise KafkaError if no leader is reachable."""
         leader = self._driver.leader
         try:
             if leader == NOBODY:
@@ -81,7 +83,7 @@ class QuorumStore(RaftStore):
                 return await self._describe_own()
             return await QUORUM.ask(self._driver.transport.calls, leader, QuorumRequest(), ASK_SECONDS)
         except (CallRefused, CallTimedOut, PeerUnavailable) as error:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The quorum is not known here: {error}") from error
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The quorum cannot be described: {error}") from error
 
     async def _serve(self, peer: int, request: QuorumRequest) -> Quorum:
         return await self._describe_own()
@@ -90,8 +92,8 @@ class QuorumStore(RaftStore):
         try:
             await self._driver.read_index(CONFIRM_SECONDS)
         except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped) as error:
-            raise CallRefused(f"no majority follows node {self._driver.node_id}: {error}") from error
+            raise CallRefused(f"leadership of node {self._driver.node_id} was not confirmed: {error}") from error
         status = self._driver.status
         if status.role is not Role.LEADER:
-            raise CallRefused(f"node {self._driver.node_id} does not lead")
+            raise CallRefused(f"node {self._driver.node_id} is not the leader")
         return quorum_of(status)

@@ -1,7 +1,7 @@
-"""The topics that clients and tools expect to exist. Pure: image in, commands out.
+"""Creation and leadership of the system topics that clients and tools expect.
 
-Their records live in the metadata log, so that any replica that is online may lead: it lacks nothing. And the leader of
-a partition of `__consumer_offsets` coordinates the groups that belong to it.
+Their records are stored in the metadata log, so any online replica may become the leader without losing records. The
+leader of a partition of `__consumer_offsets` coordinates the consumer groups of that partition.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ CONFIGS: Final = {
 def system_topics(
     image: Image,
     names: Sequence[str],
-    holders: Sequence[int],
+    nodes: Sequence[int],
     replication_factor: int,
     now_ms: int,
     make_id: Callable[[], bytes],
 ) -> tuple[CreateTopic, ...]:
-    """Returns them placed over all these nodes, so that one that is missing at the first start is no obstacle."""
-    places = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in holders]
-    factor = min(replication_factor, len(holders))
+    """Return the commands that create system topics with replicas on all given nodes, whether online or not."""
+    candidates = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in nodes]
+    factor = min(replication_factor, len(nodes))
     topics = []
     for name in names:
-        replicas = place_replicas(PARTITIONS[name], factor, places, 0)
+        replicas = place_replicas(PARTITIONS[name], factor, candidates, 0)
         assignments = tuple(_assignment(image, each) for each in replicas)
         topics.append(CreateTopic(make_id(), name, assignments, CONFIGS, now_ms, internal=True))
     return tuple(topics)
@@ -52,8 +52,10 @@ def _assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
 
 
 def system_topic_changes(image: Image, raft_leader: int) -> Iterator[SetPartitionLeader]:
-    """Yields what is missing until every partition with a replica online has a leader, and `__meta` the Raft leader.
-    Which replicas are in sync is for the leaders to say, as for any topic."""
+    """Yield the leader changes after which every partition with an online replica has a leader.
+
+    The leader of `__meta` is the Raft leader. The partition leaders maintain the ISR, as for any topic.
+    """
     for name in SYSTEM_TOPICS:
         topic = image.topics.get(name)
         if topic is None:

@@ -1,5 +1,4 @@
-"""The controller's care for partitions: it elects leaders where there is none, others in place of those that are
-drained, and now and then the preferred ones."""
+"""Maintenance of partition leaders by the controller: unclean elections, drained leaders and preferred leaders."""
 
 from __future__ import annotations
 
@@ -20,104 +19,107 @@ from chronik.wording import counted
 
 logger = logging.getLogger("chronik.controller")
 
-RELIEVED_AT_ONCE_MAX: Final = 100
-"""Leaders that are relieved in one look: each by a command of its own."""
+REPLACED_PER_CHECK_MAX: Final = 100
+"""Maximum number of drained leaders that are replaced per check, each by its own command."""
 
-LOST: Final = (
-    "partition %s is offline, and stays so: the disk of its last in-sync replica is gone. Its replicas are brokers %s. "
-    "To go on with what one of them holds, and lose the rest: chronik topics elect-leaders --unclean --topic %s "
-    "--partition %d. It elects the first of them that is there; chronik topics reassign puts another first, as the one "
-    "that was the last in sync, if its files are back. Or delete the topic."
+PARTITION_LOST: Final = (
+    "partition %s is offline: the disk of its last in-sync replica is lost; replicas=%s. "
+    "To elect another replica and lose the records that it lacks, run: chronik topics elect-leaders --unclean "
+    "--topic %s --partition %d. This elects the first online replica; to prefer another one, for example the "
+    "last in-sync replica after its files were recovered, run chronik topics reassign first. "
+    "Otherwise, delete the topic."
 )
 
 
 class PartitionUpkeep:
-    """Hears of every delta, and works on the Raft leader."""
+    """Maintenance of partition leaders on the active controller, triggered by metadata changes."""
 
     def __init__(self, store: RaftStore, configs: ConfigResolver, clock: Clock) -> None:
         self._store = store
         self._configs = configs
         self._clock = clock
-        self._is_look_due = True
-        self._may_relieve = True
-        self._told: set[PartitionKey] = set()
+        self._is_check_due = True
+        self._is_drain_check_due = True
+        self._reported_lost: set[PartitionKey] = set()
         self._balanced_at = 0.0
-        store.subscribe(self._follow)
+        store.subscribe(self._on_delta)
 
     def begin(self) -> None:
-        """Begins: this node leads from now on."""
-        self._is_look_due = self._may_relieve = True
-        self._told.clear()
+        """Start a new leadership of this node with a complete check."""
+        self._is_check_due = self._is_drain_check_due = True
+        self._reported_lost.clear()
         self._balanced_at = self._clock.monotonic()
 
-    def _follow(self, delta: Delta) -> None:
-        """Has all partitions looked at only after something happened to one that has, or had, no leader, or to what may
-        give it one: topics that are created or configured one after the other are no reason."""
+    def _on_delta(self, delta: Delta) -> None:
+        """Schedule a check after a change to brokers, broker configs or partitions without a leader.
+
+        The creation and configuration of topics does not trigger a check of all partitions.
+        """
         if delta.brokers or delta.broker_configs or any(_has_leaderless(*change) for change in delta.topics):
-            self._is_look_due = True
+            self._is_check_due = True
         if delta.brokers or delta.topics:
-            self._may_relieve = True
+            self._is_drain_check_due = True
 
     async def look(self) -> None:
-        """Mends what can be mended. Raises KafkaError; then the next look tries again."""
-        if self._is_look_due:
-            self._is_look_due = False
+        """Replace missing, drained and non-preferred leaders. Raises KafkaError; the next check retries."""
+        if self._is_check_due:
+            self._is_check_due = False
             try:
-                await self._mend_leaderless()
+                await self._elect_missing_leaders()
             except BaseException:
-                self._is_look_due = True
+                self._is_check_due = True
                 raise
-        if self._may_relieve:
-            await self._relieve()
+        if self._is_drain_check_due:
+            await self._replace_drained_leaders()
         interval = self._configs.broker_int("leader.imbalance.check.interval.seconds")
         if self._clock.monotonic() - self._balanced_at >= interval:
             self._balanced_at = self._clock.monotonic()
-            await self._balance()
+            await self._restore_preferred_leaders()
 
-    # Partitions without a leader
+    # -- partitions without a leader
 
-    async def _mend_leaderless(self) -> None:
+    async def _elect_missing_leaders(self) -> None:
         image = self._store.image
         found = list(leaderless_partitions(image))
-        electable = [each for each in found if may_be_elected_uncleanly(image, each, self._may_lose_records)]
+        electable = [each for each in found if may_be_elected_uncleanly(image, each, self._allows_unclean_election)]
         for each in electable:
-            logger.warning("partition %s gets a leader that may lack records: its topic allows it", each)
-        self._tell_of_lost([each for each in found if each.is_lost and each not in electable])
+            logger.warning("partition %s: unclean leader election: allowed by the topic; records may be lost", each)
+        self._report_lost([each for each in found if each.is_lost and each not in electable])
         await self._elect([each.key for each in electable], unclean=True)
 
-    def _may_lose_records(self, topic: Topic) -> bool:
+    def _allows_unclean_election(self, topic: Topic) -> bool:
         return self._configs.topic(topic.configs, "unclean.leader.election.enable").strip().lower() == "true"
 
-    def _tell_of_lost(self, lost: Sequence[Leaderless]) -> None:
-        """Logs it once: a person has to act, and needs no reminder at every look."""
+    def _report_lost(self, lost: Sequence[Leaderless]) -> None:
+        """Log each lost partition once, because an operator must act."""
         for each in lost:
-            if each.key not in self._told:
-                logger.warning(LOST, each, list(each.partition.replicas), each.topic.name, each.index)
-        self._told = {each.key for each in lost}
+            if each.key not in self._reported_lost:
+                logger.warning(PARTITION_LOST, each, list(each.partition.replicas), each.topic.name, each.index)
+        self._reported_lost = {each.key for each in lost}
 
-    # Drained leaders
+    # -- drained leaders
 
-    async def _relieve(self) -> None:
-        """What a command changes is a reason to look again."""
-        self._may_relieve = False
-        for command in leaders_to_relieve(self._store.image, RELIEVED_AT_ONCE_MAX):
+    async def _replace_drained_leaders(self) -> None:
+        """Replace drained leaders. The resulting metadata changes schedule the next check."""
+        self._is_drain_check_due = False
+        for command in leaders_to_relieve(self._store.image, REPLACED_PER_CHECK_MAX):
             await self._store.propose(command, only_here=True)
 
-    # Preferred leaders
+    # -- preferred leaders
 
-    async def _balance(self) -> None:
+    async def _restore_preferred_leaders(self) -> None:
         if not self._configs.broker_flag("auto.leader.rebalance.enable"):
             return
         percent = self._configs.broker_int("leader.imbalance.per.broker.percentage")
         keys = partitions_out_of_balance(self._store.image, percent)
         if keys:
-            logger.info("preferred leaders restored: %s", counted(len(keys), "partition"))
+            logger.info("preferred leader election: %s", counted(len(keys), "partition"))
             await self._elect(keys, unclean=False)
 
     async def _elect(self, keys: Sequence[PartitionKey], *, unclean: bool) -> None:
         for first in range(0, len(keys), PARTITIONS_PER_COMMAND_MAX):
-            some = tuple(keys[first : first + PARTITIONS_PER_COMMAND_MAX])
-            await self._store.propose(ElectLeaders(some, unclean), only_here=True)
+            batch = tuple(keys[first : first + PARTITIONS_PER_COMMAND_MAX])
+            await self._store.propose(ElectLeaders(batch, unclean), only_here=True)
 
 
 def _has_leaderless(old: Topic | None, new: Topic | None) -> bool:

@@ -1,4 +1,4 @@
-"""Wakes machines when something in them is due."""
+"""Timers of state machines, which fire at each machine's next deadline."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from chronik.coordination.machine import MachineT
 
 
 class Alarms(Generic[MachineT]):
-    def __init__(self, now_ms: Callable[[], int], ring: Callable[[MachineT], None]) -> None:
+    """The timers of all hosted state machines."""
+
+    def __init__(self, now_ms: Callable[[], int], on_timeout: Callable[[MachineT], None]) -> None:
         self._now_ms = now_ms
-        self._on_ring = ring
-        self._alarms: dict[MachineT, tuple[int, asyncio.TimerHandle]] = {}
+        self._on_timeout = on_timeout
+        self._timers: dict[MachineT, tuple[int, asyncio.TimerHandle]] = {}
 
     def set(self, machine: MachineT) -> None:
-        """Sets an alarm. Deadlines mostly move later, and an alarm that rings too early costs less than moving it."""
+        """Schedule the machine's timer. A timer that fires too early is kept, because deadlines mostly move later."""
         wake_at_ms = machine.wake_at_ms
-        alarm = self._alarms.get(machine)
-        if alarm is not None:
-            at_ms, timer = alarm
+        scheduled = self._timers.get(machine)
+        if scheduled is not None:
+            at_ms, timer = scheduled
             if wake_at_ms is not None and at_ms <= wake_at_ms:
                 return
             timer.cancel()
-            del self._alarms[machine]
+            del self._timers[machine]
         if wake_at_ms is not None:
             delay_seconds = max(wake_at_ms - self._now_ms(), 0) / 1000
-            timer = asyncio.get_running_loop().call_later(delay_seconds, self._ring, machine)
-            self._alarms[machine] = (wake_at_ms, timer)
+            timer = asyncio.get_running_loop().call_later(delay_seconds, self._fire, machine)
+            self._timers[machine] = (wake_at_ms, timer)
 
-    def _ring(self, machine: MachineT) -> None:
-        del self._alarms[machine]
-        self._on_ring(machine)
+    def _fire(self, machine: MachineT) -> None:
+        del self._timers[machine]
+        self._on_timeout(machine)

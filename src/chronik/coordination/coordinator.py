@@ -1,8 +1,8 @@
-"""A coordinator of one kind of machine: its parts, its start and end, and how machines change hands.
+"""A coordinator for one kind of state machine: its lifecycle, and the loading and unloading of machines.
 
-Machines are taken up from the image when a term begins, and let go of when it ends. A broker that others may believe to
-be gone holds none: it refuses its clients, so it must not count their silence against them. There may be a hundred
-thousand machines, so all this is done in slices.
+Machines are loaded from the image when a coordinator term starts, and unloaded when it ends. A fenced broker hosts no
+machines: it rejects its clients, so it must not expire their sessions. There may be a hundred thousand machines, so
+loading and unloading happen in slices.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from chronik.scheduler import run_in_slices
 
 log = logging.getLogger("chronik.groups.coordinator")
 
-LOOK_SECONDS: Final = 0.5
-"""How often a node looks whether it is fenced: a fraction of the shortest session that clients may have."""
+FENCING_CHECK_SECONDS: Final = 0.5
+"""Interval at which the coordinator checks whether the node is fenced: a fraction of the shortest client session."""
 
 
 class Coordinator(Generic[MachineT]):
+    """A coordinator of all state machines of one kind whose keys belong to this node."""
+
     def __init__(
         self,
         kind: Kind[MachineT],
@@ -39,9 +41,12 @@ class Coordinator(Generic[MachineT]):
         is_fenced: Callable[[], bool],
         on_fatal: Callable[[BaseException], None] | None,
     ) -> None:
-        """`owns` says which keys this node coordinates, and in which term, according to the image; the leaders of
-        `topic` decide that. `is_fenced` says whether others may believe that this node is gone. `on_fatal` hears of
-        failures in the background; the node has to stop then."""
+        """Create a coordinator.
+
+        `owns` returns the term in which this node coordinates a key; the partition leaders of `topic` determine it.
+        `is_fenced` returns whether the controller may consider this node dead. `on_fatal` receives failures of
+        background tasks, after which the node must stop.
+        """
         self._kind = kind
         self._topic = topic
         self._on_fatal = on_fatal
@@ -50,10 +55,10 @@ class Coordinator(Generic[MachineT]):
         self._terms_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    # --- life ---
+    # --- lifecycle ---
 
     async def start(self) -> None:
-        """Begins to take up the machines where the last coordinator left them."""
+        """Start to load the machines that the previous coordinator stored."""
         self._custody.is_open = True
         self._terms_changed.set()
         self._tasks = [asyncio.create_task(job, name=f"{self._kind.name} coordinator") for job in self.jobs()]
@@ -61,25 +66,25 @@ class Coordinator(Generic[MachineT]):
             task.add_done_callback(self._task_ended)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
-        """Returns what runs until it is closed, the proposals first. A kind of machine may add jobs of its own."""
-        return [self._proposals.run(), self._follow_terms(), self._look_forever()]
+        """Return the background jobs, the proposals first. Subclasses may add jobs."""
+        return [self._proposals.run(), self._process_term_changes(), self._check_fencing_periodically()]
 
     def act(self, machine: MachineT, what: object) -> None:
-        """Does what a machine says with `Act`; only some kinds of machines do."""
-        raise InvariantBroken(f"a {self._kind.name} wants something done that nobody knows: {what!r}")
+        """Execute an `Act` instruction of a machine; overridden by the kinds of machines that use it."""
+        raise InvariantBroken(f"{self._kind.name} coordinator: unknown instruction {what!r}")
 
     async def close(self) -> None:
-        """Answers everybody who waits, and finishes what was proposed."""
+        """Unload all machines, reply to all waiters, and complete the pending proposals."""
         if not self._tasks:
             return
         self._custody.is_open = False
-        proposing, *others = self._tasks
+        proposals_task, *others = self._tasks
         self._tasks = []
         for task in others:
             task.cancel()
-        await run_in_slices(self._let_go_of_all())
+        await run_in_slices(self._unload_all())
         self._proposals.close()
-        await asyncio.wait([proposing, *others])
+        await asyncio.wait([proposals_task, *others])
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -87,11 +92,11 @@ class Coordinator(Generic[MachineT]):
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Serves nobody from now on, and sends away those who wait."""
+        """Stop serving after a failure and reject all waiters."""
         log.critical("%s coordinator stopped: %s", self._kind.name, reason_of(error), exc_info=unexpected(error))
         try:
             self._custody.is_open = False
-            for _ in self._let_go_of_all():
+            for _ in self._unload_all():
                 pass
         finally:
             if self._on_fatal is not None:
@@ -100,65 +105,65 @@ class Coordinator(Generic[MachineT]):
     # --- terms ---
 
     def follow(self, delta: Delta) -> None:
-        """Takes in a change of the image, perhaps of who coordinates what: keys that are no longer ours are refused."""
+        """Process a metadata change, which may start or end coordinator terms."""
         if changes_terms(delta, self._topic):
             self._terms_changed.set()
 
     def look_again(self) -> None:
-        """Takes up, in slices, what acts by itself; what is in hand looks whether something is due."""
+        """Load machines with pending timers, in slices, and check the hosted machines for expired deadlines."""
         self._terms_changed.set()
 
     def look(self) -> None:
-        """Looks whether this node is fenced, which the image does not tell."""
-        custody = self._custody
-        if not custody.is_open:
+        """Check whether this node is fenced, which is not part of the image."""
+        host = self._custody
+        if not host.is_open:
             return
-        if not custody.is_serving:
-            custody.given_up.update(dict.fromkeys(custody))
-            custody.has_left_some = True
-        if custody.has_left_some:
+        if not host.is_serving:
+            host.given_up.update(dict.fromkeys(host))
+            host.has_left_some = True
+        if host.has_left_some:
             self._terms_changed.set()
 
-    async def _look_forever(self) -> None:
+    async def _check_fencing_periodically(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(FENCING_CHECK_SECONDS)
             self.look()
 
-    async def _follow_terms(self) -> None:
+    async def _process_term_changes(self) -> None:
         while True:
             await self._terms_changed.wait()
-            self._terms_changed.clear()  # what changes from here on is looked at in the next round
-            await run_in_slices(self._let_go_of_what_is_not_ours())
-            await run_in_slices(self._take_up_what_is_ours())
+            self._terms_changed.clear()  # later changes are processed in the next iteration
+            await run_in_slices(self._unload_lost())
+            await run_in_slices(self._load_owned())
 
-    def _let_go_of_all(self) -> Generator[None, None, None]:
+    def _unload_all(self) -> Generator[None, None, None]:
         for machine in self._custody:
             self._custody.let_go(machine)
             yield
 
-    def _let_go_of_what_is_not_ours(self) -> Generator[None, None, None]:
-        custody = self._custody
-        while custody.given_up:
-            custody.let_go(next(iter(custody.given_up)))
+    def _unload_lost(self) -> Generator[None, None, None]:
+        host = self._custody
+        while host.given_up:
+            host.let_go(next(iter(host.given_up)))
             yield
-        for machine in custody:
-            if not custody.holds(machine):
-                custody.let_go(machine)
+        for machine in host:
+            if not host.holds(machine):
+                host.let_go(machine)
             yield
 
-    def _take_up_what_is_ours(self) -> Generator[None, None, None]:
-        """Takes up those that act by themselves; the others wait until somebody asks for them."""
-        custody = self._custody
-        custody.has_left_some = False
+    def _load_owned(self) -> Generator[None, None, None]:
+        """Load the machines that may have timers; the others are loaded on the first request."""
+        host = self._custody
+        host.has_left_some = False
         for key in list(self._kind.stored):
-            if not custody.is_serving:
-                custody.has_left_some = True
+            if not host.is_serving:
+                host.has_left_some = True
                 return
             if self._kind.acts_by_itself(key):
-                tenure = custody.claim(key)
-                machine = None if isinstance(tenure, ErrorCode) else custody.get(key, tenure)
+                term = host.claim(key)
+                machine = None if isinstance(term, ErrorCode) else host.get(key, term)
                 if machine is not None:
-                    custody.wake(machine)
-                elif tenure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    custody.has_left_some = True
+                    host.wake(machine)
+                elif term is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    host.has_left_some = True
             yield

@@ -1,11 +1,10 @@
-"""The machines that this node holds: callers get one if the term is ours, events go in, and the machines' instructions
-are carried out in order.
+"""The state machines that this node hosts: passes events to them and executes their instructions in order.
 
-Nothing but what is stored passes from one term to the next, even on the same node. Machines are taken up and let go of
-in slices (`coordinator`), a little after the image changes. Callers do not notice: a key that is not ours is refused,
-and one that is ours and not taken up yet is taken up at once.
+Only stored state passes from one coordinator term to the next, even on the same node. The coordinator loads and unloads
+machines in slices, shortly after the image changes. Callers are not affected: a request for a key of another node is
+rejected, and a machine that is not loaded yet is loaded on demand.
 
-There is one event loop and no lock: a machine changes only between two awaits.
+All code runs on one event loop without locks: a machine changes only between two awaits.
 """
 
 from __future__ import annotations
@@ -42,11 +41,13 @@ from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger("chronik.groups.hosting")
 
-AnswerT = TypeVar("AnswerT")
+ReplyT = TypeVar("ReplyT")
 P = ParamSpec("P")
 
 
 class Custody(Generic[MachineT]):
+    """The host of all state machines of one kind on this node."""
+
     def __init__(
         self,
         kind: Kind[MachineT],
@@ -65,18 +66,18 @@ class Custody(Generic[MachineT]):
         self._is_fenced = is_fenced
         self._on_fatal = on_fatal
         self.is_open = False
-        """While False, nobody is served; those who wait are sent away when their machines are let go of."""
+        """Whether requests are served; otherwise waiters are rejected as their machines are unloaded."""
         self._machines: dict[str, MachineT] = {}
         self.given_up: dict[MachineT, None] = {}
-        """Machines to let go of though their term may be running: the node was fenced since they were taken up."""
+        """Machines to unload although their term may still run, because the node was fenced since they were loaded."""
         self.has_left_some = False
-        """Whether machines that are ours have yet to be taken up, as soon as possible."""
+        """Whether machines of this node remain to be loaded as soon as possible."""
         self._unsettled: Counter[tuple[str, int]] = Counter()
-        """How much is on its way to the store, by key and term; also from machines that were let go of since."""
-        self._weights: dict[MachineT, int] = {}
+        """Number of pending store commands by key and term, including those of unloaded machines."""
+        self._memory_by_machine: dict[MachineT, int] = {}
         self.memory_bytes = 0
-        """What all machines in hand hold, as they count it themselves."""
-        self._alarms = Alarms[MachineT](self.now_ms, self._ring)
+        """Memory used by all hosted machines, by their own accounts."""
+        self._timers = Alarms[MachineT](self.now_ms, self._on_timeout)
         self._waiters: dict[int, asyncio.Future[object]] = {}
         self._last_waiter = 0
 
@@ -88,38 +89,40 @@ class Custody(Generic[MachineT]):
         return len(self._machines)
 
     def __iter__(self) -> Iterator[MachineT]:
-        """Walks over a copy: machines come and go meanwhile."""
+        """Iterate over a copy, because machines are added and removed concurrently."""
         return iter(list(self._machines.values()))
 
-    # --- whose a key is ---
+    # --- ownership of keys ---
 
     def claim(self, key: str) -> Tenure | ErrorCode:
-        """Returns the term in which the key is ours, or why it cannot be served now. A machine left from a term that is
-        over is let go of first: it may have something on its way to the store."""
+        """Return the term in which this node coordinates the key, or the error to return to the client.
+
+        A machine left from an earlier term is unloaded first, because it may have pending store commands.
+        """
         if not self.is_serving:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        tenure = self._owns(key)
-        if tenure is None:
+        term = self._owns(key)
+        if term is None:
             return ErrorCode.NOT_COORDINATOR
         machine = self._machines.get(key)
         if machine is not None:
-            if self._is_of(machine, tenure):
-                return tenure
+            if self._is_in_term(machine, term):
+                return term
             self.let_go(machine)
-        # The image is out of date until everything that was sent in this very term is decided. What was sent in earlier
-        # terms is refused anyway.
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, tenure.epoch) in self._unsettled else tenure
+        # The image is outdated until all store commands of this term are decided. Those of earlier terms are rejected
+        # by their epoch.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, term.epoch) in self._unsettled else term
 
     def holds(self, machine: MachineT) -> bool:
-        """Whether the term in which it was taken up is still running; if not, it must not do anything more."""
+        """Return whether the machine's term is still running; otherwise it must not act any more."""
         if self._is_fenced():
             self.has_left_some = True
             return False
-        tenure = self._owns(machine.key)
-        return self.is_open and tenure is not None and self._is_of(machine, tenure)
+        term = self._owns(machine.key)
+        return self.is_open and term is not None and self._is_in_term(machine, term)
 
-    def _is_of(self, machine: MachineT, tenure: Tenure) -> bool:
-        return machine.epoch == tenure.epoch and machine not in self.given_up
+    def _is_in_term(self, machine: MachineT, term: Tenure) -> bool:
+        return machine.epoch == term.epoch and machine not in self.given_up
 
     def let_go(self, machine: MachineT) -> None:
         self.given_up.pop(machine, None)
@@ -127,38 +130,38 @@ class Custody(Generic[MachineT]):
 
     # --- machines by key ---
 
-    def get(self, key: str, tenure: Tenure) -> MachineT | None:
-        """Returns the machine of a key that is ours in this term; None when there is none. One that nobody has asked
-        for yet may be in the image alone, and is taken up."""
+    def get(self, key: str, term: Tenure) -> MachineT | None:
+        """Return the machine of a key in this term, or None. Load it from the image if necessary."""
         if self.forget_if_gone(key):
             return None
-        machine = self.peek(key, tenure)
+        machine = self.peek(key, term)
         if machine is not None and key not in self._machines:
             self.add(machine)
         return machine
 
-    def peek(self, key: str, tenure: Tenure) -> MachineT | None:
-        """Does as `get`, for a caller that only looks: the machine is not taken up."""
-        return self._machines.get(key) or self._kind.load(key, tenure.epoch, self.now_ms())
+    def peek(self, key: str, term: Tenure) -> MachineT | None:
+        """Return the machine of a key like `get`, but without hosting a machine that was loaded for this call."""
+        return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
 
     def in_hand(self, key: str) -> MachineT | None:
         return self._machines.get(key)
 
     def wake(self, machine: MachineT) -> None:
-        """Lets a machine that nobody needs look whether something is due: what is stored may have changed without it,
-        by a command whose outcome was not known in time."""
+        """Let an idle machine check its deadlines, because a command with a late outcome may have changed its state."""
         if machine.is_idle:
             self.feed(machine, TimePassed(self.now_ms()))
 
     def add(self, machine: MachineT) -> None:
-        invariant(machine.key not in self._machines, f"{self._kind.name} {machine.key!r} is in hand already")
+        invariant(machine.key not in self._machines, f"{self._kind.name} {machine.key!r} is already hosted")
         self._machines[machine.key] = machine
-        self._weigh(machine)
-        self._alarms.set(machine)
+        self._update_memory(machine)
+        self._timers.set(machine)
 
     def forget_if_gone(self, key: str) -> bool:
-        """Forgets a machine that was deleted or expired after all, by a command whose outcome was not known in time,
-        and returns whether it was: a machine that nobody needs must not be in memory alone."""
+        """Unload a machine that was deleted or has expired by a command with a late outcome; return whether it was.
+
+        An idle machine must not exist in memory only.
+        """
         machine = self._machines.get(key)
         if machine is None or not machine.is_idle or key in self._kind.stored:
             return False
@@ -171,34 +174,36 @@ class Custody(Generic[MachineT]):
             yield
 
     def all_ours(self) -> Iterator[MachineT | str | None]:
-        """Yields the machines in memory, and the keys of those that are in the image alone; None for one that is not
-        ours, so that the caller may pause there."""
+        """Yield the hosted machines and the keys of those that are only in the image.
+
+        Yield None for machines of other nodes, so that the caller can pause there.
+        """
         if not self.is_serving:
             return
         seen = set()
         for machine in self:
-            is_ours = self.holds(machine) and not self.forget_if_gone(machine.key)
-            if is_ours:
+            is_owned = self.holds(machine) and not self.forget_if_gone(machine.key)
+            if is_owned:
                 seen.add(machine.key)
-            yield machine if is_ours else None
+            yield machine if is_owned else None
         for key in list(self._kind.stored):
             yield key if key not in seen and self._owns(key) is not None else None
 
-    # --- machines at work ---
+    # --- events ---
 
     def now_ms(self) -> int:
-        """Returns the time for events: it never goes back, and says nothing about the time of day."""
+        """Return the monotonic time for events in milliseconds."""
         return int(self._clock.monotonic() * 1000)
 
     async def ask(
         self,
         machine: MachineT,
-        kind: type[AnswerT],
+        kind: type[ReplyT],
         question: Callable[Concatenate[int, int, P], Question],
         *about: P.args,
         **named: P.kwargs,
-    ) -> AnswerT:
-        """Returns the machine's answer. A caller that is cancelled just stops waiting: the machine is not told."""
+    ) -> ReplyT:
+        """Send a request to the machine and return its reply. A cancelled caller only stops waiting."""
         self._last_waiter += 1
         waiter = self._last_waiter
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -209,16 +214,16 @@ class Custody(Generic[MachineT]):
         finally:
             del self._waiters[waiter]
         if not isinstance(answer, kind):
-            raise TypeError(f"{question} was answered with {answer!r}")
+            raise TypeError(f"{question}: unexpected reply {answer!r}")
         return answer
 
     def feed(self, machine: MachineT, event: Event) -> None:
         for instruction in machine.handle(event):
-            self._carry_out(machine, instruction)
-        self._weigh(machine)
-        self._alarms.set(machine)
+            self._execute(machine, instruction)
+        self._update_memory(machine)
+        self._timers.set(machine)
 
-    def _carry_out(self, machine: MachineT, instruction: Instruction) -> None:
+    def _execute(self, machine: MachineT, instruction: Instruction) -> None:
         match instruction:
             case Reply():
                 waiter = self._waiters.get(instruction.waiter)
@@ -227,37 +232,39 @@ class Custody(Generic[MachineT]):
             case Store():
                 self._unsettled[machine.key, machine.epoch] += 1
                 command = instruction.what.as_command(machine.epoch, self._clock.now_ms())
-                self._proposals.submit(machine.key, command, partial(self._stored, machine, instruction.ticket))
+                self._proposals.submit(machine.key, command, partial(self._on_stored, machine, instruction.ticket))
             case Act():
                 self._act(machine, instruction.what)
             case Forget():
                 if self._machines.get(machine.key) is machine:
                     del self._machines[machine.key]
 
-    def _stored(self, machine: MachineT, ticket: int, error: ErrorCode | None) -> None:
-        sent = (machine.key, machine.epoch)
-        self._unsettled[sent] -= 1
-        if not self._unsettled[sent]:
-            del self._unsettled[sent]
+    def _on_stored(self, machine: MachineT, ticket: int, error: ErrorCode | None) -> None:
+        key_and_epoch = (machine.key, machine.epoch)
+        self._unsettled[key_and_epoch] -= 1
+        if not self._unsettled[key_and_epoch]:
+            del self._unsettled[key_and_epoch]
         if error is None:
             self.feed(machine, Stored(self.now_ms(), ticket))
         elif not self.holds(machine):
             self.feed(machine, TakenOver(self.now_ms()))
         else:
-            log.warning("%s %r could not be stored: %s", self._kind.name, machine.key, error.name)
+            log.warning(
+                "%s %r: state not stored: %s; the machine handles the error", self._kind.name, machine.key, error.name
+            )
             self.feed(machine, StoreFailed(self.now_ms(), ticket, error))
 
-    def _weigh(self, machine: MachineT) -> None:
-        """Counts what the machine holds, unless it was let go of: then its next coordinator counts it."""
-        weight = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
-        self.memory_bytes += weight - self._weights.get(machine, 0)
-        if weight:
-            self._weights[machine] = weight
+    def _update_memory(self, machine: MachineT) -> None:
+        """Update the memory account. Unloaded machines do not count."""
+        memory_bytes_now = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
+        self.memory_bytes += memory_bytes_now - self._memory_by_machine.get(machine, 0)
+        if memory_bytes_now:
+            self._memory_by_machine[machine] = memory_bytes_now
         else:
-            self._weights.pop(machine, None)
+            self._memory_by_machine.pop(machine, None)
 
-    def _ring(self, machine: MachineT) -> None:
+    def _on_timeout(self, machine: MachineT) -> None:
         try:
             self.feed(machine, (TimePassed if self.holds(machine) else TakenOver)(self.now_ms()))
-        except Exception as bug:  # nobody waits for a timer: unless it were passed on, it would only be logged
+        except Exception as bug:  # an exception in a timer callback would only be logged
             self._on_fatal(bug)

@@ -1,9 +1,9 @@
-"""What can be coordinated: a machine for each key (a group, a transactional id), which takes events and returns
-instructions. Each kind of machine adds its own events: questions, and what else it has to know.
+"""The interface of coordinated state machines, one per key (a group or a transactional id).
 
-The driver owes a machine three things: it feeds back `Stored` or `StoreFailed` for every ticket, in the order the
-tickets were issued; it sends a `TimePassed` no later than a moment after `wake_at_ms`; and it drops the machine on
-`Forget`.
+A machine processes events and returns instructions. Each kind of machine adds its own events, such as requests.
+
+The host has three obligations: it passes `StateStored` or `StoreFailed` for every ticket, in the order of the tickets;
+it sends a `TimePassed` event shortly after `wake_at_ms`; and it unloads the machine after `Unload`.
 """
 
 from __future__ import annotations
@@ -18,63 +18,69 @@ from chronik.protocol.errors import ErrorCode
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Every event carries the time, so that machines have no clock: milliseconds that never go back."""
+    """An event with its monotonic time in milliseconds, so that machines need no clock."""
 
     now_ms: int
 
 
 class Question(Event, frozen=True):
-    """Somebody waits for a `Reply` to the `waiter`, a number that the driver chose."""
+    """A request to a machine, which replies to the `waiter`, a number chosen by the host."""
 
     waiter: int
 
 
 class TimePassed(Event, frozen=True):
-    """A deadline may be over."""
+    """An event: a deadline may have expired."""
 
 
 class Stored(Event, frozen=True):
-    """The command of that `Store` is applied."""
+    """An event: the command of the `Store` instruction with this ticket was applied."""
 
     ticket: int
 
 
 class StoreFailed(Event, frozen=True):
+    """An event: the command of the `Store` instruction with this ticket failed."""
+
     ticket: int
     error: ErrorCode
 
 
 class Dropped(Event, frozen=True):
-    """The store no longer has it: it was deleted or has expired."""
+    """An event: the stored state was deleted or has expired."""
 
 
 class TakenOver(Event, frozen=True):
-    """This node stops serving the key; what is stored stays. The machine answers all who wait, and says `Forget`."""
+    """An event: this node stops serving the key. The machine replies to all waiters and returns `Unload`."""
 
 
 class Storable(Protocol):
-    """What has to survive this process."""
+    """A change of a machine's stored state."""
 
     def as_command(self, epoch: int, time_ms: int) -> Command:
-        """`epoch` is that of the coordinator's term, `time_ms` the time of day."""
+        """Return the command for the coordinator term `epoch` and the wall-clock time `time_ms`."""
 
 
 class Store(msgspec.Struct, frozen=True):
+    """An instruction to store a change of the machine's state."""
+
     ticket: int
     what: Storable
 
 
 class Reply(msgspec.Struct, frozen=True):
+    """An instruction to reply to a waiting request."""
+
     waiter: int
     answer: object
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """The machine is dead: drop it from memory."""
+    """An instruction to remove the machine from memory."""
 
 
 class Act(msgspec.Struct, frozen=True):
-    """Something is to be done that only this kind of machine knows of; its coordinator does it (`Coordinator.act`)."""
+    """An instruction that is specific to the kind of machine, executed by `Coordinator.act`."""
 
     what: object
 
@@ -83,27 +89,29 @@ Instruction = Store | Reply | Forget | Act
 
 
 class Machine(Protocol):
+    """A state machine for one key."""
+
     @property
     def key(self) -> str: ...
 
     @property
     def epoch(self) -> int:
-        """The epoch of the coordinator's term in which it was taken up; another term begins with another machine."""
+        """Epoch of the coordinator term in which the machine was loaded."""
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When something is due next; None when nothing is."""
+        """Time of the next deadline, or None."""
 
     @property
     def memory_bytes(self) -> int:
-        """Roughly the memory that it holds for clients."""
+        """Approximate memory used on behalf of clients."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody needs it, and nothing of it is on its way to the store: then it may be dropped from memory."""
+        """Whether the machine has no clients and no pending store commands, so that it may be unloaded."""
 
     def handle(self, event: Event) -> Sequence[Instruction]:
-        """Changes the machine; nothing else may. Raises InvariantBroken when the machine itself is wrong: a bug."""
+        """Process an event, the only way to change the machine. Raise InvariantBroken if its state is inconsistent."""
 
 
 MachineT = TypeVar("MachineT", bound=Machine)
@@ -111,18 +119,18 @@ MachineT_co = TypeVar("MachineT_co", bound=Machine, covariant=True)
 
 
 class Kind(Protocol[MachineT_co]):
-    """One kind of machine, and where it is stored."""
+    """A kind of state machine and its storage."""
 
     @property
     def name(self) -> str:
-        """What people call it, such as "group"."""
+        """Name for messages, such as "group"."""
 
     @property
     def stored(self) -> Collection[str]:
-        """The keys of all that is stored at the moment."""
+        """Keys of all stored machines."""
 
     def load(self, key: str, epoch: int, now_ms: int) -> MachineT_co | None:
-        """Returns a machine that goes on where another term stopped; None when nothing is stored under the key."""
+        """Load a machine from its stored state, or return None if nothing is stored under the key."""
 
     def acts_by_itself(self, key: str) -> bool:
-        """Whether something can become due in it, so that it has to be taken up before anybody asks for it."""
+        """Return whether the machine may have deadlines, so that it must be loaded before the first request."""

@@ -1,9 +1,9 @@
-"""Takes proposals from a coordinator to the metadata store: in order, many at a time, each answered with its outcome.
+"""A queue of proposals from a coordinator to the metadata store, proposed in batches and in order per key.
 
-While one wave of proposals is under way, what comes meanwhile is collected for the next. Until then the last `Entry` of
-the queue may take in more: so a thousand groups that commit at once cost one entry of the log, not a thousand. When
-there is a crowd, a rest follows each wave, for those whom it has answered to come back with more: a wave costs much the
-same whatever it carries, and without the rest half of a crowd would always travel while the other half waits.
+While a batch is in flight, later proposals are collected for the next one, and the last `ProposalEntry` of the queue
+may still be extended: a thousand groups that commit together need one log entry. If many keys are active, a pause
+follows each batch, in which answered clients can send their next requests. A batch costs about the same whatever its
+size, and without the pause, half of the clients would always wait for the batch of the other half.
 """
 
 from __future__ import annotations
@@ -23,39 +23,42 @@ from chronik.metadata.stores.store import Acks, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 WAVE_ENTRIES_MAX: Final = 1_000
-"""Proposals under way together: a quarter of what a store takes of one node, which has other commands, too."""
+"""Maximum number of proposals in flight: a quarter of what a store accepts from one node, which has other commands."""
 
 CROWD_KEYS: Final = 10
-"""So many keys at work together are a crowd. Fewer gain nothing by a rest: each of them would only wait longer."""
+"""Minimum number of active keys for a pause after a batch. Fewer keys would only wait longer."""
 
 REST_OF_WAVE: Final = 0.5
-"""The longest rest, as a part of the time that the wave took. It ends before that when all of the crowd have come."""
+"""Maximum pause as a fraction of the batch's duration. It ends early when all active keys have queued a proposal."""
 
-REST_STEP_SECONDS: Final = 0.001
+PAUSE_STEP_SECONDS: Final = 0.001
 
 REST_SECONDS_MAX: Final = 0.02
-"""After a wave that took long for another reason, such as an election, nobody needs to wait for more to come."""
+"""Maximum pause, for batches that were slow for another reason, such as an election."""
 
 WhenDone = Callable[[ErrorCode | None], None]
 
 
 class ImageStore(Protocol):
-    """What a coordinator needs of the metadata store."""
+    """The part of the metadata store that a coordinator uses."""
 
     @property
     def image(self) -> Image: ...
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
-        """Returns when the command is applied here. Raises KafkaError when it was rejected or its outcome is unknown,
-        StorageFailed or StoreClosed when the store takes no more."""
+        """Propose a command and wait until it is applied on this node.
+
+        Raises KafkaError if the command was rejected or its outcome is unknown, and StorageFailed or StoreClosed if the
+        store has stopped.
+        """
 
 
 class Entry(Protocol):
-    """One place in the queue: it becomes one command, and is told the outcome."""
+    """An entry of the queue, which becomes one command and receives its outcome."""
 
     @property
     def keys(self) -> Set[str]:
-        """The keys that it concerns: proposals for one key keep their order."""
+        """Keys of the proposal: proposals for the same key keep their order."""
 
     @property
     def acks(self) -> Acks: ...
@@ -65,7 +68,9 @@ class Entry(Protocol):
     def finish(self, outcome: Result | ErrorCode) -> None: ...
 
 
-class _Single(msgspec.Struct):
+class _SingleEntry(msgspec.Struct):
+    """A queue entry for a command with a single outcome."""
+
     keys: frozenset[str]
     command: Command
     when_done: WhenDone
@@ -79,7 +84,9 @@ class _Single(msgspec.Struct):
         self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
 
 
-class _Itemised(msgspec.Struct):
+class _ItemizedEntry(msgspec.Struct):
+    """A queue entry for a command whose items have separate outcomes."""
+
     keys: frozenset[str]
     command: Command
     items: int
@@ -99,6 +106,8 @@ class _Itemised(msgspec.Struct):
 
 
 class Proposals:
+    """The queue of a coordinator's proposals."""
+
     def __init__(self, store: ImageStore) -> None:
         self._store = store
         self._queue: list[Entry] = []
@@ -106,17 +115,18 @@ class Proposals:
         self._closing = False
 
     def submit(self, key: str, command: Command, when_done: WhenDone) -> None:
-        """Queues a command. `when_done` is called with None, or with the error that the client should be told."""
-        self.put(_Single(frozenset((key,)), command, when_done))
+        """Queue a command. `when_done` is called with None, or with the error code for the client."""
+        self.put(_SingleEntry(frozenset((key,)), command, when_done))
 
     async def outcome(self, key: str, command: Command) -> ErrorCode | None:
+        """Propose a command and return None or the error code for the client."""
         waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
         self.submit(key, command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
 
     async def outcomes(self, key: str, command: Command, items: int) -> list[ErrorCode]:
-        """Returns an error code for each item of a command whose items may fail one by one."""
-        entry = _Itemised(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
+        """Propose a command with items and return the error code of each item."""
+        entry = _ItemizedEntry(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
         self.put(entry)
         return await entry.waiter
 
@@ -126,48 +136,48 @@ class Proposals:
 
     @property
     def last(self) -> Entry | None:
-        """Returns what was put in last, if it is not under way yet."""
+        """Last queued entry, or None if all entries are in flight."""
         return self._queue[-1] if self._queue else None
 
     def close(self) -> None:
-        """`run` ends when everything submitted so far has its outcome, or the store is found to answer nobody."""
+        """Make `run` return after all queued proposals have an outcome or the store does not respond any more."""
         self._closing = True
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Ends after `close`. Raises unexpected errors of the store, once everybody who waits has been answered."""
+        """Process the queue until `close`. Raises unexpected errors of the store, after all entries are finished."""
         try:
             while self._queue or not self._closing:
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 while self._queue:
-                    wave, began = self._next_wave(), time.monotonic()
-                    is_answered = await self._propose_all(wave)
-                    if self._closing and not is_answered:
-                        return  # all nodes stop, it seems: each further wave would wait as long, and for nothing
-                    crowd = _count_keys(wave) + _count_keys(self._queue)
-                    if crowd >= CROWD_KEYS:
-                        await self._rest(crowd, REST_OF_WAVE * (time.monotonic() - began))
+                    batch, started = self._next_batch(), time.monotonic()
+                    is_responding = await self._propose_all(batch)
+                    if self._closing and not is_responding:
+                        return  # the whole cluster seems to stop: further batches would only wait for the timeout
+                    active_keys = _count_keys(batch) + _count_keys(self._queue)
+                    if active_keys >= CROWD_KEYS:
+                        await self._pause(active_keys, REST_OF_WAVE * (time.monotonic() - started))
         finally:
             for entry in self._queue:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    async def _rest(self, crowd: int, seconds: float) -> None:
-        for _ in range(int(min(seconds, REST_SECONDS_MAX) / REST_STEP_SECONDS)):
-            if self._closing or _count_keys(self._queue) >= crowd:
+    async def _pause(self, active_keys: int, seconds: float) -> None:
+        for _ in range(int(min(seconds, REST_SECONDS_MAX) / PAUSE_STEP_SECONDS)):
+            if self._closing or _count_keys(self._queue) >= active_keys:
                 return
-            await asyncio.sleep(REST_STEP_SECONDS)
+            await asyncio.sleep(PAUSE_STEP_SECONDS)
 
-    async def _propose_all(self, wave: list[Entry]) -> bool:
-        """Returns whether the outcome of any of them is known."""
-        # A single one, as it mostly is, goes without a task of its own: that would cost it two turns of the loop.
-        proposed = [self._propose(entry) for entry in wave]
-        outcomes = [await proposed[0]] if len(proposed) == 1 else await asyncio.gather(*proposed)
-        bugs = [_finish(entry, outcome) for entry, outcome in zip(wave, outcomes, strict=True)]
+    async def _propose_all(self, batch: list[Entry]) -> bool:
+        """Propose a batch and return whether any outcome is known."""
+        # A single proposal, the common case, is not wrapped in a task, which would take two event-loop iterations.
+        pending = [self._propose(entry) for entry in batch]
+        outcomes = [await pending[0]] if len(pending) == 1 else await asyncio.gather(*pending)
+        bugs = [_finish(entry, outcome) for entry, outcome in zip(batch, outcomes, strict=True)]
         for bug in bugs:
             if bug is not None:
                 raise bug
-        return not all(map(_is_unanswered, outcomes))
+        return not all(map(_is_outcome_unknown, outcomes))
 
     async def _propose(self, entry: Entry) -> Result | Exception:
         try:
@@ -175,19 +185,21 @@ class Proposals:
         except Exception as error:
             return error
 
-    def _next_wave(self) -> list[Entry]:
-        """Takes the first entries of the queue, no two of which concern the same key: proposals that are under way
-        together may be committed in any order, if one has to be sent again, and those for one key must not be."""
-        seen: set[str] = set()
+    def _next_batch(self) -> list[Entry]:
+        """Remove and return the first entries of the queue, no two of them with the same key.
+
+        Proposals in flight together may be committed in any order after retries.
+        """
+        batch_keys: set[str] = set()
         count = 0
         for entry in self._queue[:WAVE_ENTRIES_MAX]:
             keys = entry.keys
-            if not keys.isdisjoint(seen):
+            if not keys.isdisjoint(batch_keys):
                 break
-            seen |= keys
+            batch_keys |= keys
             count += 1
-        wave, self._queue = self._queue[:count], self._queue[count:]
-        return wave
+        batch, self._queue = self._queue[:count], self._queue[count:]
+        return batch
 
 
 def _count_keys(entries: list[Entry]) -> int:
@@ -195,7 +207,7 @@ def _count_keys(entries: list[Entry]) -> int:
 
 
 def _finish(entry: Entry, outcome: Result | Exception) -> Exception | None:
-    """Returns an unexpected error and does not raise it: everybody must be answered before it takes the node down."""
+    """Report the outcome to the entry; return an unexpected error, which is raised after all entries are finished."""
     try:
         match outcome:
             case Result():
@@ -206,16 +218,16 @@ def _finish(entry: Entry, outcome: Result | Exception) -> Exception | None:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except Exception as bug:
         return bug
-    # A store that stops says so itself.
+    # A store that stops reports that itself.
     return None if isinstance(outcome, Result | KafkaError | StorageFailed | StoreClosed) else outcome
 
 
-def _is_unanswered(outcome: Result | Exception) -> bool:
+def _is_outcome_unknown(outcome: Result | Exception) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
-    """Returns the error to tell clients for an error of the store: the same mapping as Kafka's."""
+    """Return the client's error code for an error code of the store, as Kafka maps them."""
     match error:
         case (
             ErrorCode.REQUEST_TIMED_OUT

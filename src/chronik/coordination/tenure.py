@@ -1,5 +1,6 @@
-"""Which node coordinates a key, such as a group's id: the leader of the partition of a system topic that the key
-belongs to. A standalone node coordinates every key forever, whatever the topic says.
+"""Coordinator terms: the leader of a partition of a system topic coordinates the keys of that partition.
+
+A standalone node coordinates every key permanently.
 """
 
 from __future__ import annotations
@@ -14,34 +15,38 @@ from chronik.metadata.stores.store import MetadataStore
 
 
 class Tenure(NamedTuple):
-    """One term of a coordinator. The same node, elected again, begins another: what it remembers may never have been
-    stored, and others may have changed what is stored in between."""
+    """A term of a coordinator. A node that is elected again starts a new term.
+
+    Its memory may contain state that was never stored, and another node may have changed the stored state in between.
+    """
 
     epoch: int
-    """The partition's leader epoch: it goes with every command, and commands of a term that is over are refused."""
+    """Leader epoch of the partition. Commands carry it, and those of an earlier term are rejected."""
 
 
 ALONE: Final = Tenure(NO_EPOCH)
-"""The term of a standalone node, which nobody can replace."""
+"""The term of a standalone node."""
 
 
 class Coordinators:
+    """The assignment of keys to coordinators, as the image defines it."""
+
     def __init__(self, store: MetadataStore, node_id: int, topic: str) -> None:
         self._store = store
         self._node_id = node_id
         self._topic = topic
-        # The image does not tell: before its nodes are written down, that of a cluster is just as empty.
+        # The image cannot tell: before its nodes are recorded, a cluster's image is empty, too.
         self.stands_alone: Final = isinstance(store, LocalStore)
 
     def node_of(self, key: str) -> int:
-        """Returns -1 when nobody coordinates it at the moment."""
+        """Return the node that coordinates the key, or -1 if there is none."""
         if self.stands_alone:
             return self._node_id
         partition = self._store.image.coordinating_partition(self._topic, key)
         return -1 if partition is None else partition.leader
 
     def owns(self, key: str) -> Tenure | None:
-        """Returns the term in which this node coordinates the key; None when it does not."""
+        """Return the term in which this node coordinates the key, or None."""
         if self.stands_alone:
             return ALONE
         partition = self._store.image.coordinating_partition(self._topic, key)
@@ -51,7 +56,7 @@ class Coordinators:
 
 
 def changes_terms(delta: Delta, topic: str) -> bool:
-    """Whether any term began or ended: in-sync replicas come and go more often."""
+    """Return whether a metadata change starts or ends a coordinator term; ISR changes do not."""
     return any(
         _terms(change.old) != _terms(change.new)
         for change in delta.topics

@@ -1,6 +1,6 @@
-"""The nodes of a cluster among themselves: one authenticated connection each way, which carries two kinds of things.
+"""Communication between the nodes of a cluster: an authenticated connection in each direction, for messages and calls.
 
-A message is bytes that may be lost, and is answered, if at all, by another message: consensus is made of them. A call
-is a question with one answer (`calls`), and `call_kinds` lists them all. What they say is the business of the rooms
-above. Operators know what is logged here by the name of its first user, `chronik.raft`.
+A message is a sequence of bytes that may be lost; Raft uses messages. A call is a request with one response (see
+`calls`); `call_kinds` lists all calls. Their contents are defined by the packages that use them. The package logs as
+`chronik.raft`.
 """

@@ -1,7 +1,7 @@
-"""Questions between nodes, over the connections that their messages use; `call_kinds` lists what may be asked.
+"""Calls between nodes: requests with one response, over the peer connections. `call_kinds` lists all calls.
 
-A request travels on the asker's own connection and is answered on the same one; when it breaks, everything under way
-on it ends in PeerUnavailable. Nothing is sent twice: whether to ask again is for the caller to decide.
+A request is sent on the caller's own connection, and the response arrives on the same connection. If it breaks, all
+pending calls on it fail with PeerUnavailable. Calls are never repeated automatically; the caller decides about retries.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from chronik.peers.frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameK
 logger = logging.getLogger("chronik.raft")
 
 CALLS_UNDER_WAY_MAX: Final = 1024
-"""Unanswered calls from one peer, or to one peer. A node that asks more has lost count of its retries."""
+"""Maximum number of pending calls from or to one peer. More of them indicate uncontrolled retries."""
 
 ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Answers that a peer asked for and does not read. With more of them the connection is closed: that peer hangs."""
+"""Maximum size of unsent responses to a peer. Beyond it, the connection is closed, because the peer does not read."""
 
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 ANSWER_BYTES_MAX: Final = ANSWER_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
-_NOBODY_ASKS: Final = 0
-"""Stands in place of a call's number when nobody waits for the answer."""
+_NO_RESPONSE_ID: Final = 0
+"""Call id of a request whose response is ignored."""
 
-_PING_KIND: Final = int(CallKind.PING)  # a member of an enum is found eight times as slowly
-PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, _PING_KIND))
+_PING_KIND: Final = int(CallKind.PING)  # an enum member lookup is eight times as slow
+PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NO_RESPONSE_ID, _PING_KIND))
 
 
 class PeerUnavailable(ChronikError):
-    """There is no connection to the peer, or it broke before the answer came, or it has too much to do."""
+    """The peer is not connected, the connection broke before the response arrived, or the peer is overloaded."""
 
     def __init__(self, message: str, *, may_have_arrived: bool) -> None:
         super().__init__(message)
@@ -49,15 +49,15 @@ class PeerUnavailable(ChronikError):
 
 
 class CallTimedOut(ChronikError):
-    """The peer did not answer in time; what was asked for may have been done, or may still be done."""
+    """The peer did not respond in time; the call may or may not be executed."""
 
 
 class CallRefused(ChronikError):
-    """The peer refuses: a handler there raised this, and it is raised here with the same message."""
+    """The peer rejected the call; the message is that of the exception that its handler raised."""
 
 
 class Status(IntEnum):
-    """How a call ended. These numbers must never change."""
+    """The status of a response. The numbers are sent between nodes and must never change."""
 
     OK = 0
     REFUSED = 1
@@ -66,153 +66,162 @@ class Status(IntEnum):
 
 
 Handler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
-"""Takes the asking node and the payload, returns the answer in pieces, which need not be joined. Raises CallRefused."""
+"""A call handler: takes the calling node's id and the payload, and returns the response as a list of buffers.
+
+Raises CallRejected to reject the call."""
 
 SendRequest = Callable[[int, bytes], bool]
-"""Queues a frame for a peer; returns False when there is no connection to it, or no room."""
+"""A function that queues a frame for a peer and returns False if the peer is not connected or the queue is full."""
 
-Request = TypeVar("Request")
-Answer = TypeVar("Answer")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 
 class PeerCalls:
+    """The client and server side of a node's calls."""
+
     def __init__(self, send: SendRequest) -> None:
         self._send = send
         self._handlers: dict[int, Handler] = {}
-        self._next_id = _NOBODY_ASKS + 1
+        self._next_id = _NO_RESPONSE_ID + 1
         self._asked: dict[int, dict[int, asyncio.Future[memoryview]]] = {}
         self._handling: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
     def register(self, kind: int, handler: Handler) -> None:
-        """Must be called before the transport starts: a call that came earlier would be told that it is unknown."""
-        invariant(kind not in self._handlers and 0 <= kind < 2**16, f"calls of kind {kind} have a handler")
+        """Register the handler of a kind of call. Must be called before the transport starts."""
+        invariant(kind not in self._handlers and 0 <= kind < 2**16, f"peer call: duplicate or invalid kind {kind}")
         self._handlers[kind] = handler
 
     async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:
-        """Raises PeerUnavailable, CallTimedOut or CallRefused."""
-        invariant(len(payload) <= PAYLOAD_BYTES_MAX, f"a call of {len(payload)} bytes")
-        under_way = self._asked.setdefault(peer, {})
-        if len(under_way) >= CALLS_UNDER_WAY_MAX:
-            raise PeerUnavailable(f"{len(under_way)} calls to node {peer} are under way", may_have_arrived=False)
-        number = self._next_id
+        """Call a peer and return the response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
+        invariant(len(payload) <= PAYLOAD_BYTES_MAX, f"peer call: payload of {len(payload)} bytes is too large")
+        pending = self._asked.setdefault(peer, {})
+        if len(pending) >= CALLS_UNDER_WAY_MAX:
+            raise PeerUnavailable(f"too many pending calls to node {peer}: {len(pending)}", may_have_arrived=False)
+        call_id = self._next_id
         self._next_id += 1
-        if not self._send(peer, encode_frame(FrameKind.REQUEST, _REQUEST.pack(number, kind) + payload)):
+        if not self._send(peer, encode_frame(FrameKind.REQUEST, _REQUEST.pack(call_id, kind) + payload)):
             raise PeerUnavailable(f"no connection to node {peer}", may_have_arrived=False)
         answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        under_way[number] = answer
+        pending[call_id] = answer
         try:
             async with asyncio.timeout(timeout):
                 return await answer
         except TimeoutError:
-            raise CallTimedOut(f"node {peer} did not answer within {timeout:g} s") from None
+            raise CallTimedOut(f"node {peer} did not respond within {timeout:g} s") from None
         finally:
-            under_way.pop(number, None)
+            pending.pop(call_id, None)
 
-    # ------------------------------------------------------------------------------------------- the transport's side
+    # ------------------------------------------------------------------------------------------------ transport
+    # callbacks
 
     def answered(self, peer: int, content: Buffer) -> None:
-        """Raises BadMessage."""
+        """Complete the call to which a response belongs. Raise BadMessage if the response is malformed."""
         if len(content) < _RESPONSE.size:
-            raise BadMessage("an answer without a number")
-        number, status = _RESPONSE.unpack_from(content)
-        answer = self._asked.get(peer, {}).get(number)
+            raise BadMessage("peer response is too short")
+        call_id, status = _RESPONSE.unpack_from(content)
+        answer = self._asked.get(peer, {}).get(call_id)
         if answer is None or answer.done():
-            return  # it came too late
+            return  # the call has timed out
         payload = memoryview(content)[_RESPONSE.size :]
         if status == Status.OK:
             answer.set_result(payload)
         elif status == Status.OVERLOADED:
-            answer.set_exception(PeerUnavailable(f"node {peer} has too much to do", may_have_arrived=False))
+            answer.set_exception(PeerUnavailable(f"node {peer} is overloaded", may_have_arrived=False))
         else:
             answer.set_exception(CallRefused(bytes(payload).decode(errors="replace")))
 
     def lost(self, peer: int) -> None:
-        """Fails all calls under way to the peer: the connection is gone."""
+        """Fail all pending calls to a peer after its connection was closed."""
         for answer in self._asked.pop(peer, {}).values():
             if not answer.done():
-                answer.set_exception(PeerUnavailable(f"the connection to node {peer} broke", may_have_arrived=True))
+                answer.set_exception(
+                    PeerUnavailable(f"connection to node {peer} was lost during the call", may_have_arrived=True)
+                )
 
     def asked(self, connection: PeerConnection, content: Buffer) -> None:
-        """Raises BadMessage."""
+        """Start the handler of a received request. Raise BadMessage if the request is malformed."""
         if len(content) < _REQUEST.size:
-            raise BadMessage("a request without a number")
-        number, kind = _REQUEST.unpack_from(content)
+            raise BadMessage("peer request is too short")
+        call_id, kind = _REQUEST.unpack_from(content)
         if kind == _PING_KIND:
             connection.pinged()
-            _answer(connection, number, Status.OK, [])
+            _send_response(connection, call_id, Status.OK, [])
             return
         handler = self._handlers.get(kind)
-        under_way = self._handling.setdefault(connection, set())
+        pending = self._handling.setdefault(connection, set())
         if handler is None:
-            _answer(connection, number, Status.UNKNOWN_KIND, [f"calls of kind {kind} are unknown".encode()])
-        elif len(under_way) >= CALLS_UNDER_WAY_MAX:
-            _answer(connection, number, Status.OVERLOADED, [])
+            _send_response(connection, call_id, Status.UNKNOWN_KIND, [f"unknown kind of call: {kind}".encode()])
+        elif len(pending) >= CALLS_UNDER_WAY_MAX:
+            _send_response(connection, call_id, Status.OVERLOADED, [])
         else:
-            work = _handle(connection, number, handler, content[_REQUEST.size :])
+            work = _handle(connection, call_id, handler, content[_REQUEST.size :])
             task = asyncio.get_running_loop().create_task(work, name=f"call of kind {kind} from node {connection.peer}")
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
+            pending.add(task)
+            task.add_done_callback(pending.discard)
 
     def forget(self, connection: PeerConnection) -> None:
-        """Gives up the answers for this connection: nobody waits for them any more."""
+        """Cancel the handlers of a closed connection's requests."""
         for task in self._handling.pop(connection, ()):
             task.cancel()
 
 
-async def _handle(connection: PeerConnection, number: int, handler: Handler, payload: Buffer) -> None:
+async def _handle(connection: PeerConnection, call_id: int, handler: Handler, payload: Buffer) -> None:
     try:
         answer = await handler(connection.peer, payload)
         size = sum(map(len, answer))
-        invariant(size <= ANSWER_BYTES_MAX, f"an answer of {size} bytes")
+        invariant(size <= ANSWER_BYTES_MAX, f"peer call: response of {size} bytes is too large")
     except CallRefused as error:
-        _answer(connection, number, Status.REFUSED, [str(error).encode()])
+        _send_response(connection, call_id, Status.REFUSED, [str(error).encode()])
     except Exception as error:
         told = "call from node %d failed: %s; the caller gets an error"
         logger.error(told, connection.peer, reason_of(error), exc_info=unexpected(error))
-        _answer(connection, number, Status.REFUSED, [b"it failed there; its log says why"])
+        _send_response(connection, call_id, Status.REFUSED, [b"the call failed on the remote node; see its log"])
     else:
-        _answer(connection, number, Status.OK, answer)
+        _send_response(connection, call_id, Status.OK, answer)
 
 
-def _answer(connection: PeerConnection, number: int, status: Status, pieces: Sequence[Buffer]) -> None:
+def _send_response(connection: PeerConnection, call_id: int, status: Status, buffers: Sequence[Buffer]) -> None:
     if connection.unsent_bytes > ANSWERS_UNSENT_BYTES_MAX:
-        connection.close("it does not read its answers", logging.WARNING)
+        connection.close("the peer does not read its responses", logging.WARNING)
     else:
-        # In pieces: an answer may hold megabytes of records, which need not be copied once more.
-        size = sum(map(len, pieces))
-        head = frame_head(FrameKind.RESPONSE, _RESPONSE.size + size) + _RESPONSE.pack(number, status)
-        connection.send([head, *pieces])
+        # Not joined, because a response may contain megabytes of records.
+        size = sum(map(len, buffers))
+        head = frame_head(FrameKind.RESPONSE, _RESPONSE.size + size) + _RESPONSE.pack(call_id, status)
+        connection.send([head, *buffers])
 
 
-class TypedCall(Generic[Request, Answer]):
-    """A kind of call with the structs that travel: declared once, used by those who ask and those who answer."""
+class TypedCall(Generic[RequestT, ResponseT]):
+    """A kind of call with its request and response structs, used by the callers and the handlers."""
 
-    def __init__(self, kind: int, request: type[Request], answer: type[Answer]) -> None:
+    def __init__(self, kind: int, request: type[RequestT], answer: type[ResponseT]) -> None:
         self.kind: Final = kind
         self._request = msgspec.msgpack.Decoder(request)
-        self._answer = msgspec.msgpack.Decoder(answer)
+        self._send_response = msgspec.msgpack.Decoder(answer)
 
-    def pack(self, answer: Answer) -> Sequence[Buffer]:
+    def pack(self, answer: ResponseT) -> Sequence[Buffer]:
         return [_encoder.encode(answer)]
 
-    def unpack(self, payload: memoryview) -> Answer:
-        """Raises msgspec.DecodeError."""
-        return self._answer.decode(payload)
+    def unpack(self, payload: memoryview) -> ResponseT:
+        """Decode a response. Raise msgspec.DecodeError if it is invalid."""
+        return self._send_response.decode(payload)
 
-    async def ask(self, calls: PeerCalls, peer: int, request: Request, timeout: float) -> Answer:
-        """Raises PeerUnavailable, CallTimedOut or CallRefused."""
+    async def ask(self, calls: PeerCalls, peer: int, request: RequestT, timeout: float) -> ResponseT:
+        """Call a peer and return the decoded response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
         payload = await calls.call(peer, self.kind, _encoder.encode(request), timeout)
         try:
             return self.unpack(payload)
         except msgspec.DecodeError as error:
-            raise CallRefused(f"the answer of node {peer} cannot be read: {error}") from error
+            raise CallRefused(f"malformed response from node {peer}: {error}") from error
 
-    def serve(self, calls: PeerCalls, handler: Callable[[int, Request], Awaitable[Answer]]) -> None:
+    def serve(self, calls: PeerCalls, handler: Callable[[int, RequestT], Awaitable[ResponseT]]) -> None:
+        """Register a handler that takes and returns decoded structs."""
+
         async def handle(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:
                 request = self._request.decode(payload)
             except msgspec.DecodeError as error:
-                raise CallRefused(f"the request cannot be read: {error}") from error
+                raise CallRefused(f"malformed request: {error}") from error
             return self.pack(await handler(peer, request))
 
         calls.register(self.kind, handle)

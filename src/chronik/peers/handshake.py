@@ -1,17 +1,16 @@
-"""How two nodes show each other that they know the cluster's secret, before a word of anything else. Pure.
+"""Mutual authentication of two nodes with the cluster secret.
 
-    dialer    -> Hello       which cluster, from whom, to whom, a nonce
-    acceptor  -> Challenge   a nonce
+    dialer    -> Hello       cluster, source node, target node, nonce
+    acceptor  -> Challenge   nonce
     dialer    -> Proof       HMAC-SHA256 over "dialer", the hello and the challenge
     acceptor  -> Welcome     HMAC-SHA256 over "acceptor", the hello and the challenge
 
-The secret never travels. Both nonces, the cluster and both node ids are under both MACs, so that none can be used
-for another connection, another node or the other direction. The dialer proves itself first: whoever just connects to
-the port learns nothing that a guess at the secret could be checked against.
+The secret is never sent. Both MACs cover both nonces, the cluster and both node ids, so that they cannot be replayed on
+another connection, for another node or in the other direction. The dialer authenticates first: a client that only
+connects receives nothing that allows an offline attack on the secret.
 
-It keeps strangers out. It does not hide or seal what is said afterwards: for networks that others can write to TLS does
-(`securing`). Then the hello, and with it both MACs, also has the fingerprints of both certificates, as the dialer sees
-them: who stands between two nodes, with certificates of their own, is found out.
+The handshake does not encrypt or protect later data; TLS does (`tls`). With TLS, the hello and both MACs also contain
+the fingerprints of both certificates as the dialer sees them, which detects a man in the middle.
 """
 
 from __future__ import annotations
@@ -33,30 +32,32 @@ logger = logging.getLogger("chronik.raft")
 
 VERSION: Final = 1
 VERSION_WITH_TLS: Final = 2
-"""Is spoken over TLS, and only there: so nodes of earlier versions, which know nothing of it, are understood."""
+"""Protocol version that is used over TLS only, so that nodes of earlier versions remain compatible."""
 MAGIC: Final = "chronik-peer"
 NONCE_BYTES: Final = 32
 
 CLUSTER_NAME_BYTES_MAX: Final = 200
-"""The name travels in the hello, which must stay small."""
+"""Maximum length of the cluster name, which is part of the hello."""
 
 SECRET_CHARACTERS_MIN: Final = 16
-"""Shorter secrets can be guessed by somebody who has overheard a handshake."""
+"""Minimum length of the secret: shorter ones can be brute-forced from an eavesdropped handshake."""
 
 _KEY_FROM_SECRET: Final = b"chronik peer key from a secret"
 _KEY_FROM_NAME: Final = b"chronik peer key from a cluster's name"
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 Fingerprints = Annotated[bytes, Meta(min_length=64, max_length=64)]
-"""SHA-256 of the dialer's certificate, then of the acceptor's."""
+"""SHA-256 fingerprints of the dialer's and the acceptor's certificates, concatenated."""
 Mac = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
 class HandshakeFailed(ChronikError):
-    """The other end is not a node of this cluster, or took us for another one; the message is its one log line."""
+    """The other end is not a node of this cluster, or addressed another node; the message is logged."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The dialer's first message."""
+
     magic: str
     version: int
     cluster: str
@@ -66,6 +67,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class BoundHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The dialer's first message over TLS, bound to the certificates of the connection."""
+
     magic: str
     version: int
     cluster: str
@@ -76,56 +79,67 @@ class BoundHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The acceptor's response to a hello."""
+
     nonce: Nonce
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A proof that the sender knows the cluster's key."""
+
     mac: Mac
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who this node is, and the key by which its cluster knows its own."""
+    """A node's identity: its cluster, its node id and the key derived from the cluster's secret."""
 
     cluster: str
     node_id: int
     key: bytes
 
     def __repr__(self) -> str:
-        """Without the key: it must not get into a log with the rest."""
+        """Return a representation without the key, which must not appear in logs."""
         return f"Identity({self.cluster!r}, {self.node_id})"
 
 
 def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> Identity:
-    """Without a secret the key is made from the cluster's name, which anybody may know: that is allowed only when all
-    `hosts`, our own and the peers', are on this machine. Raises ConfigError."""
+    """Derive a node's identity from the cluster's secret.
+
+    Without a secret, the key is derived from the cluster's name, which is public. This is allowed only if all `hosts`
+    (those of this node and of its peers) are loopback addresses. Raises ConfigError.
+    """
     if not 0 < len(cluster.encode()) <= CLUSTER_NAME_BYTES_MAX:
-        raise ConfigError(f"the name of a cluster has 1 to {CLUSTER_NAME_BYTES_MAX} bytes")
+        raise ConfigError(f"invalid cluster name {cluster!r}: must have 1 to {CLUSTER_NAME_BYTES_MAX} bytes")
     if secret is not None:
         if len(secret) < SECRET_CHARACTERS_MIN:
-            raise ConfigError(f"the secret of a cluster has at least {SECRET_CHARACTERS_MIN} characters")
+            raise ConfigError(f"cluster secret is too short: must have at least {SECRET_CHARACTERS_MIN} characters")
         return Identity(cluster, node_id, _mac(secret.encode(), _KEY_FROM_SECRET))
     exposed = sorted(host for host in hosts if not _is_loopback(host))
     if exposed:
-        raise ConfigError(f"peers on other machines ({', '.join(exposed)}) need a cluster secret")
-    logger.warning("no cluster secret: every process on this machine can speak as a node of cluster %s", cluster)
+        raise ConfigError(f"peers on other machines ({', '.join(exposed)}) require a cluster secret")
+    logger.warning("cluster %s has no secret: any process on this machine can join as a node", cluster)
     return Identity(cluster, node_id, _mac(cluster.encode(), _KEY_FROM_NAME))
 
 
 class Handshake(Protocol):
+    """One end of the handshake."""
+
     peer: int
-    """The node at the other end; -1 while it is not known."""
+    """Node id of the other end; -1 while it is unknown."""
     is_done: bool
     certificates: bytes
-    """The fingerprints of both ends' certificates, with TLS; set before it begins."""
+    """Fingerprints of both certificates if the connection uses TLS; set before the handshake starts."""
 
     def begin(self) -> bytes | None:
-        """Returns what to say first, if this end has to begin."""
+        """Return the first message if this end sends it."""
 
     def receive(self, step: bytes) -> bytes | None:
-        """Returns what to answer. Raises HandshakeFailed."""
+        """Process a message and return the response, if any. Raise HandshakeFailed if the message is invalid."""
 
 
 class DialerHandshake:
+    """The dialing end of the handshake."""
+
     def __init__(self, identity: Identity, target: int) -> None:
         self.peer = target
         self.is_done = False
@@ -137,11 +151,11 @@ class DialerHandshake:
     def begin(self) -> bytes:
         identity = self._identity
         nonce = secrets.token_bytes(NONCE_BYTES)
-        told = (identity.cluster, identity.node_id, self.peer, nonce)
+        fields = (identity.cluster, identity.node_id, self.peer, nonce)
         if self.certificates:
-            self._hello = _encoder.encode(BoundHello(MAGIC, VERSION_WITH_TLS, *told, self.certificates))
+            self._hello = _encoder.encode(BoundHello(MAGIC, VERSION_WITH_TLS, *fields, self.certificates))
         else:
-            self._hello = _encoder.encode(Hello(MAGIC, VERSION, *told))
+            self._hello = _encoder.encode(Hello(MAGIC, VERSION, *fields))
         return self._hello
 
     def receive(self, step: bytes) -> bytes | None:
@@ -151,12 +165,14 @@ class DialerHandshake:
             self._challenge = step
             return _encoder.encode(Proof(_mac(key, b"dialer", self._hello, self._challenge)))
         welcome = _decode(Proof, step)
-        _check(welcome.mac, _mac(key, b"acceptor", self._hello, self._challenge))
+        _verify_mac(welcome.mac, _mac(key, b"acceptor", self._hello, self._challenge))
         self.is_done = True
         return None
 
 
 class AcceptorHandshake:
+    """The accepting end of the handshake."""
+
     def __init__(self, identity: Identity) -> None:
         self.peer = -1
         self.is_done = False
@@ -170,28 +186,28 @@ class AcceptorHandshake:
 
     def receive(self, step: bytes) -> bytes:
         if not self._hello:
-            return self._greeted(step)
+            return self._receive_hello(step)
         key = self._identity.key
-        _check(_decode(Proof, step).mac, _mac(key, b"dialer", self._hello, self._challenge))
+        _verify_mac(_decode(Proof, step).mac, _mac(key, b"dialer", self._hello, self._challenge))
         self.is_done = True
         return _encoder.encode(Proof(_mac(key, b"acceptor", self._hello, self._challenge)))
 
-    def _greeted(self, step: bytes) -> bytes:
+    def _receive_hello(self, step: bytes) -> bytes:
         hello = _decode(BoundHello, step) if self.certificates else _decode(Hello, step)
         version = VERSION_WITH_TLS if self.certificates else VERSION
         identity = self._identity
         if hello.magic != MAGIC:
-            raise HandshakeFailed("not a node of Chronik")
+            raise HandshakeFailed("the other end is not a Chronik node")
         if hello.version != version:
-            raise HandshakeFailed(f"it speaks version {hello.version} of the peer protocol, we speak {version}")
+            raise HandshakeFailed(f"unsupported peer protocol version {hello.version} (supported: {version})")
         if isinstance(hello, BoundHello) and hello.certificates != self.certificates:
-            raise HandshakeFailed("it sees other certificates than this end: somebody stands between")
+            raise HandshakeFailed("certificate fingerprints do not match: possible man-in-the-middle attack")
         if hello.cluster != identity.cluster:
-            raise HandshakeFailed(f"it belongs to the cluster {hello.cluster[:CLUSTER_NAME_BYTES_MAX]!r}")
+            raise HandshakeFailed(f"the node belongs to cluster {hello.cluster[:CLUSTER_NAME_BYTES_MAX]!r}")
         if hello.target != identity.node_id:
-            raise HandshakeFailed(f"it looks for node {hello.target}, this is node {identity.node_id}")
+            raise HandshakeFailed(f"the hello is for node {hello.target}, this is node {identity.node_id}")
         if hello.source == identity.node_id or hello.source < 0:
-            raise HandshakeFailed(f"it calls itself node {hello.source}")
+            raise HandshakeFailed(f"invalid source node id {hello.source}")
         self.peer = hello.source
         self._hello = step
         self._challenge = _encoder.encode(Challenge(secrets.token_bytes(NONCE_BYTES)))
@@ -206,11 +222,11 @@ def _decode(kind: type[_Step], step: bytes) -> _Step:
     try:
         return msgspec.msgpack.decode(step, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise HandshakeFailed(f"no {kind.__name__.lower()}: {error}") from error
+        raise HandshakeFailed(f"malformed handshake message ({kind.__name__}): {error}") from error
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """Puts the length of each part before it, so that no other parts give the same bytes."""
+    """Return the MAC of the parts, each prefixed with its length, so that different parts never collide."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big"))
@@ -218,9 +234,9 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
     return mac.digest()
 
 
-def _check(given: bytes, expected: bytes) -> None:
-    if not hmac.compare_digest(given, expected):
-        raise HandshakeFailed("it does not know the cluster's secret")
+def _verify_mac(received_mac: bytes, expected_mac: bytes) -> None:
+    if not hmac.compare_digest(received_mac, expected_mac):
+        raise HandshakeFailed("authentication failed: the cluster secrets differ")
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Our own connection to one peer: dialled, kept, dialled again, and the queue of what waits for it."""
+"""The outgoing connection to a peer, which is re-established when it is lost, and its send queue."""
 
 from __future__ import annotations
 
@@ -23,38 +23,42 @@ logger = logging.getLogger("chronik.raft")
 
 REDIAL_SECONDS_MIN: Final = 0.05
 REDIAL_SECONDS_MAX: Final = 0.5
-"""How long to wait between dials. A node that comes back dials us too, and is dialled at once then; but that a network
-has healed is found out only by dialling."""
+"""Minimum and maximum delay between dials. A node that restarts dials this one, which then dials back immediately; but
+only dialing detects that a network partition has healed."""
 
 DIAL_AGAIN_SECONDS: Final = 0.5
 DIALS_MAX: Final = 10
-"""When the first packet of a dial is lost, the kernel repeats it after one second, three, seven. So another dial is
-begun beside it, while the first still has a chance: on a slow line an answer takes seconds."""
+"""Interval and maximum number of parallel dials. If the first packet of a dial is lost, the kernel repeats it only
+after 1, 3 and 7 seconds, so another dial is started while the first may still succeed on a slow network."""
 
 EAGER_SECONDS: Final = 5.0
 EAGER_REDIAL_SECONDS_MAX: Final = 0.15
-"""At first a lost peer is dialled more often: a port that refuses tells a dead process from a slow one, and others wait
-to take over from it."""
+"""Duration and maximum delay of more frequent dials after a connection was lost. A refused connection shows that the
+peer's process has stopped, which allows a faster failover."""
 
-FASTER: Final = "the node was reached by another dial"
+ANOTHER_DIAL_SUCCEEDED: Final = "another dial succeeded first"
 
 WRITE_BYTES: Final = 256 * 1024
-"""How much is handed to the socket with one call."""
+"""Maximum bytes passed to the socket with one call."""
 
 
 class LinkOwner(Protocol):
+    """The callbacks of a peer link."""
+
     def answer_received(self, peer: int, content: Buffer) -> None: ...
 
     def link_opened(self, peer: int) -> None: ...
 
     def link_lost(self, peer: int) -> None:
-        """Is also called when there never was a connection."""
+        """Handle a lost connection or a failed dial."""
 
     def link_refused(self, peer: int) -> None:
-        """Nobody listens at its port. Is called for each dial that ends so."""
+        """Handle a refused connection: no process listens on the peer's port. Called for each such dial."""
 
 
 class PeerLink:
+    """The outgoing connection to a peer and its send queue."""
+
     def __init__(
         self,
         identity: Identity,
@@ -72,11 +76,11 @@ class PeerLink:
         self._random = randomness
         self._connection: PeerConnection | None = None
         self._is_closed = asyncio.Event()
-        self._dialled_us = News()
+        self._incoming_dials = News()
         self._refused_since: float | None = None
         self._tls = tls
         self._tls_failed = False
-        """Whether the last dial came no further than TLS."""
+        """Whether the last dial failed during the TLS handshake."""
 
     @property
     def is_connected(self) -> bool:
@@ -84,7 +88,7 @@ class PeerLink:
 
     @property
     def refused_seconds(self) -> float:
-        """For how long every dial was refused; 0 when the last one was not."""
+        """Seconds for which every dial was refused; 0 if the last one was not."""
         since = self._refused_since
         return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
@@ -94,35 +98,35 @@ class PeerLink:
             connection.send(self.queue.take(WRITE_BYTES))
 
     def dial_now(self) -> None:
-        """Dials without waiting: the peer is alive, for it has just dialled us."""
-        self._dialled_us.tell()
+        """Dial without delay, because the peer has just dialed this node and is therefore running."""
+        self._incoming_dials.tell()
 
     async def run(self) -> None:
-        """Dials, and dials again, until cancelled."""
+        """Dial and redial the peer until cancelled."""
         loop = asyncio.get_running_loop()
         delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
         try:
             while True:
-                heard = self._dialled_us.count
+                seen_dials = self._incoming_dials.count
                 if await self._connect_once():
                     delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
-                await self._dialled_us.since(heard, delay * (0.5 + self._random.random()))
+                await self._incoming_dials.since(seen_dials, delay * (0.5 + self._random.random()))
                 is_eager = loop.time() - lost_at < EAGER_SECONDS
                 delay = min(2 * delay, EAGER_REDIAL_SECONDS_MAX if is_eager else REDIAL_SECONDS_MAX)
         finally:
             if self._connection is not None:
-                self._connection.close("the node stops", logging.DEBUG)
+                self._connection.close("the node is shutting down", logging.DEBUG)
 
     async def _connect_once(self) -> bool:
-        """Returns, when the connection is over, whether there was one."""
+        """Dial the peer and wait until the connection is closed; return whether a handshake had completed."""
         self._is_closed.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
                 connection = await self._dial()
         except (OSError, TimeoutError) as error:
-            logger.debug("node %d at %s cannot be reached: %s", self.peer, self.address, error or "too slow")
+            logger.debug("connection to node %d at %s failed: %s", self.peer, self.address, error or "timed out")
             self._owner.link_lost(self.peer)
-            self._note_refusal(error)
+            self._record_refusal(error)
             return False
         self._refused_since = None
         self._connection = connection
@@ -130,31 +134,32 @@ class PeerLink:
             if not connection.is_closing:
                 await self._is_closed.wait()
         finally:
-            connection.close("the link is given up", logging.DEBUG)
+            connection.close("the link was closed", logging.DEBUG)
             self._connection = None
         return connection.has_been_open
 
     async def _dial(self) -> PeerConnection:
         """Return the first connection that succeeds. Raise OSError as soon as a dial fails.
 
-        Another dial is started every DIAL_AGAIN_SECONDS, and immediately when the peer has dialled us: then the network
-        has healed, and the kernel would repeat the first packet of the earlier dials only seconds later."""
+        Another dial is started at regular intervals, and immediately after the peer has dialed this node: a network
+        partition has then healed, and the kernel would retransmit the first packets of earlier dials only later.
+        """
         dials: set[asyncio.Task[PeerConnection]] = set()
-        heard = self._dialled_us.count
-        woken: asyncio.Task[bool] | None = None
+        seen_dials = self._incoming_dials.count
+        wake_up: asyncio.Task[bool] | None = None
         try:
             while True:
                 if len(dials) < DIALS_MAX:
                     dials.add(asyncio.create_task(self._dial_once(), name=f"dial of node {self.peer}"))
-                woken = asyncio.create_task(self._dialled_us.since(heard, DIAL_AGAIN_SECONDS))
-                done, _ = await asyncio.wait({*dials, woken}, return_when=asyncio.FIRST_COMPLETED)
+                wake_up = asyncio.create_task(self._incoming_dials.since(seen_dials, DIAL_AGAIN_SECONDS))
+                done, _ = await asyncio.wait({*dials, wake_up}, return_when=asyncio.FIRST_COMPLETED)
                 for dial in dials & done:
                     dials.remove(dial)
                     return dial.result()
-                heard = self._dialled_us.count
+                seen_dials = self._incoming_dials.count
         finally:
-            if woken is not None:
-                woken.cancel()
+            if wake_up is not None:
+                wake_up.cancel()
             for dial in dials:
                 dial.add_done_callback(_hang_up)
                 dial.cancel()
@@ -163,24 +168,24 @@ class PeerLink:
         connection = PeerConnection(self, DialerHandshake(self._identity, self.peer), PING)
         try:
             await asyncio.get_running_loop().create_connection(self._dialling(connection), *self.address)
-        except asyncio.CancelledError:  # it may have come through in this very moment
-            connection.close(FASTER, logging.DEBUG)
+        except asyncio.CancelledError:  # the connection may have been established at this moment
+            connection.close(ANOTHER_DIAL_SUCCEEDED, logging.DEBUG)
             raise
         return connection
 
     def _dialling(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
-        """While TLS is not required, a peer that does not know it is dialled without, every other time."""
+        """Return a protocol factory. Unless TLS is required, every dial after a failed TLS handshake is without TLS."""
         tls = self._tls
         if tls is None or (self._tls_failed and not tls.is_required):
             self._tls_failed = False
             return lambda: connection
-        return lambda: tls.dial(connection, self._note_failure)
+        return lambda: tls.dial(connection, self._on_tls_failure)
 
-    def _note_failure(self) -> None:
+    def _on_tls_failure(self) -> None:
         self._tls_failed = True
 
-    def _note_refusal(self, error: Exception) -> None:
-        """A dial of a host name with several addresses ends in another error, and counts as merely silent."""
+    def _record_refusal(self, error: Exception) -> None:
+        """Record a refused connection. A host name with several addresses raises another error, which is ignored."""
         if not isinstance(error, ConnectionRefusedError):
             self._refused_since = None
             return
@@ -188,7 +193,8 @@ class PeerLink:
             self._refused_since = asyncio.get_running_loop().time()
         self._owner.link_refused(self.peer)
 
-    # ------------------------------------------------------------------------------------------ the connection's side
+    # ----------------------------------------------------------------------------------------------- connection
+    # callbacks
 
     def connection_opened(self, connection: PeerConnection) -> None:
         logger.info("connected to node %d at %s", self.peer, self.address)
@@ -200,7 +206,7 @@ class PeerLink:
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:
             if frame.kind is not FrameKind.RESPONSE:
-                raise BadMessage(f"a {frame.kind.name.lower()} where only answers travel")
+                raise BadMessage(f"unexpected {frame.kind.name.lower()} frame on an outgoing connection")
             self._owner.answer_received(self.peer, frame.content)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
@@ -208,7 +214,7 @@ class PeerLink:
 
     def connection_closed(self, connection: PeerConnection) -> None:
         if connection is not self._connection:
-            return  # another dial was faster
+            return  # another dial succeeded first
         self.queue.is_away = True
         self.queue.clear()
         self._is_closed.set()
@@ -216,6 +222,6 @@ class PeerLink:
 
 
 def _hang_up(dial: asyncio.Task[PeerConnection]) -> None:
-    """Ends a dial because another one was faster, or failed first."""
+    """Close the connection of a dial that is no longer needed."""
     if not dial.cancelled() and dial.exception() is None:
-        dial.result().close(FASTER, logging.DEBUG)
+        dial.result().close(ANOTHER_DIAL_SUCCEEDED, logging.DEBUG)

@@ -1,8 +1,8 @@
-"""What waits to be sent to one peer, bounded in number and in bytes. Pure.
+"""The send queue of a peer, bounded in number and size.
 
-Messages go first, in their order: a large call must not hold up a leader's heartbeat. They may be lost, so when there
-are too many the oldest are dropped, and their sender is told. Calls are never dropped: a call that finds no room is
-refused, and its caller hears it at once.
+Messages are sent first and in order, so that a large call does not delay a leader's heartbeat. Messages may be lost: if
+there are too many, the oldest are dropped and the sender is notified. Calls are never dropped: if the queue is full, a
+call is rejected immediately.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from chronik.peers.frames import FRAME_BYTES_MAX
 
 MESSAGES_MAX: Final = 1024
 MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""The core sends 64 messages or 4 MiB ahead, and heartbeats: only a peer that does not listen gets near this. The
-largest message of all must fit."""
+"""Maximum size of queued messages. The core sends at most 64 messages or 4 MiB ahead, so only an unresponsive peer
+comes close to it. The largest message must fit."""
 
 MESSAGES_WHILE_AWAY_MAX: Final = 32
-"""Messages kept while there is no connection: some, lest the first votes be lost, but few, for they grow old."""
+"""Maximum number of messages kept without a connection: enough for the first votes, but few, as they get outdated."""
 
 CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""Calls that wait to be sent. Their number is bounded by those that may be under way."""
+"""Maximum size of queued calls. Their number is limited by the maximum number of pending calls."""
 
 
 class PeerQueue:
+    """Messages and calls that wait to be sent to a peer."""
+
     def __init__(self) -> None:
         self.is_away = True
         self._messages: deque[bytes] = deque()
@@ -40,18 +42,18 @@ class PeerQueue:
         return self._messages_bytes + self._calls_bytes
 
     def put_message(self, frame: bytes) -> bool:
-        """Returns False when an older message had to be dropped for it."""
+        """Add a message; return False if an older message was dropped for it."""
         self._messages.append(frame)
         self._messages_bytes += len(frame)
         count_max = MESSAGES_WHILE_AWAY_MAX if self.is_away else MESSAGES_MAX
-        is_whole = True
+        is_complete = True
         while len(self._messages) > count_max or self._messages_bytes > MESSAGES_BYTES_MAX:
             self._messages_bytes -= len(self._messages.popleft())
-            is_whole = False
-        return is_whole
+            is_complete = False
+        return is_complete
 
     def put_call(self, frame: bytes) -> bool:
-        """Returns False when there is no room for it."""
+        """Add a call; return False if the queue is full."""
         if self._calls_bytes + len(frame) > CALLS_BYTES_MAX:
             return False
         self._calls.append(frame)
@@ -59,7 +61,7 @@ class PeerQueue:
         return True
 
     def take(self, bytes_max: int) -> list[bytes]:
-        """Takes out the next frames, together of at most `bytes_max` unless the first alone is larger."""
+        """Remove and return the next frames, at most `bytes_max` in total unless the first one is larger."""
         taken: list[bytes] = []
         size = 0
         for frames in (self._messages, self._calls):
@@ -76,7 +78,7 @@ class PeerQueue:
         return taken
 
     def clear(self) -> None:
-        """Drops everything: what was meant for a connection that is gone is old by the time there is another."""
+        """Drop all frames, because they would be outdated on the next connection."""
         self._messages.clear()
         self._calls.clear()
         self._messages_bytes = self._calls_bytes = 0

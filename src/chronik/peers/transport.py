@@ -1,7 +1,7 @@
-"""The peers' port and the links to the peers: messages and calls between the nodes of a cluster.
+"""The peer listener and the links to all peers, which carry messages and calls between the nodes of a cluster.
 
-Every node dials every other and sends on its own connection only; what it accepts it listens to. So each direction
-has one ordered stream, and answers to calls, which may be large, never stand before a leader's heartbeats.
+Every node dials every other node and sends requests and messages on its own connection only. Each direction is thus one
+ordered stream, and large call responses never delay a leader's heartbeats.
 """
 
 from __future__ import annotations
@@ -27,21 +27,26 @@ from chronik.peers.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
 
 
 class MessageReceiver(Protocol):
+    """The callbacks of the peer transport."""
+
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
-        """May raise BadMessage; then the connection is closed."""
+        """Handle received messages. The connection is closed if this raises BadMessage."""
 
     def peer_unreachable(self, peer: int) -> None:
-        """Messages for the peer were dropped."""
+        """Handle dropped messages to the peer."""
 
     def peer_reached(self, peer: int) -> None:
-        """There is a connection to the peer, or from it."""
+        """Handle a new connection to or from the peer."""
 
     def peer_gone(self, peer: int) -> None:
-        """Its port refuses, and it holds no connection to us: its process has ended. Is called again and again."""
+        """Handle a stopped peer: its port refuses connections, and it has no connection to this node. May repeat."""
 
 
 class PeerTransport:
-    """Call `bind`, then `start`. `on_fatal` is called when a part of it ends that never should."""
+    """The transport between a node and its peers. Call `bind`, then `start`.
+
+    `on_fatal` is called if a background task fails unexpectedly.
+    """
 
     def __init__(
         self,
@@ -66,13 +71,13 @@ class PeerTransport:
         self._accepted: dict[int, PeerConnection] = {}
         self._all_closed = asyncio.Event()
         self.when_connected: list[Callable[[int], None]] = []
-        """Called with a peer's id when this node is connected to it, and calls to it can be made."""
+        """Callbacks that receive a peer's id when this node has connected to it and can call it."""
         self.calls: Final = PeerCalls(self._send_request)
 
-    # ---------------------------------------------------------------------------------------------------------- life
+    # ------------------------------------------------------------------------------------------------------ lifecycle
 
     async def bind(self) -> Address:
-        """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
+        """Bind the listener's port and return its address (port 0 becomes the actual port). Raises OSError."""
         loop = asyncio.get_running_loop()
         with naming(f"raft = {str(self._address)!r}"):
             self._server = await loop.create_server(
@@ -85,7 +90,7 @@ class PeerTransport:
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     async def start(self, receiver: MessageReceiver) -> None:
-        """Begins to dial the peers, and to listen to them."""
+        """Start to accept connections and to dial the peers."""
         if self._server is None:
             await self.bind()
         assert self._server is not None
@@ -103,19 +108,19 @@ class PeerTransport:
         for node_id in list(self._tasks):
             self._hang_up(node_id)
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Close also those that come at the last moment.
+        # Repeat for connections that are accepted during the shutdown.
         while connections := [*self._strangers.all(), *self._accepted.values()]:
             for connection in connections:
-                connection.close("the node stops", logging.DEBUG)
+                connection.close("the node is shutting down", logging.DEBUG)
             self._all_closed.clear()
             await self._all_closed.wait()
 
     def set_peer(self, node_id: int, address: Address) -> None:
-        """Adds a peer, or notes where it has moved to."""
+        """Add a peer, or update its address."""
         if node_id == self._identity.node_id or self._addresses.get(node_id) == address:
             return
-        is_room = node_id in self._addresses or len(self._addresses) < CLUSTER_MEMBERS_MAX
-        invariant(is_room, "more peers than a cluster has")
+        has_capacity = node_id in self._addresses or len(self._addresses) < CLUSTER_MEMBERS_MAX
+        invariant(has_capacity, f"peer transport: more than {CLUSTER_MEMBERS_MAX} peers")
         self._addresses[node_id] = address
         self._strangers.know(address.host)
         if self._receiver is not None:
@@ -123,16 +128,16 @@ class PeerTransport:
             self._dial(node_id, address)
 
     def remove_peer(self, node_id: int) -> None:
-        """Hangs up. The peer may dial again, and ask why."""
+        """Disconnect from a peer. It may still dial this node and request admission."""
         self._addresses.pop(node_id, None)
         self._hang_up(node_id)
         accepted = self._accepted.get(node_id)
         if accepted is not None:
-            accepted.close("the node does not belong to the cluster any more")
+            accepted.close("the node was removed from the cluster")
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Where peers are dialled; this node may be among them."""
+        """Addresses of the peers, possibly including this node."""
         return self._addresses
 
     def _dial(self, node_id: int, address: Address) -> None:
@@ -140,7 +145,7 @@ class PeerTransport:
             return
         link = self._links[node_id] = PeerLink(self._identity, node_id, address, self, self._random, self._tls)
         task = asyncio.get_running_loop().create_task(link.run(), name=f"link to node {node_id}")
-        task.add_done_callback(self._link_ended)
+        task.add_done_callback(self._on_link_task_done)
         self._tasks[node_id] = task
 
     def _hang_up(self, node_id: int) -> None:
@@ -150,7 +155,7 @@ class PeerTransport:
             del self._links[node_id]
             self.calls.lost(node_id)
 
-    def _link_ended(self, task: asyncio.Task[None]) -> None:
+    def _on_link_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_fatal(error)
 
@@ -158,12 +163,14 @@ class PeerTransport:
 
     @property
     def connected_peers(self) -> list[int]:
-        """The peers to whom something can be sent now."""
+        """Peers to which this node has an open connection."""
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
     def gone_seconds(self, peer: int) -> float:
-        """For how long the peer's port has refused every dial; 0 as soon as it does not, or while the peer holds a
-        connection to us. A living process refuses nobody, however busy or cut off it is."""
+        """Return the seconds for which the peer's port has refused connections, which means that its process stopped.
+
+        Return 0 if the last dial was not refused or the peer has a connection to this node.
+        """
         link = self._links.get(peer)
         return 0.0 if link is None or peer in self._accepted else link.refused_seconds
 
@@ -172,21 +179,21 @@ class PeerTransport:
         return link.queue.size_bytes if link is not None else 0
 
     def send(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Sends each to its peer without waiting. What finds no room is dropped, oldest first; the receiver is told."""
-        touched: dict[int, PeerLink] = {}
+        """Queue messages for their peers without blocking. If a queue is full, drop the oldest and report the peer."""
+        links_to_flush: dict[int, PeerLink] = {}
         unreachable: dict[int, None] = {}
         for peer, message in messages:
             link = self._links.get(peer)
             if link is None:
                 unreachable[peer] = None
                 continue
-            touched[peer] = link
+            links_to_flush[peer] = link
             if not link.queue.put_message(encode_frame(FrameKind.MESSAGE, message)):
                 unreachable[peer] = None
-        for link in touched.values():
+        for link in links_to_flush.values():
             link.flush()
         for peer in unreachable:
-            self._tell_unreachable(peer)
+            self._report_unreachable(peer)
 
     def _send_request(self, peer: int, frame: bytes) -> bool:
         link = self._links.get(peer)
@@ -195,55 +202,56 @@ class PeerTransport:
         link.flush()
         return True
 
-    def _tell_unreachable(self, peer: int) -> None:
+    def _report_unreachable(self, peer: int) -> None:
         if self._receiver is not None:
             self._receiver.peer_unreachable(peer)
 
-    def _tell_reached(self, peer: int) -> None:
+    def _report_connected(self, peer: int) -> None:
         if self._receiver is not None:
             self._receiver.peer_reached(peer)
 
-    # ------------------------------------------------------------------------------------------------ the links' side
+    # ----------------------------------------------------------------------------------------------------- link
+    # callbacks
 
     def answer_received(self, peer: int, content: Buffer) -> None:
         self.calls.answered(peer, content)
 
     def link_opened(self, peer: int) -> None:
-        self._tell_reached(peer)
-        for tell in self.when_connected:
-            tell(peer)
+        self._report_connected(peer)
+        for callback in self.when_connected:
+            callback(peer)
 
     def link_lost(self, peer: int) -> None:
         self.calls.lost(peer)
-        self._tell_unreachable(peer)
+        self._report_unreachable(peer)
 
     def link_refused(self, peer: int) -> None:
         if self._receiver is not None and peer not in self._accepted:
             self._receiver.peer_gone(peer)
 
-    # --------------------------------------------------------------------------------------- what others have dialled
+    # -------------------------------------------------------------------------------------------- incoming connections
 
     def _new_connection(self) -> asyncio.BaseProtocol:
         connection = PeerConnection(self, AcceptorHandshake(self._identity))
-        pushed_out = self._strangers.add(connection)
-        if pushed_out is not None:
-            pushed_out.close("too many unauthenticated connections", logging.WARNING)
+        evicted = self._strangers.add(connection)
+        if evicted is not None:
+            evicted.close("too many unauthenticated connections", logging.WARNING)
         return connection if self._tls is None else self._tls.accept(connection)
 
     def connection_opened(self, connection: PeerConnection) -> None:
         self._strangers.discard(connection)
         self._strangers.know(connection.host)
-        before = self._accepted.get(connection.peer)
-        if before is None and len(self._accepted) >= CLUSTER_MEMBERS_MAX:
-            connection.close(f"{CLUSTER_MEMBERS_MAX} nodes are connected", logging.WARNING)
+        previous = self._accepted.get(connection.peer)
+        if previous is None and len(self._accepted) >= CLUSTER_MEMBERS_MAX:
+            connection.close(f"maximum of {CLUSTER_MEMBERS_MAX} connected nodes reached", logging.WARNING)
             return
         self._accepted[connection.peer] = connection
-        if before is not None:
-            before.close("the node has dialled again")
+        if previous is not None:
+            previous.close("replaced by a newer connection of the same node")
         link = self._links.get(connection.peer)
         if link is not None:
             link.dial_now()
-        self._tell_reached(connection.peer)
+        self._report_connected(connection.peer)
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         messages: list[Buffer] = []
@@ -254,14 +262,14 @@ class PeerTransport:
             elif frame.kind is FrameKind.REQUEST:
                 requests.append(frame.content)
             else:
-                raise BadMessage(f"a {frame.kind.name.lower()} where only messages and requests travel")
+                raise BadMessage(f"unexpected {frame.kind.name.lower()} frame on an incoming connection")
         if messages and self._receiver is not None:
             self._receiver.messages_received(connection.peer, messages)
-        for request in requests:  # nothing is done for a peer whose messages are bad
+        for request in requests:  # after the messages, so that a peer with bad messages is not served
             self.calls.asked(connection, request)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
-        """Answers are not queued: see `calls.ANSWERS_UNSENT_BYTES_MAX`."""
+        """Do nothing: responses are not queued, see `calls.UNSENT_RESPONSE_BYTES_MAX`."""
 
     def connection_closed(self, connection: PeerConnection) -> None:
         self.calls.forget(connection)

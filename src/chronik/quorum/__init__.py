@@ -1,6 +1,6 @@
-"""Raft at work on one node: `raft` says what to do, and here it is done, on one event loop.
+"""The Raft driver of a node: runs the core of `chronik.raft` on an event loop with real disks and networks.
 
-`driver` hands events to the core and has its instructions carried out: by `writing` (on disk, as `storage` keeps it),
-`messenger` (to the peers), `applying` and `snapshotting` (with the state machine). Whoever asks for something waits in
-`waiters`; `forwarding` asks the leader when that is another node. Operators know what is logged here as `chronik.raft`.
+`driver` passes events to the core and executes its instructions through `log_writer` (disk writes to `storage`),
+`messenger` (messages to peers), `applier` and `snapshot_manager` (state machine). Requests wait for their outcomes in
+`waiters`, and `forwarder` sends proposals to a leader on another node. The package logs as `chronik.raft`.
 """

@@ -1,4 +1,4 @@
-"""Applies what is committed to the state machine, in order, and in slices that leave the loop to others in between."""
+"""Application of committed entries to the state machine, in order and in slices that yield to the event loop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ logger = logging.getLogger("chronik.raft")
 
 SLICE_ENTRIES: Final = 32
 SLICE_SECONDS: Final = 0.005
-"""How many entries are applied at a time, and after how long others get the loop."""
+"""Maximum number of entries per slice, and maximum time before the applier yields to the event loop."""
 
 
 class Applier:
-    """`done` is called after each batch and each snapshot, when the state machine stands exactly at that index;
-    `failed` with whatever it raises."""
+    """A task that applies committed entries and restores snapshots.
+
+    It calls `on_applied` with the index after each batch and each snapshot, and `on_failure` if the state machine
+    raises.
+    """
 
     def __init__(
         self,
@@ -32,26 +35,26 @@ class Applier:
         waiters: Waiters,
         applied: AppliedWaiters,
         watchdog: LoopWatchdog,
-        done: Callable[[int], None],
-        failed: Callable[[BaseException], None],
+        on_applied: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._machine = machine
         self._snapshots = snapshots
         self._waiters = waiters
         self._applied = applied
         self._watchdog = watchdog
-        self._done = done
-        self._failed = failed
+        self._done = on_applied
+        self._failed = on_failure
         self._work: deque[SnapshotMetadata | Sequence[Entry]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._bytes_since_snapshot = 0
         self._seconds_since_snapshot = 0.0
-        """The time that was spent on applying."""
+        """Time spent applying entries since the last snapshot."""
 
     def is_snapshot_due(self, settings: DriverSettings) -> bool:
-        """Whether enough was applied since the last snapshot, and nothing waits to be applied or restored."""
+        """Return whether enough was applied since the last snapshot and no work is queued."""
         is_due = (
             self._entries_since_snapshot >= settings.snapshot_entries
             or self._bytes_since_snapshot >= settings.snapshot_bytes
@@ -61,7 +64,7 @@ class Applier:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="raft apply")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_task_done)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -69,7 +72,7 @@ class Applier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def put(self, work: SnapshotMetadata | Sequence[Entry]) -> None:
-        """Queues work; the core hands out the next batch when this one is applied, so hardly anything waits here."""
+        """Queue a batch or a snapshot. The core produces the next batch after this one is applied."""
         self._work.append(work)
         self._wake.set()
 
@@ -88,34 +91,34 @@ class Applier:
                 elif not any(isinstance(later, SnapshotMetadata) for later in self._work):
                     await self._restore(work)
                 else:
-                    continue  # a newer one has arrived meanwhile, and its file may have taken this one's place
+                    continue  # a newer snapshot is queued, and its file may have replaced this one
                 self._done(self._applied.index)
 
     async def _apply(self, entries: Sequence[Entry]) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        for begin in range(0, len(entries), SLICE_ENTRIES):
-            piece = entries[begin : begin + SLICE_ENTRIES]
-            applying = loop.time()
-            self._machine.apply(piece)
-            self._seconds_since_snapshot += loop.time() - applying
-            self._entries_since_snapshot += len(piece)
-            self._bytes_since_snapshot += sum(entry.size_bytes for entry in piece)
-            self._applied.reached(piece[-1].index)
-            self._waiters.applied(piece)
-            held = loop.time() - began
-            if held > SLICE_SECONDS:
-                self._watchdog.ran("applying entries", held)
+        slice_start = loop.time()
+        for position in range(0, len(entries), SLICE_ENTRIES):
+            batch = entries[position : position + SLICE_ENTRIES]
+            started = loop.time()
+            self._machine.apply(batch)
+            self._seconds_since_snapshot += loop.time() - started
+            self._entries_since_snapshot += len(batch)
+            self._bytes_since_snapshot += sum(entry.size_bytes for entry in batch)
+            self._applied.reached(batch[-1].index)
+            self._waiters.applied(batch)
+            elapsed = loop.time() - slice_start
+            if elapsed > SLICE_SECONDS:
+                self._watchdog.ran("applying entries", elapsed)
                 await asyncio.sleep(0)
-                began = loop.time()
+                slice_start = loop.time()
 
     async def _restore(self, snapshot: SnapshotMetadata) -> None:
-        logger.info("the state continues from a snapshot at index %d", snapshot.index)
+        logger.info("state machine: restoring snapshot from the leader index=%d", snapshot.index)
         await self._snapshots.restore(snapshot.index)
         self.begun_snapshot()
         self._applied.reached(snapshot.index)
         self._waiters.restored(snapshot.index)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)

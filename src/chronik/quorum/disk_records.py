@@ -1,7 +1,7 @@
-"""What the Raft folder holds, as bytes: records of the log, and the manifest beside it. Pure.
+"""Encoding of the Raft log's records and manifest.
 
-The log on disk is only ever appended to. An entry replaces whatever stood at its index and after it, so a conflict
-needs no truncation; the hard state is a record among the entries and becomes durable with the same sync.
+The log on disk is append-only. An entry replaces all earlier records at its index and after it, so a conflict needs no
+truncation. The hard state is a record among the entries and becomes durable with the same sync.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ MANIFEST_FORMAT: Final = 1
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the log begins and which snapshot it continues. It is replaced as a whole and atomically: that is the
-    instant in which a received snapshot takes the place of a log, or in which the beginning of a log is gone."""
+    """The start of the log and the snapshot that precedes it.
+
+    The manifest is replaced atomically. This is the commit point of a snapshot installation and of a log compaction.
+    """
 
     format: int = MANIFEST_FORMAT
     log_after: int = 0
-    """The last record (by its number in the write-ahead log, not by its Raft index) that is not needed any more."""
+    """Number of the last obsolete record in the write-ahead log (not a Raft index)."""
     floor_index: int = 0
     floor_term: int = 0
     hard_state: HardState = HardState()
-    """As it was at `log_after`; a later record replaces it."""
+    """Hard state as of `log_after`; a later record overrides it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 
@@ -46,7 +48,7 @@ def encode_hard_state(state: HardState) -> bytes:
 
 
 def decode_record(payload: memoryview) -> Entry | HardState:
-    """Raises DataDamaged: the record is as it was written (its CRC says so), but this version cannot read it."""
+    """Decode a record. Raise DataDamaged if it has a valid CRC but an unknown or invalid format."""
     try:
         if payload[0] == ENTRY_TAG:
             _, index, term, kind = _ENTRY.unpack_from(payload)
@@ -55,8 +57,8 @@ def decode_record(payload: memoryview) -> Entry | HardState:
             _, term, vote, commit = _HARD_STATE.unpack(payload)
             return HardState(term, vote, commit)
     except (IndexError, ValueError, struct.error) as error:
-        raise DataDamaged(f"a record of the Raft log cannot be read: {error}") from error
-    raise DataDamaged(f"records of kind {payload[0]} in the Raft log are unknown to this version")
+        raise DataDamaged(f"Raft log: malformed record: {error}") from error
+    raise DataDamaged(f"Raft log: unknown record type {payload[0]}; it may be from a newer version")
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -68,14 +70,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Raises DataDamaged."""
+    """Decode the manifest. Raise DataDamaged if it is damaged or has an unknown format."""
     record = record_at(memoryview(data), 0)
     if record is None or HEADER_BYTES + len(record.payload) != len(data):
-        raise DataDamaged("the manifest of the Raft log is damaged")
+        raise DataDamaged("Raft log: manifest is damaged (checksum mismatch)")
     try:
         manifest = _decoder.decode(record.payload)
     except msgspec.DecodeError as error:
-        raise DataDamaged(f"the manifest of the Raft log cannot be read: {error}") from error
+        raise DataDamaged(f"Raft log: manifest cannot be decoded: {error}") from error
     if manifest.format != MANIFEST_FORMAT:
-        raise DataDamaged(f"the Raft log has format {manifest.format}, this version knows {MANIFEST_FORMAT}")
+        raise DataDamaged(f"Raft log: format {manifest.format} is not supported (supported: {MANIFEST_FORMAT})")
     return manifest

@@ -1,7 +1,7 @@
-"""One node's Raft on an event loop: carries events to the core, and carries out what the core wants.
+"""The event-loop driver of a Raft node: passes events to the core and executes its instructions.
 
-The core itself keeps the order that safety rests on (see `chronik.raft`); here it is enough that a `Persist` is
-durable before it is reported so, that there is one at a time, and that a failed one stops everything.
+The core guarantees the ordering that safety depends on (see `chronik.raft`). The driver must only report a `Persist`
+after it is durable, write one at a time, and stop the node if a write fails.
 """
 
 from __future__ import annotations
@@ -55,13 +55,12 @@ from chronik.raft.roles import Role
 
 logger = logging.getLogger("chronik.raft")
 
-TURN_EVENTS_MAX: Final = 250
-"""Events given to the core at once: a few milliseconds of work. The rest waits for the next turn, so that others get
-the loop in between."""
+EVENTS_PER_ITERATION_MAX: Final = 250
+"""Maximum number of events per event-loop iteration: a few milliseconds of work. The rest waits for the next one."""
 
 
-class _Parts(msgspec.Struct):
-    """The parts that exist from `start` to `stop`."""
+class _Components(msgspec.Struct):
+    """The components that exist between `start` and `stop`."""
 
     log_thread: Executor
     storage: RaftStorage
@@ -71,8 +70,11 @@ class _Parts(msgspec.Struct):
 
 
 class RaftDriver:
-    """`start` works without a quorum. `on_fatal` is called once, when the node must stop: nothing is said to anybody
-    after that. `on_status` is called when role, term or leader change. `passes` says which messages go in and out."""
+    """A Raft node on an event loop.
+
+    `start` does not require a quorum. `on_fatal` is called once if the node must stop; it sends no messages after that.
+    `on_status` is called when the role, term or leader changes. `passes` filters messages in both directions.
+    """
 
     def __init__(
         self,
@@ -97,81 +99,84 @@ class RaftDriver:
 
         self._loop: asyncio.AbstractEventLoop
         self._node: RaftNode
-        self._parts: _Parts
-        self._undo = AsyncExitStack()
+        self._components: _Components
+        self._exit_stack = AsyncExitStack()
         self._events: deque[Event] = deque()
-        self._is_turn_due = False
-        self._is_tick_waiting = False
+        self._is_iteration_scheduled = False
+        self._is_tick_queued = False
         self._ticker: asyncio.TimerHandle | None = None
         self._waiters = Waiters()
         self._applied = AppliedWaiters()
-        self._status_news = News()
+        self._status_changes = News()
         self._peer_times = PeerTimes()
         self._messenger = Messenger(settings.node_id, transport, self._peer_times, passes, self._feed)
         self._is_running = False
         self._failure: BaseException | None = None
 
-    # ---------------------------------------------------------------------------------------------------------- life
+    # ------------------------------------------------------------------------------------------------------ lifecycle
 
     async def start(self) -> None:
-        """Returns when the node takes part. Raises DataDamaged, StorageFailed or OSError; call `stop` then too."""
+        """Recover from disk and join the cluster.
+
+        Raises DataDamaged, StorageFailed or OSError; call `stop` in that case, too.
+        """
         self._loop = asyncio.get_running_loop()
-        self._undo.push_async_callback(self.transport.stop)  # it may hold its port already
-        self._parts = await self._open_parts()
-        parts = self._parts
-        snapshot = parts.storage.recovered.snapshot
+        self._exit_stack.push_async_callback(self.transport.stop)  # the transport may already listen on its port
+        self._components = await self._open_components()
+        components = self._components
+        snapshot = components.storage.recovered.snapshot
         if snapshot.index:
-            await parts.snapshots.restore(snapshot.index)
+            await components.snapshots.restore(snapshot.index)
             self._applied.reached(snapshot.index)
-        self._node = await self._loop.run_in_executor(parts.log_thread, self._make_node, parts.storage)
+        self._node = await self._loop.run_in_executor(components.log_thread, self._make_node, components.storage)
         self._is_running = True
-        self._undo.push_async_callback(parts.writer.stop)
-        parts.applier.start()
-        self._undo.push_async_callback(parts.snapshots.stop)
-        self._undo.push_async_callback(parts.applier.stop)
-        self._undo.push_async_callback(self.transport.stop)
+        self._exit_stack.push_async_callback(components.writer.stop)
+        components.applier.start()
+        self._exit_stack.push_async_callback(components.snapshots.stop)
+        self._exit_stack.push_async_callback(components.applier.stop)
+        self._exit_stack.push_async_callback(self.transport.stop)
         await self.transport.start(self._messenger)
         self.watchdog.start()
-        self._undo.callback(self.watchdog.stop)
+        self._exit_stack.callback(self.watchdog.stop)
         self._schedule_tick()
         if self._node.membership.voters == (self._settings.node_id,):
-            self._feed(Campaign())  # nobody else could lead: no need to wait for silence
+            self._feed(Campaign())  # the only voter need not wait for an election timeout
         self._feed()
 
     async def stop(self) -> None:
-        """Finishes what is being written, and tells those who wait. Does nothing the second time."""
+        """Complete the outstanding write, fail all waiters, and stop. Idempotent."""
         self._is_running = False
-        self._end_waiting(DriverStopped("the node stops"))
+        self._fail_waiters(DriverStopped("the node is shutting down"))
         if self._ticker is not None:
             self._ticker.cancel()
-        await self._undo.aclose()
+        await self._exit_stack.aclose()
 
-    async def _open_parts(self) -> _Parts:
+    async def _open_components(self) -> _Components:
         log_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-log")
-        self._undo.callback(log_thread.shutdown)
+        self._exit_stack.callback(log_thread.shutdown)
         snapshot_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-snapshot")
-        self._undo.callback(snapshot_thread.shutdown)
-        opening = partial(RaftStorage.open, self._files, self._settings.folder)
-        storage = await self._loop.run_in_executor(log_thread, opening)
-        self._undo.push_async_callback(_run_in, log_thread, storage.close)
-        writer = LogWriter(storage, log_thread, self._persisted, self._fail)
+        self._exit_stack.callback(snapshot_thread.shutdown)
+        open_storage = partial(RaftStorage.open, self._files, self._settings.folder)
+        storage = await self._loop.run_in_executor(log_thread, open_storage)
+        self._exit_stack.push_async_callback(_run_in_executor, log_thread, storage.close)
+        writer = LogWriter(storage, log_thread, self._on_persisted, self._fail)
         snapshots = Snapshots(
             self._machine,
             storage,
             snapshot_thread,
             log_thread,
             self.watchdog,
-            taken=self._snapshot_taken,
+            taken=self._on_snapshot_taken,
             read=self._feed,
             failed=self._fail,
         )
         applier = Applier(
-            self._machine, snapshots, self._waiters, self._applied, self.watchdog, self._applied_through, self._fail
+            self._machine, snapshots, self._waiters, self._applied, self.watchdog, self._on_applied, self._fail
         )
-        return _Parts(log_thread, storage, writer, snapshots, applier)
+        return _Components(log_thread, storage, writer, snapshots, applier)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
-        """Is called in a thread, since it reads the whole log once."""
+        """Create the Raft node. Called in a thread, because it reads the whole log."""
         settings = self._settings
         return RaftNode(
             settings.node_id,
@@ -184,19 +189,19 @@ class RaftDriver:
         )
 
     def _fail(self, error: BaseException) -> None:
-        """Stops the node, and says nothing more to anybody: what is on disk, or in the state machine, is unknown."""
+        """Stop processing events after a failure, because the state on disk or of the state machine is unknown."""
         if self._failure is not None:
             return
         self._failure = error
         self._is_running = False
         self._events.clear()
-        self._end_waiting(StorageFailed(f"the node has stopped: {error}"))
+        self._fail_waiters(StorageFailed(f"the node has stopped after a failure: {error}"))
         self._on_fatal(error)
 
-    def _end_waiting(self, error: Exception) -> None:
+    def _fail_waiters(self, error: Exception) -> None:
         self._waiters.fail_all(error)
         self._applied.fail_all(error)
-        self._status_news.tell()
+        self._status_changes.tell()
 
     # ------------------------------------------------------------------------------------------------------- requests
 
@@ -206,17 +211,17 @@ class RaftDriver:
 
     @property
     def leader(self) -> int:
-        """The leader that this node knows of, perhaps itself, or NOBODY. Only after `start`."""
+        """Leader known to this node, or NO_NODE. Available after `start`."""
         return self._node.status.leader
 
     @property
     def sync_times(self) -> Histogram:
-        """How long syncs of the log took. Only after `start`."""
-        return self._parts.storage.sync_times
+        """Durations of log syncs. Available after `start`."""
+        return self._components.storage.sync_times
 
     @property
     def status(self) -> DriverStatus:
-        """How this node stands. Only after `start`."""
+        """Current status of the node. Available after `start`."""
         node = self._node
         return DriverStatus(
             role=node.status.role,
@@ -238,15 +243,18 @@ class RaftDriver:
         )
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the log entry at `index`, or None if the log does not hold it. Only after `start`."""
+        """Return the term of the log entry at `index`, or None if the log does not contain it."""
         return self._node.term_at(index)
 
     async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
-        """Returns when the command is committed, and applied on this node, which must be the leader; or, if `until`
-        asks for less, when it is on this node's disk.
+        """Propose a command on this node, which must be the leader, and wait until it is committed and applied.
 
-        Raises NotLeader, ProposalRefused or ProposalLost when it is certain that the command is not committed and never
-        will be, OutcomeUnknown when that is not certain, and DriverStopped or StorageFailed when the node has stopped.
+        With another `until`, return as soon as the command is on this node's disk.
+
+        Raises:
+            NotLeader, ProposalRejected, ProposalLost: The command is not and never will be committed.
+            OutcomeUnknown: The command may or may not be committed.
+            DriverStopped, StorageFailed: The node has stopped.
         """
         waiter = self._open_waiter(Kind.APPLIED if until is Until.APPLIED else Kind.WRITTEN, timeout)
         self._feed(Propose((data,), waiter.context))
@@ -254,17 +262,18 @@ class RaftDriver:
         return committed
 
     async def change_membership(self, change: Change, timeout: float = TIMEOUT_SECONDS) -> Committed:
-        """Raises as `propose` does."""
+        """Propose a membership change and wait until it is committed. Raises as `propose` does."""
         waiter = self._open_waiter(Kind.APPLIED, timeout)
         self._feed(ChangeMembership(change, waiter.context))
         committed: Committed = await waiter.answer
         return committed
 
     async def read_index(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """Returns the index that must be applied for a read of the local state to be linearizable, on any node.
+        """Return the index that must be applied before a read of the local state is linearizable (ReadIndex).
 
-        Raises NotLeader when no leader is known or it changed meanwhile, ReadTimedOut, ProposalRefused, DriverStopped
-        or StorageFailed.
+        Raises:
+            NotLeader: No leader is known, or the leader has changed.
+            ReadTimedOut, ProposalRejected, DriverStopped, StorageFailed: The read was not confirmed.
         """
         waiter = self._open_waiter(Kind.READ, timeout)
         self._feed(ReadIndex(waiter.context))
@@ -272,14 +281,16 @@ class RaftDriver:
         return index
 
     async def wait_applied(self, index: int, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Returns when the state machine has applied `index`. Raises OutcomeUnknown."""
-        self._refuse_when_stopped()
+        """Wait until the state machine has applied `index`. Raise OutcomeUnknown after the timeout."""
+        self._check_running()
         await self._applied.wait(index, timeout)
 
     async def transfer_leadership(self, target: int, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Returns when this node does not lead any more.
+        """Transfer the leadership to another voter and wait until this node is no longer the leader.
 
-        Raises NotLeader or ProposalRefused when the transfer was not begun, OutcomeUnknown when it took too long.
+        Raises:
+            NotLeader, ProposalRejected: The transfer was not started.
+            OutcomeUnknown: The transfer did not complete before the timeout.
         """
         deadline = self._loop.time() + timeout
         waiter = self._open_waiter(Kind.TRANSFER, timeout)
@@ -287,110 +298,111 @@ class RaftDriver:
         self._feed(TransferLeadership(target, waiter.context))
         await waiter.answer
         while self._node.status.role is Role.LEADER and self._node.status.term == term:
-            if not await self._status_news.since(self._status_news.count, deadline - self._loop.time()):
-                raise OutcomeUnknown("leadership was not handed over in time")
-            self._refuse_when_stopped()
+            if not await self._status_changes.since(self._status_changes.count, deadline - self._loop.time()):
+                raise OutcomeUnknown(f"leadership transfer to node {target} did not complete in time")
+            self._check_running()
 
     def _open_waiter(self, kind: Kind, timeout: float) -> Waiter:
-        self._refuse_when_stopped()
+        self._check_running()
         return self._waiters.open(kind, self._loop.time() + timeout)
 
-    def _refuse_when_stopped(self) -> None:
+    def _check_running(self) -> None:
         if self._failure is not None:
-            raise StorageFailed(f"the node has stopped: {self._failure}")
+            raise StorageFailed(f"the node has stopped after a failure: {self._failure}")
         if not self._is_running:
-            raise DriverStopped("the node does not run")
+            raise DriverStopped("the node is not running")
 
-    # ------------------------------------------------------------------------------------------ events for the core
+    # -------------------------------------------------------------------------------------------- events for the core
 
     def _feed(self, *events: Event) -> None:
         if not self._is_running:
             return
         self._events.extend(events)
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self._loop.call_soon(self._turn)
+        if not self._is_iteration_scheduled:
+            self._is_iteration_scheduled = True
+            self._loop.call_soon(self._process_events)
 
     def _schedule_tick(self) -> None:
         self._ticker = self._loop.call_later(self._settings.tick_seconds, self._tick)
 
     def _tick(self) -> None:
-        """Feeds a tick, unless one waits for its turn already: time lost in a stall is not made up for."""
-        if not self._is_tick_waiting:
-            self._is_tick_waiting = True
+        """Queue a tick unless one is already queued: ticks missed during a stall are not made up for."""
+        if not self._is_tick_queued:
+            self._is_tick_queued = True
             self._feed(Tick())
         self._waiters.expire(self._loop.time())
         self._schedule_tick()
 
-    def _turn(self) -> None:
-        self._is_turn_due = False
+    def _process_events(self) -> None:
+        self._is_iteration_scheduled = False
         if not self._is_running:
             return
-        began = self._loop.time()
-        events = [self._events.popleft() for _ in range(min(len(self._events), TURN_EVENTS_MAX))]
+        started = self._loop.time()
+        events = [self._events.popleft() for _ in range(min(len(self._events), EVENTS_PER_ITERATION_MAX))]
         try:
             ready = self._node.handle(*events)
-            self._is_tick_waiting = False
-            self._carry_out(ready)
+            self._is_tick_queued = False
+            self._execute(ready)
         except Exception as error:
             self._fail(error)
             return
         if self._node.status.role is Role.LEADER:
             node = self._node
-            self._peer_times.lead(node.membership, node.matches(), node.last_index, began)
+            self._peer_times.lead(node.membership, node.matches(), node.last_index, started)
         else:
             self._peer_times.follow()
         if self._events:
             self._feed()
-        self.watchdog.ran("a turn of Raft", self._loop.time() - began)
+        self.watchdog.ran("Raft event processing", self._loop.time() - started)
 
-    # --------------------------------------------------------------------------------------- what the core wants done
+    # ------------------------------------------------------------------------------------------ instructions of the
+    # core
 
-    def _carry_out(self, ready: Ready) -> None:
+    def _execute(self, ready: Ready) -> None:
         if ready.persist is not None:
-            self._parts.writer.put(ready.persist)
+            self._components.writer.put(ready.persist)
         if ready.messages:
             self._messenger.send(ready.messages)
         for outcome in ready.outcomes:
             self._waiters.take(outcome)
         self._waiters.written(self._node.durable_index, self._node.term_at)
         if ready.restore is not None:
-            self._parts.applier.put(ready.restore)
+            self._components.applier.put(ready.restore)
         if ready.committed:
-            self._parts.applier.put(ready.committed)
-        for wanted in ready.chunks_wanted:
-            self._parts.snapshots.read_piece(wanted, self._node.snapshot)
-        for step in ready.steps:
-            logger.info("node %d, %s", self._settings.node_id, step)
+            self._components.applier.put(ready.committed)
+        for chunk_request in ready.chunks_wanted:
+            self._components.snapshots.read_piece(chunk_request, self._node.snapshot)
+        for transition in ready.steps:
+            logger.info("node %d: role changed: %s", self._settings.node_id, transition)
         if ready.status is not None:
-            self._status_news.tell()
+            self._status_changes.tell()
             self._on_status(ready.status)
 
-    # ---------------------------------------------------------------------------------------------------- what is done
+    # ------------------------------------------------------------------------------------------------------ completions
 
-    def _persisted(self, sequence: int) -> None:
+    def _on_persisted(self, sequence: int) -> None:
         self._feed(Persisted(sequence))
 
-    def _applied_through(self, index: int) -> None:
+    def _on_applied(self, index: int) -> None:
         self._events.append(Applied(index))
         if self._node.commit > index:
-            self._feed()  # the core has more to apply; otherwise it hears of this with whatever comes next
-        self._begin_snapshot_if_due(index)
+            self._feed()  # the core has more entries to apply; otherwise it processes this with the next event
+        self._start_snapshot_if_due(index)
 
-    def _begin_snapshot_if_due(self, index: int) -> None:
-        applier, snapshots = self._parts.applier, self._parts.snapshots
+    def _start_snapshot_if_due(self, index: int) -> None:
+        applier, snapshots = self._components.applier, self._components.snapshots
         if not applier.is_snapshot_due(self._settings) or snapshots.is_under_way:
             return
         term = self._node.term_at(index)
         if term is None or index <= self._node.snapshot.index:
-            return  # a received one, which waits to be written or restored, is newer
+            return  # a received snapshot that is not written or restored yet is newer
         applier.begun_snapshot()
         snapshots.begin(index, term, self._node.membership_at(index))
 
-    def _snapshot_taken(self, snapshot: SnapshotMetadata) -> None:
-        through = self._parts.storage.compaction_point(snapshot.index, self._settings.bytes_kept)
+    def _on_snapshot_taken(self, snapshot: SnapshotMetadata) -> None:
+        through = self._components.storage.compaction_point(snapshot.index, self._settings.bytes_kept)
         self._feed(SnapshotTaken(snapshot, through))
 
 
-async def _run_in(thread: Executor, work: Callable[[], None]) -> None:
+async def _run_in_executor(thread: Executor, work: Callable[[], None]) -> None:
     await asyncio.get_running_loop().run_in_executor(thread, work)

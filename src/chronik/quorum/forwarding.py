@@ -1,7 +1,7 @@
-"""Proposes from any node: here if this node leads, else by a call to the leader.
+"""Proposals from any node: proposed locally on the leader, forwarded to the leader otherwise.
 
-One attempt has one typed ending. Whether to try again is for the caller to decide, who alone can make sure that a
-command which was proposed twice is applied once.
+Each attempt has one typed outcome. The caller decides about retries, because only the caller can ensure that a command
+proposed twice is applied once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
 
 FORWARDS_UNDER_WAY_MAX: Final = CALLS_UNDER_WAY_MAX // 2
-"""Proposals under way to one leader; heartbeats need room beside them. More of them wait for their turn: were they
-refused and tried again later, thousands of others could overtake them, and their results would not be kept so long."""
+"""Maximum number of proposals in flight to a leader, which leaves capacity for heartbeats.
+
+Further proposals wait in order. If they were rejected and retried instead, later proposals could overtake them, and
+their deduplication results could expire."""
 
 
 class Ending(IntEnum):
-    """How a forwarded proposal ended. These numbers must never change: they travel between nodes."""
+    """The outcome of a forwarded proposal. The values are sent between nodes and must never change."""
 
     COMMITTED = 0
     NOT_LEADER = 1
@@ -45,12 +47,16 @@ class Ending(IntEnum):
 
 
 class ForwardedProposal(msgspec.Struct, frozen=True, array_like=True):
+    """A request to the leader to propose a command."""
+
     data: bytes
     timeout_ms: int
     until: Until = Until.APPLIED
 
 
 class ForwardedAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The leader's response to a forwarded proposal."""
+
     ending: Ending
     index: int = 0
     term: int = 0
@@ -62,7 +68,7 @@ FORWARD: Final = TypedCall(CallKind.FORWARD, ForwardedProposal, ForwardedAnswer)
 
 
 class Forwarder:
-    """Must be made before the driver is started."""
+    """A client and server for forwarded proposals. Create it before the driver is started."""
 
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver
@@ -73,24 +79,27 @@ class Forwarder:
         FORWARD.serve(self._calls, self._serve)
 
     async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
-        """Returns when the command is committed, and applied on this node; or, if `until` asks for less, when it is on
-        the leader's disk. Raises as `RaftDriver.propose` does."""
+        """Propose a command through the leader and wait until it is committed and applied on this node.
+
+        With another `until`, return as soon as the command is on the leader's disk. Raises as `RaftDriver.propose`
+        does.
+        """
         leader = self._driver.leader
         if leader == NOBODY:
             raise NotLeader(NOBODY)
         if leader == self._driver.node_id:
             return await self._driver.propose(data, timeout, until)
-        turns = self._turns[leader]
-        await _turn_of(turns, timeout)
+        slots = self._turns[leader]
+        await _acquire_slot(slots, timeout)
         try:
-            committed = _checked(await self._ask(leader, data, timeout, until))
+            committed = _unwrap(await self._forward(leader, data, timeout, until))
         finally:
-            turns.release()
+            slots.release()
         if until is Until.APPLIED:
             await self._driver.wait_applied(committed.index, timeout)
         return committed
 
-    async def _ask(self, leader: int, data: bytes, timeout: float, until: Until) -> ForwardedAnswer:
+    async def _forward(self, leader: int, data: bytes, timeout: float, until: Until) -> ForwardedAnswer:
         request = ForwardedProposal(data, int(timeout * 1000), until)
         try:
             return await FORWARD.ask(self._calls, leader, request, timeout)
@@ -115,25 +124,25 @@ class Forwarder:
         return ForwardedAnswer(Ending.COMMITTED, committed.index, committed.term)
 
 
-async def _turn_of(turns: asyncio.Semaphore, timeout: float) -> None:
-    """Waits for a turn. Raises ProposalRefused when it does not come in time."""
-    if not turns.locked():  # a timer would cost more than all the rest
-        await turns.acquire()
+async def _acquire_slot(slots: asyncio.Semaphore, timeout: float) -> None:
+    """Acquire a slot of the limit on forwarded proposals. Raise ProposalRejected after the timeout."""
+    if not slots.locked():  # avoid the cost of a timer
+        await slots.acquire()
         return
     try:
         async with asyncio.timeout(timeout):
-            await turns.acquire()
+            await slots.acquire()
     except TimeoutError:
         raise ProposalRefused(Refusal.OVERLOADED) from None
 
 
-def _checked(answer: ForwardedAnswer) -> Committed:
-    if answer.ending is Ending.COMMITTED:
-        return Committed(answer.index, answer.term)
-    if answer.ending is Ending.NOT_LEADER:
-        raise NotLeader(answer.leader)
-    if answer.ending is Ending.REFUSED:
-        raise ProposalRefused(Refusal(answer.reason))
-    if answer.ending is Ending.LOST:
-        raise ProposalLost(answer.reason)
-    raise OutcomeUnknown(answer.reason)
+def _unwrap(response: ForwardedAnswer) -> Committed:
+    if response.ending is Ending.COMMITTED:
+        return Committed(response.index, response.term)
+    if response.ending is Ending.NOT_LEADER:
+        raise NotLeader(response.leader)
+    if response.ending is Ending.REFUSED:
+        raise ProposalRefused(Refusal(response.reason))
+    if response.ending is Ending.LOST:
+        raise ProposalLost(response.reason)
+    raise OutcomeUnknown(response.reason)

@@ -1,4 +1,4 @@
-"""Raft's messages on the connections between nodes: encoded on their way out, decoded and checked on their way in."""
+"""Raft messages on peer connections: encoding, decoding and validation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from chronik.raft.messages import AnyMessage, decode_message, encode_message
 
 
 class Feed(Protocol):
+    """A function that queues events for the Raft core."""
+
     def __call__(self, *events: Event) -> None: ...
 
 
 class Messenger:
-    """Feeds the core with what the peers say, and whether they can be reached. `passes` says which messages get
-    through, in either direction: to Raft the others are lost on the network."""
+    """An adapter between the Raft core and the peer transport.
+
+    It passes received messages and the peers' reachability to the core. `passes` filters messages in both directions;
+    the core treats dropped messages as lost on the network.
+    """
 
     def __init__(
         self,
@@ -36,21 +41,22 @@ class Messenger:
         self._feed = feed
 
     def send(self, messages: Sequence[AnyMessage]) -> None:
-        """Never waits."""
+        """Send messages without blocking."""
         self._transport.send([(each.target, encode_message(each)) for each in messages if self._passes(each)])
 
-    # --------------------------------------------------------------------------------------------- the transport's side
+    # ------------------------------------------------------------------------------------------------ transport
+    # callbacks
 
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
-        decoded = [self._checked(peer, decode_message(message)) for message in messages]
-        passing = [Received(message) for message in decoded if self._passes(message)]
-        if passing:
-            self._peer_times.hear(peer, passing[-1].message.source_directory)
-            self._feed(*passing)
+        decoded = [self._check_addresses(peer, decode_message(message)) for message in messages]
+        received = [Received(message) for message in decoded if self._passes(message)]
+        if received:
+            self._peer_times.hear(peer, received[-1].message.source_directory)
+            self._feed(*received)
 
-    def _checked(self, peer: int, message: AnyMessage) -> AnyMessage:
+    def _check_addresses(self, peer: int, message: AnyMessage) -> AnyMessage:
         if message.source != peer or message.target != self._node_id:
-            raise BadMessage(f"node {peer} sent a message from {message.source} to {message.target}")
+            raise BadMessage(f"node {peer} sent a Raft message from node {message.source} to node {message.target}")
         return message
 
     def peer_unreachable(self, peer: int) -> None:

@@ -1,4 +1,4 @@
-"""How a proposal, a read or a change of the cluster ends, for those who asked."""
+"""Outcomes of proposals, reads and membership changes, as results and exceptions."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from chronik.raft.membership import NOBODY
 
 
 class Until(IntEnum):
-    """What a proposal waits for. These numbers must never change: they travel between nodes."""
+    """The event that completes a proposal. The values are sent between nodes and must never change."""
 
     APPLIED = 0
-    """Committed by a majority, and applied on the node that answers."""
+    """Committed by a majority and applied on the responding node."""
     ON_LEADERS_DISK = 1
-    """On the leader's disk, and no more: if that disk is lost before a majority has the command, so is the command."""
+    """Written to the leader's disk. The command is lost if that disk fails before a majority has it."""
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True):
-    """The command is committed, and applied on the node that answers, unless `Until` asked for less."""
+    """The position of a committed command, or of one that is only on the leader's disk if the caller requested that."""
 
     index: int
     term: int
 
 
 class NotLeader(ChronikError):
-    """The command was not and will not be committed: this node does not lead. `leader` is whom to ask, or NOBODY."""
+    """The node is not the leader, and the command is not committed. `leader` is the current leader or NO_NODE."""
 
     def __init__(self, leader: int) -> None:
-        super().__init__(f"node {leader} leads" if leader != NOBODY else "no leader is known")
+        super().__init__(f"not the leader; node {leader} is" if leader != NOBODY else "no leader is known")
         self.leader = leader
 
 
 class ProposalRefused(ChronikError):
-    """The command was not and will not be committed: the leader did not take it."""
+    """The leader rejected the command, which is not and never will be committed."""
 
     def __init__(self, refusal: Refusal) -> None:
-        super().__init__(str(refusal))
+        super().__init__(refusal.message)
         self.refusal = refusal
 
 
 class ProposalLost(ChronikError):
-    """The command was not and will not be committed: another leader has committed something else in its place."""
+    """The command is not and never will be committed, because another leader committed a different entry instead."""
 
 
 class OutcomeUnknown(ChronikError):
-    """The command was sent on its way and may be committed, now, later, or never."""
+    """The command may or may not be committed, now or later."""
 
 
 class ReadTimedOut(ChronikError):
-    """No leader confirmed in time that the local state is fresh enough."""
+    """No leader confirmed the read before its deadline."""
 
 
 class DriverStopped(ChronikError):
-    """The node is shutting down: nothing more is taken."""
+    """The node is shutting down and accepts no more requests."""

@@ -1,5 +1,7 @@
-"""When a leader last heard from each peer, and when that peer last held the whole log. It is shown; and
-the controller changes the membership only while those who would have to agree are heard."""
+"""The leader's record of when each peer last responded and when it last had the whole log.
+
+The record is part of the node's status. The controller changes the membership only while a majority is responding.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +14,49 @@ NEVER: Final = float("-inf")
 
 
 class PeerTime(NamedTuple):
+    """The times of a peer's last contact and of its last full replication."""
+
     heard: float
     caught_up: float
-    """The last time at which it held the log up to its end, or NEVER."""
+    """Time at which the peer last had the whole log, or NEVER."""
     end: int
-    """Where the leader's log ended when the peer was last heard from."""
+    """Last index of the leader's log at the time of the last contact."""
 
 
 class PeerTimes:
+    """The activity of all peers as seen by the leader; empty on other nodes."""
+
     def __init__(self) -> None:
         self.known: dict[int, PeerTime] = {}
-        self._heard: dict[int, bytes] = {}
+        self._contacted: dict[int, bytes] = {}
 
     def hear(self, peer: int, directory_id: bytes) -> None:
-        self._heard[peer] = directory_id
+        self._contacted[peer] = directory_id
 
     def lead(self, membership: Membership, matches: Mapping[int, int], end: int, now: float) -> None:
-        """Notes, as the leader, how far each peer that was heard from holds the log, which ends at `end`. Who speaks
-        from another disk than the member's is not the member: what that one promised is gone."""
-        for peer, directory_id in self._heard.items():
+        """Update the times of the peers that sent messages since the last call, with the leader's log ending at `end`.
+
+        Messages from a directory other than the member's do not count.
+        """
+        for peer, directory_id in self._contacted.items():
             member = membership.get(peer)
             if peer in matches and member is not None and member.directory_id in (UNBOUND, directory_id):
-                self.known[peer] = _heard_again(self.known.get(peer), matches[peer], end, now)
-        self._heard.clear()
+                self.known[peer] = _update_times(self.known.get(peer), matches[peer], end, now)
+        self._contacted.clear()
 
     def follow(self) -> None:
-        """Forgets all: a node that does not lead knows nothing of the others."""
-        self._heard.clear()
+        """Clear all times, because only a leader tracks its peers."""
+        self._contacted.clear()
         self.known.clear()
 
 
-def _heard_again(before: PeerTime | None, match: int, end: int, now: float) -> PeerTime:
-    """Reckons as Kafka does: a peer that now holds what was the end when it was last heard from had caught up then."""
+def _update_times(previous: PeerTime | None, match: int, end: int, now: float) -> PeerTime:
+    """Return a peer's times after a message from it.
+
+    As in Kafka, a peer that now has the log end of its previous contact was caught up at that time.
+    """
     if match >= end:
         return PeerTime(now, now, end)
-    if before is None:
+    if previous is None:
         return PeerTime(now, NEVER, end)
-    return PeerTime(now, before.heard if match >= before.end else before.caught_up, end)
+    return PeerTime(now, previous.heard if match >= previous.end else previous.caught_up, end)

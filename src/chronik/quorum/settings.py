@@ -1,4 +1,4 @@
-"""What a node's Raft is started with, and how it stands."""
+"""Settings and status of the Raft driver."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from chronik.raft.roles import Role
 FOLDER: Final = "__raft"
 
 TIMEOUT_SECONDS: Final = 10.0
-"""The timeout of a request that gives none: as long as several elections."""
+"""Default timeout of requests: long enough for several elections."""
 
 
 class DriverSettings(msgspec.Struct, frozen=True):
+    """The settings of a node's Raft driver."""
+
     node_id: int
     directory_id: bytes
     bootstrap: Membership
-    """The members with which a node that has nothing on its disk founds a cluster; empty when it waits to be added."""
+    """Members with which a node with an empty disk bootstraps a cluster; empty if it waits to be added to one."""
     raft: RaftConfig = msgspec.field(default_factory=RaftConfig)
     tick_seconds: float = 0.1
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
-    """A snapshot is taken after this many entries, or this many bytes of them."""
+    """Number and total size of applied entries after which a snapshot is taken."""
     snapshot_seconds: float = 10.0
-    """Or after this much time was spent on applying them: few commands may take long, and a node that starts would
-    need as long for them again."""
+    """Time spent applying entries after which a snapshot is taken, because a restart would take as long again."""
     bytes_kept: int = 8 * 1024 * 1024
-    """How much of the log before a snapshot stays: a peer that lags behind by less is spared the snapshot."""
+    """Size of the log kept before a snapshot, so that a slightly lagging peer does not need the snapshot."""
     folder: str = FOLDER
 
 
 class DriverStatus(msgspec.Struct, frozen=True):
-    """What status pages and metrics show."""
+    """The status of a node's Raft driver, for status pages and metrics."""
 
     role: Role
     term: int
@@ -50,11 +51,11 @@ class DriverStatus(msgspec.Struct, frozen=True):
     membership: Membership
     membership_index: int
     matches: dict[int, int]
-    """How far each other node holds the log, as the leader knows it."""
+    """Match index of each peer; empty unless this node is the leader."""
     peer_times: dict[int, PeerTime]
-    """When the leader last heard from each other node, by a clock that says `now`."""
+    """Activity of each peer as seen by the leader, on the same clock as `now`."""
     now: float
     connected: tuple[int, ...]
-    """Peers to whom something can be sent."""
+    """Peers with an open outgoing connection."""
     waiting: int
-    """Proposals and reads under way here."""
+    """Number of pending proposals and reads."""

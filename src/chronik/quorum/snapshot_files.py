@@ -1,7 +1,7 @@
-"""Snapshots as files: written here by the state machine, received from the leader, read by both.
+"""Snapshot files: written from the local state machine or received from the leader.
 
-A file holds chunks in the form of `wal.snapshots`: each with a CRC, closed by an empty one. To other nodes it is a
-sequence of bytes with a size and a checksum, cut where it suits the wire.
+A file contains chunks in the format of `wal.snapshots`, each with a CRC, terminated by an empty one. For transfers it
+is a byte sequence with a size and a checksum, split independently of those chunks.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from chronik.wal.snapshots import SUFFIX, SYNC_EVERY_BYTES, TEMPORARY, snapshot_
 INCOMING_NAME: Final = "incoming"
 
 VERIFY_BYTES: Final = 1024 * 1024
-"""How much is read at a time when a file is checked as a whole."""
+"""Bytes read at a time when a file is verified."""
 
 
 class SnapshotWriter:
-    """`write` the chunks, then `finish`; or `abandon`. A finished snapshot is only a file: it counts once the manifest
-    names it, and a file that no manifest names is removed at the next start."""
+    """A writer for a local snapshot: `write` the chunks, then `finish` or `abandon`.
 
-    def __init__(self, files: FileSystem, folder: str, index: int) -> None:
+    A finished snapshot takes effect when the manifest refers to it. Files without a reference are deleted at startup.
+    """
+
+    def __init__(self, files: FileSystem, directory: str, index: int) -> None:
         self._files = files
-        self._folder = folder
-        self._path = snapshot_path(folder, index)
+        self._directory = directory
+        self._path = snapshot_path(directory, index)
         self._file: File | None = None
         self._chunks = 0
         self._checksum = 0
         self._unsynced_bytes = 0
 
     def write(self, chunk: bytes) -> None:
-        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk of this size cannot be read back")
+        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, f"snapshot: invalid chunk size {len(chunk)}")
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
-        """Makes the whole durable, and returns its size and checksum."""
+        """Make the snapshot durable and return its size and checksum."""
         file = self._append(b"")
         file.fdatasync()
         size = file.size
         file.close()
         self._files.rename(self._path + TEMPORARY, self._path)
-        self._files.sync_folder(self._folder)
+        self._files.sync_folder(self._directory)
         return size, self._checksum
 
     def abandon(self) -> None:
@@ -75,12 +77,12 @@ class SnapshotWriter:
 
 
 class IncomingFile:
-    """The pieces that the leader sends, in a file of their own until the last has come."""
+    """A temporary file for the chunks of a snapshot that is being received."""
 
-    def __init__(self, files: FileSystem, folder: str) -> None:
+    def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
-        self._folder = folder
-        self._path = f"{folder}/{INCOMING_NAME}{TEMPORARY}"
+        self._directory = directory
+        self._path = f"{directory}/{INCOMING_NAME}{TEMPORARY}"
         self._file: File | None = None
         self._snapshot = SnapshotMetadata()
         self._checksum = 0
@@ -89,9 +91,9 @@ class IncomingFile:
         if chunk.offset == 0:
             self._begin(chunk.snapshot)
         file = self._file
-        assert file is not None, "a snapshot begins with its first piece"
-        invariant(chunk.snapshot == self._snapshot, "a piece of another snapshot")
-        invariant(chunk.offset == file.size, f"a piece at {chunk.offset} does not follow the {file.size} stored")
+        assert file is not None, "the first chunk of a snapshot must have offset 0"
+        invariant(chunk.snapshot == self._snapshot, "snapshot: chunk belongs to another snapshot")
+        invariant(chunk.offset == file.size, f"snapshot: chunk at {chunk.offset} does not follow {file.size} bytes")
         file.append(chunk.data)
         self._checksum = crc32c(chunk.data, self._checksum)
 
@@ -100,15 +102,15 @@ class IncomingFile:
             self._file.fdatasync()
 
     def finish(self, snapshot: SnapshotMetadata) -> None:
-        """Gives the synced file its final name. Raises DataDamaged if it is not the snapshot that was announced."""
+        """Rename the synced file to its final name. Raise DataDamaged if it does not match the snapshot's metadata."""
         file = self._file
         if file is None or snapshot != self._snapshot:
-            raise DataDamaged(f"the snapshot at {snapshot.index} was never received")
+            raise DataDamaged(f"snapshot {snapshot.index}: chunks were not received")
         if (file.size, self._checksum) != (snapshot.size_bytes, snapshot.checksum):
-            raise DataDamaged(f"the snapshot at {snapshot.index} was not received as it was sent")
+            raise DataDamaged(f"snapshot {snapshot.index}: received file does not match its size or checksum")
         self.close()
-        self._files.rename(self._path, snapshot_path(self._folder, snapshot.index))
-        self._files.sync_folder(self._folder)
+        self._files.rename(self._path, snapshot_path(self._directory, snapshot.index))
+        self._files.sync_folder(self._directory)
 
     def close(self) -> None:
         if self._file is not None:
@@ -123,26 +125,26 @@ class IncomingFile:
         self._checksum = 0
 
 
-def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
-    """Raises DataDamaged unless the file exists as it was written."""
-    path = snapshot_path(folder, snapshot.index)
+def verify(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
+    """Raise DataDamaged if the snapshot file is missing or does not match its metadata."""
+    path = snapshot_path(directory, snapshot.index)
     if not files.exists(path):
-        raise DataDamaged(f"{path} is missing")
+        raise DataDamaged(f"snapshot file {path} is missing")
     file = files.open(path)
     try:
         checksum = 0
         for position in range(0, file.size, VERIFY_BYTES):
             checksum = crc32c(file.pread(VERIFY_BYTES, position), checksum)
         if (file.size, checksum) != (snapshot.size_bytes, snapshot.checksum):
-            raise DataDamaged(f"{path} is damaged")
+            raise DataDamaged(f"snapshot file {path} is damaged: size or checksum mismatch")
     finally:
         file.close()
 
 
-def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_max: int) -> bytes | None:
-    """Returns None when a newer snapshot has replaced the one asked for."""
+def read_piece(files: FileSystem, directory: str, index: int, offset: int, bytes_max: int) -> bytes | None:
+    """Read a chunk of a snapshot file, or return None if a newer snapshot has replaced it."""
     try:
-        file = files.open(snapshot_path(folder, index))
+        file = files.open(snapshot_path(directory, index))
     except FileNotFoundError:
         return None
     try:
@@ -151,16 +153,16 @@ def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_ma
         file.close()
 
 
-def remove_leftovers(files: FileSystem, folder: str, kept: int) -> None:
-    """Removes, at a start, snapshots that no manifest names, and whatever was never finished."""
-    for index in stored_indexes(files, folder):
+def remove_leftovers(files: FileSystem, directory: str, kept: int) -> None:
+    """Delete snapshots that the manifest does not refer to, and incomplete files, at startup."""
+    for index in stored_indexes(files, directory):
         if index != kept:
-            files.remove(snapshot_path(folder, index))
-    for name in files.list_folder(folder):
+            files.remove(snapshot_path(directory, index))
+    for name in files.list_folder(directory):
         if name.endswith(TEMPORARY):
-            files.remove(f"{folder}/{name}")
+            files.remove(f"{directory}/{name}")
 
 
-def stored_indexes(files: FileSystem, folder: str) -> list[int]:
-    names = files.list_folder(folder)
+def stored_indexes(files: FileSystem, directory: str) -> list[int]:
+    names = files.list_folder(directory)
     return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))

@@ -1,7 +1,7 @@
-"""Snapshots of the local state: taken beside the work, restored in place of a log, read out for peers.
+"""Snapshots of the state machine: taken in the background, restored, and read in chunks for peers.
 
-The state machine gives and takes chunks on the event loop, each a few milliseconds of work; files are written and
-read in a thread of their own, so that a large snapshot holds up neither the loop nor the log's syncs.
+The state machine produces and consumes chunks on the event loop, a few milliseconds each. A separate thread accesses
+the files, so that a large snapshot blocks neither the event loop nor the log's syncs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,26 @@ T = TypeVar("T")
 
 
 class StateMachine(Protocol):
-    """What the log is for. Its methods are called on the event loop, one at a time; what they raise stops the node."""
+    """The replicated state machine. Its methods run on the event loop, one at a time; an exception stops the node."""
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Takes the next entries, in order and without a gap; every kind, so that all nodes count the same indexes."""
+        """Apply the next entries of all kinds, in order and without gaps."""
 
     def begin_snapshot(self) -> Iterator[bytes]:
-        """Returns the state as it is now, in chunks of at least one byte that take a few milliseconds each. What is
-        applied before the iterator is exhausted must not show in it. An iterator that is not needed is closed."""
+        """Return an iterator over the current state in non-empty chunks, each a few milliseconds of work.
+
+        Entries applied during the iteration must not change its result. The iterator is closed if it is not needed.
+        """
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """Replaces the whole state by that of `index`: the chunks of a `begin_snapshot`, here or on another node."""
+        """Replace the whole state with the snapshot of `index`, given as the chunks of a `begin_snapshot`."""
 
 
 class Snapshots:
-    """Takes one snapshot at a time. `thread` works on its files, `log_thread` on what changes the manifest."""
+    """A manager that takes, restores and reads snapshots, one at a time.
+
+    `thread` accesses the snapshot files, and `log_thread` changes the manifest.
+    """
 
     def __init__(
         self,
@@ -63,19 +68,21 @@ class Snapshots:
         self._read = read
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
-        self._reading: set[asyncio.Future[bytes | None]] = set()
+        self._pending_reads: set[asyncio.Future[bytes | None]] = set()
 
     @property
     def is_under_way(self) -> bool:
         return self._task is not None
 
     def begin(self, index: int, term: int, membership: Membership) -> None:
-        """Begins to take one; is called when the state machine has applied exactly `index`."""
+        """Start to take a snapshot. Called when the state machine has applied exactly `index`."""
         chunks = self._machine.begin_snapshot()
-        first = self._next(chunks)  # now, and not in the task: an iterator may do nothing before it is asked
-        work = self._take(chunks, first, SnapshotMetadata(index, term, membership))
+        first = self._next_chunk(
+            chunks
+        )  # not in the task, because a generator captures the state at its first step only
+        work = self._write(chunks, first, SnapshotMetadata(index, term, membership))
         self._task = asyncio.get_running_loop().create_task(work, name="snapshot")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_task_done)
 
     async def cancel(self) -> None:
         if self._task is not None:
@@ -84,67 +91,69 @@ class Snapshots:
 
     async def stop(self) -> None:
         await self.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
+        await asyncio.gather(*self._pending_reads, return_exceptions=True)
 
     async def restore(self, index: int) -> None:
-        """Loads the stored snapshot into the state machine; one that is being taken is of no use any more."""
+        """Load the stored snapshot into the state machine, and cancel a snapshot that is being taken."""
         await self.cancel()
-        async with aclosing(self._chunks(index)) as chunks:
+        async with aclosing(self._iterate_chunks(index)) as chunks:
             await self._machine.install_snapshot(index, chunks)
 
-    def read_piece(self, wanted: SnapshotChunkWanted, newest: SnapshotMetadata) -> None:
-        """Reads a piece for a peer, of the newest snapshot or of the one before."""
-        snapshot = newest if newest.index == wanted.index else None
-        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._storage.read_piece, wanted, snapshot)
-        self._reading.add(reading)
-        reading.add_done_callback(partial(self._piece_read, wanted))
+    def read_piece(self, request: SnapshotChunkWanted, newest: SnapshotMetadata) -> None:
+        """Read a chunk of the newest or the previous snapshot for a peer."""
+        snapshot = newest if newest.index == request.index else None
+        pending_read = asyncio.get_running_loop().run_in_executor(
+            self._thread, self._storage.read_piece, request, snapshot
+        )
+        self._pending_reads.add(pending_read)
+        pending_read.add_done_callback(partial(self._on_chunk_read, request))
 
-    def _piece_read(self, wanted: SnapshotChunkWanted, reading: asyncio.Future[bytes | None]) -> None:
-        self._reading.discard(reading)
-        error = reading.exception()
+    def _on_chunk_read(self, request: SnapshotChunkWanted, pending_read: asyncio.Future[bytes | None]) -> None:
+        self._pending_reads.discard(pending_read)
+        error = pending_read.exception()
         if error is not None:
             self._failed(error)
         else:
-            self._read(SnapshotChunkRead(wanted.peer, wanted.index, wanted.offset, reading.result()))
+            self._read(SnapshotChunkRead(request.peer, request.index, request.offset, pending_read.result()))
 
-    async def _take(self, chunks: Iterator[bytes], chunk: bytes | None, snapshot: SnapshotMetadata) -> None:
+    async def _write(self, chunks: Iterator[bytes], chunk: bytes | None, snapshot: SnapshotMetadata) -> None:
         writer = self._storage.begin_snapshot(snapshot.index)
         try:
             while chunk is not None:
-                await self._in_thread(partial(writer.write, chunk))
-                chunk = self._next(chunks)
-            size, checksum = await self._in_thread(writer.finish)
+                await self._run_in_thread(partial(writer.write, chunk))
+                chunk = self._next_chunk(chunks)
+            size, checksum = await self._run_in_thread(writer.finish)
         except BaseException:
-            await asyncio.shield(self._in_thread(writer.abandon))
+            await asyncio.shield(self._run_in_thread(writer.abandon))
             raise
         finally:
             _close(chunks)
-        whole = SnapshotMetadata(snapshot.index, snapshot.term, snapshot.membership, size, checksum)
+        complete = SnapshotMetadata(snapshot.index, snapshot.term, snapshot.membership, size, checksum)
         loop = asyncio.get_running_loop()
-        if await loop.run_in_executor(self._log_thread, self._storage.adopt, whole):
-            logger.info("snapshot at index %d: %d bytes", whole.index, size)
-            self._taken(whole)
+        if await loop.run_in_executor(self._log_thread, self._storage.adopt, complete):
+            logger.info("snapshot taken: index=%d bytes=%d", complete.index, size)
+            self._taken(complete)
 
-    def _next(self, chunks: Iterator[bytes]) -> bytes | None:
+    def _next_chunk(self, chunks: Iterator[bytes]) -> bytes | None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         chunk = next(chunks, None)
-        self._watchdog.ran("a chunk of a snapshot", loop.time() - began)
+        self._watchdog.ran("snapshot chunk", loop.time() - started)
         return chunk
 
-    async def _chunks(self, index: int) -> AsyncGenerator[bytes, None]:
+    async def _iterate_chunks(self, index: int) -> AsyncGenerator[bytes, None]:
         chunks = self._storage.read_snapshot(index)
         try:
-            while (chunk := await self._in_thread(lambda: next(chunks, None))) is not None:
+            while (chunk := await self._run_in_thread(lambda: next(chunks, None))) is not None:
                 yield chunk
         finally:
-            # It may have to wait for what the thread is reading: the node may stop at any time.
-            await asyncio.shield(self._in_thread(lambda: _close(chunks)))
+            # Shielded, because closing waits for the thread's current read even if the node is stopping.
+            await asyncio.shield(self._run_in_thread(lambda: _close(chunks)))
 
-    def _in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+    def _run_in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)

@@ -1,11 +1,11 @@
-"""The Raft folder of a node: log, hard state and snapshots, and what was found of them at a start.
+"""The Raft directory of a node: the log, the hard state and the snapshots.
 
-    manifest               where the log begins, and which snapshot it continues
+    manifest               the start of the log and the snapshot that precedes it
     <number>.wal, synced   a write-ahead log of entries and hard states
-    <index>.snapshot       the snapshot, and the one before while a peer may still be reading it
+    <index>.snapshot       the current snapshot, and the previous one while a peer may still receive it
 
-A `Persist` is one append to the log and one sync, whatever it holds; only a snapshot and a compaction write the
-manifest too. Each method says where it may be called: on the event loop, in the log's thread, or in the snapshots'.
+A `Persist` is one append to the log and one sync. Only snapshots and compactions also write the manifest. The sections
+of the class state where each method must be called: on the event loop, in the log thread, or in the snapshot thread.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ from chronik.wal.snapshots import read_snapshot, snapshot_path
 MANIFEST_NAME: Final = "manifest"
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-"""The log is removed by whole segments: one that is partly needed stays. A new one costs two syncs."""
+"""Size at which a new segment is started. Compaction deletes whole segments; starting a new one costs two syncs."""
 
 
 class Compaction(NamedTuple):
+    """The point up to which the log is compacted."""
+
     floor_index: int
     floor_term: int
     first_segment: int | None
-    """The first segment that is still needed; None for the one being written."""
+    """First segment that is still needed, or None for the active segment."""
 
 
 class Write(msgspec.Struct):
-    """One `Persist` on its way: begun on the loop, written in the log's thread, finished on the loop."""
+    """A `Persist` in progress: prepared on the event loop, written in the log thread, completed on the event loop."""
 
     persist: Persist
     compaction: Compaction | None = None
@@ -59,68 +61,68 @@ class Write(msgspec.Struct):
 
 
 class RaftStorage:
-    """Create it with `open`."""
+    """The stored log, hard state and snapshots of a node. Create it with `open`."""
 
     def __init__(
-        self, files: FileSystem, folder: str, log: WriteAheadLog, manifest: Manifest, recovery: _Recovery
+        self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: Manifest, recovery: _Recovery
     ) -> None:
         self._files = files
-        self._folder = folder
+        self._directory = directory
         self.recovered: Final = recovery.recovered
-        # Used on the loop:
+        # Accessed on the event loop:
         self._entries = recovery.entries
-        # Used in the log's thread:
+        # Accessed in the log thread:
         self._log = log
         self._manifest = manifest
         self._previous_snapshot = 0
-        """The previous snapshot, which stays until the next one comes: a peer may have received half of it."""
+        """Index of the previous snapshot, which is kept until the next one, because a peer may be receiving it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
-        self._incoming = IncomingFile(files, folder)
+        self._incoming = IncomingFile(files, directory)
 
     @classmethod
-    def open(cls, files: FileSystem, folder: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
-        """Is called in a thread. Raises DataDamaged when something that was synced is not as it was written."""
-        for parent in files.make_folder(folder):
+    def open(cls, files: FileSystem, directory: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
+        """Open the storage in a thread. Raise DataDamaged if synced data is missing or damaged."""
+        for parent in files.make_folder(directory):
             files.sync_folder(parent)
-        manifest = _read_manifest(files, folder)
+        manifest = _read_manifest(files, directory)
         if manifest.snapshot.index:
-            snapshot_files.verify(files, folder, manifest.snapshot)
-        log, records = WriteAheadLog.open(files, folder, after=manifest.log_after)
+            snapshot_files.verify(files, directory, manifest.snapshot)
+        log, records = WriteAheadLog.open(files, directory, after=manifest.log_after)
         try:
-            recovery = _Recovery(files, folder, manifest, cache_bytes)
+            recovery = _Recovery(files, directory, manifest, cache_bytes)
             recovery.replay(records)
-            snapshot_files.remove_leftovers(files, folder, manifest.snapshot.index)
-            return cls(files, folder, log, manifest, recovery)
+            snapshot_files.remove_leftovers(files, directory, manifest.snapshot.index)
+            return cls(files, directory, log, manifest, recovery)
         except BaseException:
             log.close()
             raise
 
     @property
     def sync_times(self) -> Histogram:
-        """How long syncs of its log took; may be read anywhere."""
+        """Durations of log syncs; may be read in any thread."""
         return self._log.sync_times
 
-    # ---------------------------------------------------------------------------------------------------- on the loop
+    # --------------------------------------------------------------------------------------------- on the event loop
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
         return self._entries.entries(first, end, bytes_max)
 
     def compaction_point(self, index: int, bytes_kept: int) -> int:
-        """Returns how far the log may be removed after a snapshot at `index`, if `bytes_kept` before it are kept."""
+        """Return the index through which to compact after a snapshot at `index`, keeping `bytes_kept` before it."""
         return self._entries.index_keeping(min(index, self._entries.last_index), bytes_kept)
 
     def begin(self, persist: Persist) -> Write:
         through = persist.compact_through
         if through <= self._entries.floor_index:
             return Write(persist)
-        invariant(persist.install is None, "a log that is replaced is not compacted")
+        invariant(persist.install is None, "Raft storage: compaction together with a snapshot installation")
         floor_term = self._entries.entries(through, through + 1, 0)[0].term
         first_segment = self._entries.segment_of(through + 1) if through < self._entries.last_index else None
         return Write(persist, Compaction(through, floor_term, first_segment))
 
     def finish(self, write: Write) -> None:
-        """Is called after `write` has returned, and before the core hears of it."""
+        """Update the entry index after `write` has returned, before the core is notified."""
         persist = write.persist
         if persist.install is not None:
             self._entries.begin_anew(persist.install.index)
@@ -130,10 +132,10 @@ class RaftStorage:
         if write.compaction is not None:
             self._entries.compact_through(write.compaction.floor_index)
 
-    # --------------------------------------------------------------------------------------------- in the log's thread
+    # ----------------------------------------------------------------------------------------------- in the log thread
 
     def write(self, write: Write) -> None:
-        """Makes all of it durable before it returns. Raises StorageFailed; then the node must stop."""
+        """Make the write durable. Raise StorageFailed on an error, after which the node must stop."""
         persist = write.persist
         if persist.chunks:
             for chunk in persist.chunks:
@@ -147,11 +149,11 @@ class RaftStorage:
             self._compact(write.compaction, segment)
 
     def adopt(self, snapshot: SnapshotMetadata) -> bool:
-        """Puts the node's own snapshot, just finished, in force; unless a received one has overtaken it."""
+        """Activate a local snapshot; return False if a newer snapshot was received from the leader."""
         if snapshot.index <= self._manifest.snapshot.index:
             self._remove_old_snapshots()
             return False
-        self._put_manifest(replace(self._manifest, snapshot=snapshot))
+        self._write_manifest(replace(self._manifest, snapshot=snapshot))
         return True
 
     def close(self) -> None:
@@ -180,7 +182,7 @@ class RaftStorage:
         self._segment = self._log.last_index + 1
 
     def _install(self, snapshot: SnapshotMetadata) -> None:
-        """Puts the snapshot in the place of the log: both change in the instant in which the manifest says so."""
+        """Replace the log with a received snapshot; writing the manifest is the commit point."""
         self._incoming.finish(snapshot)
         self._roll()
         manifest = Manifest(
@@ -190,10 +192,10 @@ class RaftStorage:
             hard_state=self._hard_state,
             snapshot=snapshot,
         )
-        self._put_manifest(manifest)
+        self._write_manifest(manifest)
 
     def _compact(self, compaction: Compaction, segment: int) -> None:
-        """`segment` is the one that took what was written along with the compaction."""
+        """Compact the log. `segment` is the segment that contains what was written along with the compaction."""
         first_segment = compaction.first_segment if compaction.first_segment is not None else segment
         manifest = replace(
             self._manifest,
@@ -202,11 +204,11 @@ class RaftStorage:
             floor_term=compaction.floor_term,
             hard_state=self._hard_state,
         )
-        self._put_manifest(manifest)
+        self._write_manifest(manifest)
 
-    def _put_manifest(self, manifest: Manifest) -> None:
-        """Removes afterwards what it no longer needs; a crash before that leaves it to the next start."""
-        write_atomically(self._files, f"{self._folder}/{MANIFEST_NAME}", encode_manifest(manifest))
+    def _write_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest, then delete what it no longer refers to; after a crash, the next start deletes it."""
+        write_atomically(self._files, f"{self._directory}/{MANIFEST_NAME}", encode_manifest(manifest))
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
         self._manifest = manifest
@@ -214,58 +216,63 @@ class RaftStorage:
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
-        """Leaves those newer than the one in force: one may be finished already, and wait to be adopted."""
+        """Delete snapshots older than the previous one. A newer file may be complete and wait for its activation."""
         current = self._manifest.snapshot.index
-        for index in snapshot_files.stored_indexes(self._files, self._folder):
+        for index in snapshot_files.stored_indexes(self._files, self._directory):
             if index < current and index != self._previous_snapshot:
-                self._files.remove(snapshot_path(self._folder, index))
+                self._files.remove(snapshot_path(self._directory, index))
 
-    # -------------------------------------------------------------------------------------- in the snapshots' thread
+    # ------------------------------------------------------------------------------------------ in the snapshot thread
 
     def begin_snapshot(self, index: int) -> SnapshotWriter:
-        """May be called anywhere, but the writer's methods belong in the snapshots' thread."""
-        return SnapshotWriter(self._files, self._folder, index)
+        """Return a writer for a new snapshot. Call the writer's methods in the snapshot thread."""
+        return SnapshotWriter(self._files, self._directory, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
-        """Returns the chunks that the state machine gave. Raises DataDamaged."""
-        return read_snapshot(self._files, self._folder, index)
+        """Yield the chunks of the snapshot for the state machine. Raise DataDamaged if it is damaged."""
+        return read_snapshot(self._files, self._directory, index)
 
     def read_piece(self, wanted: SnapshotChunkWanted, snapshot: SnapshotMetadata | None) -> bytes | None:
-        """Returns None when the snapshot is gone. The first piece is read only if the whole `snapshot` is undamaged:
-        otherwise it would be sent, refused and sent again forever."""
+        """Read a chunk of a snapshot for a peer, or return None if the snapshot was deleted.
+
+        Before the first chunk, the whole `snapshot` is verified: a damaged one would be sent and rejected repeatedly.
+        """
         if wanted.offset == 0 and snapshot is not None:
-            snapshot_files.verify(self._files, self._folder, snapshot)
-        return snapshot_files.read_piece(self._files, self._folder, wanted.index, wanted.offset, wanted.bytes_max)
+            snapshot_files.verify(self._files, self._directory, snapshot)
+        return snapshot_files.read_piece(self._files, self._directory, wanted.index, wanted.offset, wanted.bytes_max)
 
 
 class _Recovery:
-    """Replays the records of the log: what stands at an index, and which hard state is the last."""
+    """The replay of the log's records at startup, which finds the current entries and hard state."""
 
-    def __init__(self, files: FileSystem, folder: str, manifest: Manifest, cache_bytes: int) -> None:
-        names = [name for name in files.list_folder(folder) if name.endswith(wal.SUFFIX)]
-        self._segment_begins = {int(name.removesuffix(wal.SUFFIX)) for name in names}
-        self.last_segment = max(self._segment_begins)
-        self.entries = StoredEntries(files, folder, manifest.floor_index, cache_bytes)
+    def __init__(self, files: FileSystem, directory: str, manifest: Manifest, cache_bytes: int) -> None:
+        names = [name for name in files.list_folder(directory) if name.endswith(wal.SUFFIX)]
+        self._segment_starts = {int(name.removesuffix(wal.SUFFIX)) for name in names}
+        self.last_segment = max(self._segment_starts)
+        self.entries = StoredEntries(files, directory, manifest.floor_index, cache_bytes)
         self._manifest = manifest
         self._hard_state = manifest.hard_state
 
     def replay(self, records: Sequence[wal.Entry]) -> None:
         segment = position = 0
         for record in records:
-            if record.index in self._segment_begins:
+            if record.index in self._segment_starts:
                 segment, position = record.index, 0
-            invariant(segment > 0, "a log begins with a segment")
+            invariant(segment > 0, "Raft storage: first record is not at the start of a segment")
             size = HEADER_BYTES + len(record.payload)
-            item = decode_record(record.payload)
-            if isinstance(item, HardState):
-                self._hard_state = item
+            decoded = decode_record(record.payload)
+            if isinstance(decoded, HardState):
+                self._hard_state = decoded
             else:
-                self._take(item, Placement(segment, (position,), (size,)))
+                self._take(decoded, Placement(segment, (position,), (size,)))
             position += size
 
     def _take(self, entry: Entry, placement: Placement) -> None:
-        """An entry that leaves a gap is replaced later on: those that stood before it were replaced first, and are
-        compacted away with their segments. No record can be missing: the log itself makes sure of that."""
+        """Record the position of a replayed entry.
+
+        An entry that leaves a gap is skipped, because a later record replaces it: the entries before it were replaced
+        first and compacted. The write-ahead log itself guarantees that no record is missing.
+        """
         entries = self.entries
         if entry.index > entries.last_index + 1:
             return
@@ -279,7 +286,7 @@ class _Recovery:
         manifest = self._manifest
         last_index = self.entries.last_index
         if self._hard_state.commit > max(last_index, manifest.snapshot.index):
-            raise DataDamaged(f"the log ends at {last_index}, but {self._hard_state.commit} was committed")
+            raise DataDamaged(f"Raft log ends at index {last_index}, before commit index {self._hard_state.commit}")
         return Recovered(
             hard_state=self._hard_state,
             snapshot=manifest.snapshot,
@@ -289,14 +296,14 @@ class _Recovery:
         )
 
 
-def _read_manifest(files: FileSystem, folder: str) -> Manifest:
-    """A new folder gets a manifest before anything else: so a folder with a log but without a manifest has lost it."""
-    path = f"{folder}/{MANIFEST_NAME}"
+def _read_manifest(files: FileSystem, directory: str) -> Manifest:
+    """Read the manifest, or create it in an empty directory. A log without a manifest is damaged."""
+    path = f"{directory}/{MANIFEST_NAME}"
     data = read_file(files, path)
     if data is not None:
         return decode_manifest(data)
-    if any(name.endswith(wal.SUFFIX) for name in files.list_folder(folder)):
-        raise DataDamaged(f"{path} is missing")
+    if any(name.endswith(wal.SUFFIX) for name in files.list_folder(directory)):
+        raise DataDamaged(f"Raft manifest {path} is missing")
     manifest = Manifest()
     write_atomically(files, path, encode_manifest(manifest))
     return manifest

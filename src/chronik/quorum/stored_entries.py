@@ -1,7 +1,7 @@
-"""The durable entries as the core reads them: the tail from memory, what is older from the files.
+"""The durable log entries as the core reads them: recent ones from memory, older ones from files.
 
-All of it runs on the event loop. The thread that writes says afterwards where it put things; until then this view
-shows the log as it was, which is what the core asks for.
+The class is used on the event loop only. After each write, the log thread reports the positions of the new entries.
+Until then this view shows the previous state, as the core expects.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from chronik.wal.log import segment_path
 from chronik.wal.records import record_at
 
 CACHE_BYTES: Final = 8 * 1024 * 1024
-"""Entries kept in memory: twice what may be in flight to a peer, so that a peer that keeps up, or is a moment behind,
-never costs a read."""
+"""Size of the entry cache: twice the replication window, so that replication to active peers needs no file reads."""
 
 READ_BYTES_MAX: Final = 256 * 1024
-"""How much is read from files at a time: reads happen on the event loop, and this much of small entries takes 3 ms."""
+"""Maximum bytes per file read. Reads block the event loop; this many bytes of small entries take 3 ms."""
 
 _POSITION_BITS: Final = 40
 
 
 class Placement(NamedTuple):
-    """Where a write has put its entries: the segment, named by its first record, and each entry's position and size."""
+    """The positions of written entries: their segment (named by its first record), offsets and sizes."""
 
     segment: int
     positions: Sequence[int]
@@ -37,14 +36,14 @@ class Placement(NamedTuple):
 
 
 class StoredEntries:
-    """Keeps twelve bytes per entry, which say where it stands; only the newest entries are kept themselves."""
+    """The positions of all durable entries (twelve bytes each), and a cache of the newest entries."""
 
-    def __init__(self, files: FileSystem, folder: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, files: FileSystem, directory: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._files = files
-        self._folder = folder
-        self._floor = floor_index
-        self._places: array[int] = array("Q")
-        """The number of the segment and the position in it, packed; they rise with the index."""
+        self._directory = directory
+        self._compacted_index = floor_index
+        self._packed_positions: array[int] = array("Q")
+        """Segment number and offset of each entry, packed into an integer that increases with the index."""
         self._sizes: array[int] = array("I")
         self._segments: list[int] = []
         self._cache: list[Entry] = []
@@ -53,93 +52,100 @@ class StoredEntries:
 
     @property
     def floor_index(self) -> int:
-        return self._floor
+        return self._compacted_index
 
     @property
     def last_index(self) -> int:
-        return self._floor + len(self._places)
+        return self._compacted_index + len(self._packed_positions)
 
-    # ------------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------------------------- queries
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        """See `raft.entries.Storage`. From the files there may be less than asked for, but never nothing."""
-        invariant(self._floor < first < end <= self.last_index + 1, f"entries {first} to {end} are not stored")
+        """Return entries as `raft.entries.EntryStorage` specifies; reads from files may return fewer than requested."""
+        invariant(
+            self._compacted_index < first < end <= self.last_index + 1,
+            f"Raft log: entries {first} to {end} are not stored",
+        )
         cached_from = self.last_index + 1 - len(self._cache)
         if first < cached_from:
             return self._read(first, min(end, cached_from), min(bytes_max, READ_BYTES_MAX))
         size = 0
-        begin = first - cached_from
-        for position in range(begin, end - cached_from):
+        start_position = first - cached_from
+        for position in range(start_position, end - cached_from):
             size += self._cache[position].size_bytes
-            if size > bytes_max and position > begin:
-                return self._cache[begin:position]
-        return self._cache[begin : end - cached_from]
+            if size > bytes_max and position > start_position:
+                return self._cache[start_position:position]
+        return self._cache[start_position : end - cached_from]
 
     def segment_of(self, index: int) -> int:
-        """Returns the first record of the segment that holds the entry."""
-        return self._segments[self._places[index - self._floor - 1] >> _POSITION_BITS]
+        """Return the first record number of the segment that contains the entry."""
+        return self._segments[self._packed_positions[index - self._compacted_index - 1] >> _POSITION_BITS]
 
     def index_keeping(self, index: int, bytes_max: int) -> int:
-        """Returns how far the log may be dropped so that no more than `bytes_max` of entries up to `index` stay."""
+        """Return the index through which to compact, so that at most `bytes_max` of entries up to `index` remain."""
         size = 0
-        while index > self._floor:
-            size += self._sizes[index - self._floor - 1]
+        while index > self._compacted_index:
+            size += self._sizes[index - self._compacted_index - 1]
             if size > bytes_max:
                 break
             index -= 1
         return index
 
-    # ------------------------------------------------------------------------------------------------------- changing
+    # -------------------------------------------------------------------------------------------------------- changes
 
     def append(self, entries: Sequence[Entry], placement: Placement) -> None:
-        """Adds the entries, which replace what stood at their indexes and after them."""
+        """Append entries, which replace all entries at their indexes and after them."""
         first = entries[0].index
-        invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap after {self.last_index}")
+        invariant(
+            self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
+        )
         self.truncate_after(first - 1)
-        self._place(placement)
+        self._add_positions(placement)
         self._cache.extend(entries)
         self._cache_bytes += sum(entry.size_bytes for entry in entries)
         self._shrink_cache()
 
     def recover(self, index: int, placement: Placement) -> None:
-        """Notes an entry that was found in the files; it is read again when it is wanted."""
+        """Record the position of an entry found at startup, without caching it."""
         self.truncate_after(index - 1)
-        self._place(placement)
+        self._add_positions(placement)
 
     def truncate_after(self, index: int) -> None:
         removed = self.last_index - index
         if removed <= 0:
             return
-        del self._places[-removed:]
+        del self._packed_positions[-removed:]
         del self._sizes[-removed:]
         self._cache_bytes -= sum(entry.size_bytes for entry in self._cache[-removed:])
         del self._cache[-removed:]
 
     def compact_through(self, index: int) -> None:
-        removed = index - self._floor
-        del self._places[:removed]
+        removed = index - self._compacted_index
+        del self._packed_positions[:removed]
         del self._sizes[:removed]
-        self._floor = index
-        if len(self._cache) > len(self._places):
-            self._drop_cached(len(self._cache) - len(self._places))
+        self._compacted_index = index
+        if len(self._cache) > len(self._packed_positions):
+            self._drop_cached(len(self._cache) - len(self._packed_positions))
 
     def begin_anew(self, floor_index: int) -> None:
-        """Forgets all entries: a snapshot has taken the place of the log."""
-        self.truncate_after(self._floor)
-        self._floor = floor_index
+        """Remove all entries after a snapshot has replaced the log."""
+        self.truncate_after(self._compacted_index)
+        self._compacted_index = floor_index
 
-    # -------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------- internals
 
-    def _place(self, placement: Placement) -> None:
+    def _add_positions(self, placement: Placement) -> None:
         if not self._segments or self._segments[-1] != placement.segment:
             self._segments.append(placement.segment)
         base = (len(self._segments) - 1) << _POSITION_BITS
-        self._places.extend(base | position for position in placement.positions)
+        self._packed_positions.extend(base | position for position in placement.positions)
         self._sizes.extend(placement.sizes)
 
     def _shrink_cache(self) -> None:
-        """Shrinks it when it is too large by an eighth: to shorten a list at its beginning costs as much as it is long,
-        and so does finding out how much of it has to go."""
+        """Shrink the cache once it exceeds its limit by an eighth.
+
+        Deleting from the start of a list takes time proportional to its length, so it is not done for each append.
+        """
         limit = self._cache_bytes_max
         if self._cache_bytes <= limit + limit // 8:
             return
@@ -155,26 +161,29 @@ class StoredEntries:
         del self._cache[:count]
 
     def _read(self, first: int, end: int, bytes_max: int) -> list[Entry]:
-        """Reads once, from one segment. Between the entries there may be others that they have replaced."""
-        begin = first - self._floor - 1
-        ordinal = self._places[begin] >> _POSITION_BITS
-        start = self._places[begin]
+        """Read entries with one read from one segment. Replaced entries may lie between them."""
+        start_position = first - self._compacted_index - 1
+        ordinal = self._packed_positions[start_position] >> _POSITION_BITS
+        start = self._packed_positions[start_position]
         limit = min(start + bytes_max, (ordinal + 1) << _POSITION_BITS)
-        stop = min(end - self._floor - 1, bisect_right(self._places, limit, begin))
-        while stop - begin > 1 and self._places[stop - 1] + self._sizes[stop - 1] > limit:
+        stop = min(end - self._compacted_index - 1, bisect_right(self._packed_positions, limit, start_position))
+        while stop - start_position > 1 and self._packed_positions[stop - 1] + self._sizes[stop - 1] > limit:
             stop -= 1
-        path = segment_path(self._folder, self._segments[ordinal])
+        path = segment_path(self._directory, self._segments[ordinal])
         file = self._files.open(path)
         try:
             position = start & ((1 << _POSITION_BITS) - 1)
-            data = memoryview(file.pread(self._places[stop - 1] + self._sizes[stop - 1] - start, position))
+            data = memoryview(file.pread(self._packed_positions[stop - 1] + self._sizes[stop - 1] - start, position))
         finally:
             file.close()
-        return [self._entry(path, data, first + i, self._places[begin + i] - start) for i in range(stop - begin)]
+        return [
+            self._decode_entry(path, data, first + i, self._packed_positions[start_position + i] - start)
+            for i in range(stop - start_position)
+        ]
 
-    def _entry(self, path: str, data: memoryview, index: int, position: int) -> Entry:
+    def _decode_entry(self, path: str, data: memoryview, index: int, position: int) -> Entry:
         record = record_at(data, position)
         entry = decode_record(record.payload) if record is not None else None
         if not isinstance(entry, Entry) or entry.index != index:
-            raise DataDamaged(f"{path} is damaged at entry {index}")
+            raise DataDamaged(f"Raft log segment {path} is damaged at entry {index}")
         return entry

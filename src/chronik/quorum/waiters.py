@@ -1,4 +1,4 @@
-"""Those who wait for an outcome. Every wait ends: by the outcome, by its deadline, or by the end of the node."""
+"""Pending requests to the Raft core. Each ends with its outcome, at its deadline, or when the node stops."""
 
 from __future__ import annotations
 
@@ -15,54 +15,62 @@ from chronik.raft.entries import Entry
 from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
 
 WAITING_MAX: Final = 50_000
-"""Proposals and reads under way. With more of them the cluster does not keep up, and waiting longer helps nobody."""
+"""Maximum number of pending proposals and reads. Beyond it, the cluster is overloaded and rejects further ones."""
 
-DEADLINE_GRAIN_SECONDS: Final = 0.1
-"""How often deadlines are looked at, all of a grain together: a timer for each would cost more than the proposal."""
+DEADLINE_RESOLUTION_SECONDS: Final = 0.1
+"""Resolution of deadlines: requests of an interval expire together, which is cheaper than a timer for each."""
 
 
 class Kind(Enum):
+    """The event that completes a waiter."""
+
     APPLIED = "applied"
-    """Ends when its entry is applied here."""
+    """The entry is applied on this node."""
     WRITTEN = "written"
-    """Ends when its entry is on this disk."""
+    """The entry is on this node's disk."""
     TRANSFER = "transfer"
     READ = "read"
 
 
 class Waiter(msgspec.Struct, eq=False):
+    """A pending request and its future."""
+
     context: int
     kind: Kind
-    grain: int
+    bucket: int
     answer: asyncio.Future[Any]
     term: int = 0
     index: int = 0
-    """The index of its entry, once it is accepted."""
+    """Index of the request's entry, once the leader has accepted it."""
 
 
 class Waiters(msgspec.Struct):
+    """The pending requests of a node."""
+
     _next_context: int = 1
     _open: dict[int, Waiter] = msgspec.field(default_factory=dict)
     _by_index: dict[int, list[Waiter]] = msgspec.field(default_factory=dict)
-    """Accepted ones by the index of their entry. More than one: a leader that lost its term, and was elected
-    again, may have put another entry in the same place, and which of them stays is not known yet."""
+    """Accepted requests by the index of their entry.
+
+    An index may have several: a leader that lost its term and was elected again may have appended another entry at the
+    same index, and it is not yet known which one is committed."""
     _to_be_written: dict[int, Waiter] = msgspec.field(default_factory=dict)
-    """Those that wait for the disk, by context."""
+    """Requests that wait for the local disk, by context."""
     _by_grain: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
-    _grain_checked: int = 0
+    _expired_bucket: int = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, kind: Kind, deadline: float) -> Waiter:
-        """Raises ProposalRefused when too many wait already."""
+        """Add a waiter. Raise ProposalRejected if too many requests are pending."""
         if len(self._open) >= WAITING_MAX:
             raise ProposalRefused(Refusal.OVERLOADED)
-        grain = int(deadline / DEADLINE_GRAIN_SECONDS) + 1
-        waiter = Waiter(self._next_context, kind, grain, asyncio.get_running_loop().create_future())
+        bucket = int(deadline / DEADLINE_RESOLUTION_SECONDS) + 1
+        waiter = Waiter(self._next_context, kind, bucket, asyncio.get_running_loop().create_future())
         self._next_context += 1
         self._open[waiter.context] = waiter
-        self._by_grain.setdefault(grain, set()).add(waiter)
+        self._by_grain.setdefault(bucket, set()).add(waiter)
         return waiter
 
     # -------------------------------------------------------------------------------------------------------- outcomes
@@ -70,14 +78,14 @@ class Waiters(msgspec.Struct):
     def take(self, outcome: Accepted | Refused | ReadConfirmed) -> None:
         waiter = self._open.get(outcome.context)
         if waiter is None:
-            return  # its time was up
+            return  # the request has expired
         if isinstance(outcome, Refused):
             not_leader = outcome.refusal is Refusal.NOT_LEADER
             self._fail(waiter, NotLeader(outcome.leader) if not_leader else ProposalRefused(outcome.refusal))
         elif isinstance(outcome, ReadConfirmed):
-            self._end(waiter, outcome.index)
+            self._complete(waiter, outcome.index)
         elif waiter.kind is Kind.TRANSFER:
-            self._end(waiter, None)
+            self._complete(waiter, None)
         else:
             waiter.term = outcome.term
             waiter.index = outcome.first_index
@@ -87,15 +95,15 @@ class Waiters(msgspec.Struct):
                 self._by_index.setdefault(waiter.index, []).append(waiter)
 
     def written(self, index: int, term_at: Callable[[int], int | None]) -> None:
-        """Ends those who wait for the disk: everything up to `index` is on it."""
+        """Complete the requests that wait for the disk, which has all entries up to `index`."""
         if not self._to_be_written:
             return
         done = [waiter for waiter in self._to_be_written.values() if waiter.index <= index]
         for waiter in done:
             if term_at(waiter.index) == waiter.term:
-                self._end(waiter, Committed(waiter.index, waiter.term))
+                self._complete(waiter, Committed(waiter.index, waiter.term))
             else:
-                self._fail(waiter, ProposalLost(f"entry {waiter.index} is of another term"))
+                self._fail(waiter, ProposalLost(f"entry {waiter.index} was replaced by one of another term"))
 
     def applied(self, entries: Iterable[Entry]) -> None:
         if not self._by_index:
@@ -103,25 +111,28 @@ class Waiters(msgspec.Struct):
         for entry in entries:
             for waiter in self._by_index.pop(entry.index, ()):
                 if waiter.term == entry.term:
-                    self._end(waiter, Committed(entry.index, entry.term))
+                    self._complete(waiter, Committed(entry.index, entry.term))
                 else:
-                    self._fail(waiter, ProposalLost(f"entry {entry.index} is of term {entry.term}"))
+                    self._fail(waiter, ProposalLost(f"entry {entry.index} was replaced by one of term {entry.term}"))
 
     def restored(self, index: int) -> None:
-        """Ends those whose entries a snapshot has jumped over: nobody can tell what stood there."""
-        for passed in [each for each in self._by_index if each <= index]:
-            for waiter in self._by_index.pop(passed):
-                self._fail(waiter, OutcomeUnknown("a snapshot took the place of the log"))
+        """Fail the requests whose entries a restored snapshot has skipped: their outcomes are unknown."""
+        for skipped in [each for each in self._by_index if each <= index]:
+            for waiter in self._by_index.pop(skipped):
+                self._fail(waiter, OutcomeUnknown("a snapshot replaced the log entry before it was applied"))
 
     def expire(self, now: float) -> None:
-        grain = int(now / DEADLINE_GRAIN_SECONDS)
-        if grain == self._grain_checked:
+        bucket = int(now / DEADLINE_RESOLUTION_SECONDS)
+        if bucket == self._expired_bucket:
             return
-        self._grain_checked = grain
-        for due in [each for each in self._by_grain if each <= grain]:
+        self._expired_bucket = bucket
+        for due in [each for each in self._by_grain if each <= bucket]:
             for waiter in list(self._by_grain.get(due, ())):
                 is_read = waiter.kind is Kind.READ
-                self._fail(waiter, ReadTimedOut("no leader in time") if is_read else OutcomeUnknown("not in time"))
+                self._fail(
+                    waiter,
+                    ReadTimedOut("no leader confirmed the read in time") if is_read else OutcomeUnknown("timed out"),
+                )
 
     def fail_all(self, error: Exception) -> None:
         for waiter in list(self._open.values()):
@@ -129,33 +140,33 @@ class Waiters(msgspec.Struct):
         self._by_index.clear()
         self._to_be_written.clear()
 
-    def _end(self, waiter: Waiter, result: object) -> None:
-        self._forget(waiter)
+    def _complete(self, waiter: Waiter, result: object) -> None:
+        self._remove(waiter)
         if not waiter.answer.done():
             waiter.answer.set_result(result)
 
     def _fail(self, waiter: Waiter, error: Exception) -> None:
-        self._forget(waiter)
+        self._remove(waiter)
         if not waiter.answer.done():
             waiter.answer.set_exception(error)
 
-    def _forget(self, waiter: Waiter) -> None:
+    def _remove(self, waiter: Waiter) -> None:
         self._open.pop(waiter.context, None)
         self._to_be_written.pop(waiter.context, None)
-        same_place = self._by_index.get(waiter.index, [])
-        if waiter in same_place:  # those that wait for the disk are kept elsewhere
-            same_place.remove(waiter)
-            if not same_place:
+        same_index = self._by_index.get(waiter.index, [])
+        if waiter in same_index:  # requests that wait for the disk are not in this dict
+            same_index.remove(waiter)
+            if not same_index:
                 del self._by_index[waiter.index]
-        grain = self._by_grain.get(waiter.grain)
-        if grain is not None:
-            grain.discard(waiter)
-            if not grain:
-                del self._by_grain[waiter.grain]
+        bucket = self._by_grain.get(waiter.bucket)
+        if bucket is not None:
+            bucket.discard(waiter)
+            if not bucket:
+                del self._by_grain[waiter.bucket]
 
 
 class AppliedWaiters:
-    """Those who wait until the local state has got as far as an index."""
+    """Waiters for the state machine to reach an index."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -170,7 +181,7 @@ class AppliedWaiters:
                 answer.set_result(None)
 
     async def wait(self, index: int, timeout: float) -> None:
-        """Raises OutcomeUnknown when that takes longer than `timeout`, ProposalRefused when too many wait."""
+        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, ProposalRejected if too many wait."""
         if index <= self.index:
             return
         if len(self._waiting) >= WAITING_MAX:
@@ -182,7 +193,7 @@ class AppliedWaiters:
             async with asyncio.timeout(timeout):
                 await answer
         except TimeoutError:
-            raise OutcomeUnknown(f"index {index} is not applied here within {timeout:g} s") from None
+            raise OutcomeUnknown(f"index {index} was not applied on this node within {timeout:g} s") from None
 
     def fail_all(self, error: Exception) -> None:
         for _, _, answer in self._waiting:

@@ -1,7 +1,7 @@
-"""Notices when something holds the event loop: a loop that stands still answers nobody, and leaders lose their terms.
+"""Detection of event-loop stalls. A stalled loop delays all responses and can cost a leader its term.
 
-It measures two things, cheaply: how late a timer comes (whoever held the loop, even another process that had our
-core), and the time that Raft's own work took (by name). It needs no thread and no hook into the loop.
+The watchdog measures how late a timer fires, whatever the cause (including other processes on the same core), and how
+long Raft's own work takes, by name. It needs no thread and no event-loop hook.
 """
 
 from __future__ import annotations
@@ -15,34 +15,37 @@ from chronik.meters import Histogram
 logger = logging.getLogger("chronik.raft")
 
 HELD_SECONDS_MAX: Final = 0.010
-"""Longer than this is noticed. An election timeout is a hundred times as long."""
+"""Stall duration above which a stall is recorded: a hundredth of the election timeout."""
 
 WARNED_SECONDS_MIN: Final = 0.1
-"""From here on it is worth a warning; below it a line for those who look closely. A laptop that does much else is late
-by ten or twenty milliseconds all the time, and is none the worse for it."""
+"""Stall duration above which a warning is logged; shorter stalls are logged at debug level.
+
+Delays of 10 to 20 ms are normal on a busy laptop."""
 
 LOOK_SECONDS: Final = 0.025
-"""40 looks a second cost about 0.1 % of a core. What holds the loop for less than that may be missed, now and then."""
+"""Interval of the timer. 40 checks per second use about 0.1 % of a core; shorter stalls may be missed."""
 
-SOMETHING: Final = "something, or a busy machine,"
+UNKNOWN_CAUSE: Final = "unknown (busy event loop or machine)"
 
 REPORT_SECONDS: Final = 1.0
-"""One line per second at most, for the longest stall: a busy machine must not be made busier by saying so."""
+"""Minimum interval between log lines. Each reports the longest stall since the previous one."""
 
 
 class LoopWatchdog:
+    """A monitor of event-loop stalls."""
+
     def __init__(self) -> None:
         self.longest_seconds = 0.0
-        """The longest stall since the start."""
+        """Longest stall since startup."""
         self.lateness: Final = Histogram()
-        """How late the timer came, each time."""
+        """Delays of the watchdog timer."""
         self._timer: asyncio.TimerHandle | None = None
         self._reported_at = float("-inf")
         self._count = 0
         self._worst = (0.0, "")
 
     def start(self) -> None:
-        self._look_again(asyncio.get_running_loop())
+        self._schedule_check(asyncio.get_running_loop())
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -50,34 +53,34 @@ class LoopWatchdog:
             self._timer = None
 
     def ran(self, name: str, seconds: float) -> None:
-        """Notes how long a piece of work on the loop took."""
+        """Record the duration of a synchronous operation on the event loop."""
         if seconds > HELD_SECONDS_MAX:
-            self._note(seconds, name)
+            self._record_stall(seconds, name)
 
-    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_check(self, loop: asyncio.AbstractEventLoop) -> None:
         due = loop.time() + LOOK_SECONDS
-        self._timer = loop.call_at(due, self._look, loop, due)
+        self._timer = loop.call_at(due, self._check, loop, due)
 
-    def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        late = loop.time() - due
-        self.lateness.add(late)
-        if late > HELD_SECONDS_MAX:
-            self._note(late, SOMETHING)
+    def _check(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        delay = loop.time() - due
+        self.lateness.add(delay)
+        if delay > HELD_SECONDS_MAX:
+            self._record_stall(delay, UNKNOWN_CAUSE)
         if self._count and loop.time() - self._reported_at >= REPORT_SECONDS:
             self._report(loop.time())
-        self._look_again(loop)
+        self._schedule_check(loop)
 
-    def _note(self, seconds: float, name: str) -> None:
+    def _record_stall(self, seconds: float, name: str) -> None:
         self.longest_seconds = max(self.longest_seconds, seconds)
         self._count += 1
-        # The timer sees the same stall again, and knows less about it.
-        if seconds > self._worst[0] * (2.0 if name == SOMETHING else 1.0):
+        # The timer detects the same stall without knowing its cause.
+        if seconds > self._worst[0] * (2.0 if name == UNKNOWN_CAUSE else 1.0):
             self._worst = (seconds, name)
 
     def _report(self, now: float) -> None:
         seconds, name = self._worst
         level = logging.WARNING if seconds >= WARNED_SECONDS_MIN else logging.DEBUG
-        logger.log(level, "%s held the event loop for %.0f ms (%d noticed)", name, seconds * 1000, self._count)
+        logger.log(level, "event loop stalled: cause=%s duration_ms=%.0f stalls=%d", name, seconds * 1000, self._count)
         self._reported_at = now
         self._count = 0
         self._worst = (0.0, "")

@@ -1,4 +1,4 @@
-"""Writes what the core wants persisted to disk, in the log's thread, one write at a time."""
+"""Writes of the Raft core's `Persist` instructions to disk, in the log thread, one at a time."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from chronik.raft.events import Persist
 
 
 class LogWriter:
-    """`written` is called when a `Persist` is durable, with its sequence; `failed` with whatever the disk raises."""
+    """A writer that calls `on_written` with the sequence of each durable `Persist`, or `on_failure` with an error."""
 
     def __init__(
         self,
         storage: RaftStorage,
         thread: Executor,
-        written: Callable[[int], None],
-        failed: Callable[[BaseException], None],
+        on_written: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._storage = storage
         self._thread = thread
-        self._written = written
-        self._failed = failed
-        self._writing: asyncio.Future[None] | None = None
+        self._written = on_written
+        self._failed = on_failure
+        self._pending_write: asyncio.Future[None] | None = None
 
     def put(self, persist: Persist) -> None:
-        invariant(self._writing is None, "one write at a time")
+        invariant(self._pending_write is None, "Raft log: a write is already in progress")
         write = self._storage.begin(persist)
-        self._writing = asyncio.get_running_loop().run_in_executor(self._thread, self._storage.write, write)
-        self._writing.add_done_callback(partial(self._ended, write))
+        self._pending_write = asyncio.get_running_loop().run_in_executor(self._thread, self._storage.write, write)
+        self._pending_write.add_done_callback(partial(self._on_write_done, write))
 
     async def stop(self) -> None:
-        """Waits until what is being written is finished."""
-        if self._writing is not None:
-            await asyncio.gather(self._writing, return_exceptions=True)
+        """Wait until the current write is complete."""
+        if self._pending_write is not None:
+            await asyncio.gather(self._pending_write, return_exceptions=True)
 
-    def _ended(self, write: Write, writing: asyncio.Future[None]) -> None:
-        self._writing = None
-        error = writing.exception()
+    def _on_write_done(self, write: Write, pending_write: asyncio.Future[None]) -> None:
+        self._pending_write = None
+        error = pending_write.exception()
         if error is not None:
             self._failed(error)
         else:

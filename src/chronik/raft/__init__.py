@@ -1,21 +1,20 @@
-"""Consensus: one log of entries that every node agrees on.
+"""The Raft consensus algorithm as a deterministic state machine.
 
-The core is pure. `RaftNode.handle(*events)` is its only entrance: events in (a tick, a message, a proposal, a finished
-write), a `Ready` out (what to persist, what to send, what to apply). Same state and same events, same `Ready`: there is
-no clock, no socket and no disk in here, and randomness is handed in.
+`RaftNode.handle(*events)` is the only entry point. It takes events (a tick, a message, a proposal, a completed write)
+and returns a `Ready` that lists what to persist, send and apply. The package uses no clock, socket or disk, and the
+caller supplies the random number generator, so equal states and events produce equal `Ready` objects.
 
-The driver around it owes it five things (and begins with a `handle()` without events: a node that restarts may have
-something to write or to apply at once):
+The driver has five obligations. It starts with a `handle()` call without events, because a restarted node may have
+entries to write or to apply.
 
-1. It writes the `persist` of a `Ready` durably, in the order of its fields, lets `Storage` serve what was written, and
-   then reports `Persisted`. There is at most one outstanding `persist`: what is durable has one answer at any time, and
-   no two writes can overtake each other. While it is being written the core goes on, and gathers what the next one
-   will hold, so that a slow disk makes larger writes and not more of them.
-2. It sends `messages` at once, without waiting for `persist`: those that promise something about the disk are held
-   back by the core itself until the promise is true. Messages may be lost, repeated, delayed and reordered.
-3. It applies `restore` and then `committed` in order, and reports `Applied`.
-4. It gives at most one `Tick` per turn of its loop: time lost in a stall is not made up for, or a stalled loop would
-   see its own stall as the silence of a leader.
-5. When a write fails, or `handle` raises, it stops the node: what is on disk, or in memory, is then unknown, and must
-   not be built upon. A crash is what the whole algorithm is made for; a node that goes on in doubt is not.
+1. Write the `persist` of a `Ready` durably, in the order of its fields, make it readable through `EntryStorage`, and
+   then report `Persisted`. At most one `persist` is outstanding, so writes cannot overtake each other. While it is
+   being written, the core collects the next write; a slow disk leads to larger writes instead of more writes.
+2. Send `messages` immediately, without waiting for `persist`. The core itself holds back every message that depends on
+   durable state. Messages may be lost, duplicated, delayed and reordered.
+3. Apply `restore` and then `committed` in order, and report `EntriesApplied`.
+4. Send at most one `Tick` per event-loop iteration. If ticks missed during a stall were made up for, the node would
+   mistake its own stall for the silence of the leader.
+5. Stop the node if a write fails or `handle` raises. The state on disk or in memory is then unknown, and Raft tolerates
+   a crash but not a node that continues in an unknown state.
 """

@@ -1,4 +1,4 @@
-"""Times in ticks and limits in bytes; every buffer of the core has one of these limits."""
+"""Raft timeouts (in ticks) and size limits (in bytes). Every buffer of the core has a limit."""
 
 from __future__ import annotations
 
@@ -8,46 +8,56 @@ from chronik.errors import ConfigError
 
 
 class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """With ticks of 100 ms: heartbeats every 200 ms, elections after 1.0 to 1.5 s of silence."""
+    """Timeouts and limits of a Raft node.
+
+    With ticks of 100 ms, the leader sends heartbeats every 200 ms, and elections start after 1.0 to 1.5 s of silence.
+    """
 
     election_ticks: int = 10
-    """The shortest election timeout, and the lease: a second or more in practice, lest a stalled loop move the term."""
+    """Minimum election timeout and duration of the leader lease, in ticks.
+
+    Use a second or more, so that a stalled event loop does not cause an election."""
     election_spread_ticks: int = 5
-    """Timeouts are spread at random over this many more ticks, so that two nodes rarely stand at once."""
+    """Number of ticks over which election timeouts are randomized, so that two nodes rarely campaign together."""
     heartbeat_ticks: int = 2
 
     entry_bytes_max: int = 16 * 1024 * 1024
-    """As large as the largest command of the metadata."""
+    """Maximum size of an entry: the size of the largest metadata command."""
     append_bytes_max: int = 1024 * 1024
-    """Entries per message, unless one alone is larger: long enough to be efficient, and short enough not to hold up
-    the heartbeats that queue after it."""
+    """Maximum size of the entries in an Append message, unless a single entry is larger.
+
+    Small enough not to delay the heartbeats that are queued after it."""
     inflight_messages_max: int = 64
     inflight_bytes_max: int = 4 * 1024 * 1024
-    """What was sent to one peer and is not answered yet: the most that a silent peer may cost in queues."""
+    """Maximum size of unacknowledged messages to a peer, which bounds the memory that a silent peer can use."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
-    """Proposals that wait for a majority, or for our own disk. Beyond this they are refused: without a majority the
-    log would grow for as long as clients retry."""
+    """Maximum size of uncommitted proposals. Beyond it, the leader rejects proposals.
+
+    Without a majority, the log would otherwise grow for as long as clients retry."""
     apply_bytes_max: int = 1024 * 1024
-    """Entries handed out to be applied at a time, unless one alone is larger."""
+    """Maximum size of a batch of entries to apply, unless a single entry is larger."""
     snapshot_chunk_bytes: int = 1024 * 1024
     snapshot_retry_ticks: int = 10
-    """A piece of a snapshot that is not answered for this long is sent again."""
+    """Ticks after which an unacknowledged snapshot chunk is sent again."""
     promotion_lag_max_entries: int = 1000
-    """How far a learner may lag behind and still be made a voter: a fraction of a second of a busy log."""
+    """Maximum lag of a learner that is promoted to voter: a fraction of a second of a busy log."""
     reads_pending_max: int = 10_000
     forwarded_read_ticks: int = 30
-    """A follower gives up a question that is not answered for this long: as long as a broker's session, and longer than
-    the way to the leader and back over the slowest line on which a broker may stay online."""
+    """Ticks after which a follower abandons an unanswered ReadIndex request to the leader.
+
+    Equal to the broker session timeout, and longer than the slowest supported round trip."""
 
     def check(self) -> None:
-        """Raises ConfigError."""
+        """Raise ConfigError if the timeouts or limits are inconsistent."""
         if not 0 < self.heartbeat_ticks * 2 <= self.election_ticks:
-            raise ConfigError("an election timeout must be at least two heartbeats, or one lost heartbeat ends a term")
+            raise ConfigError(
+                "Raft: election_ticks must be at least twice heartbeat_ticks to tolerate a lost heartbeat"
+            )
         if self.election_spread_ticks < 1:
-            raise ConfigError("election timeouts must be spread over at least one tick")
+            raise ConfigError("Raft: election_spread_ticks must be at least 1")
         limits = (self.append_bytes_max, self.inflight_messages_max, self.inflight_bytes_max, self.apply_bytes_max)
-        reading = (self.reads_pending_max, self.forwarded_read_ticks)
-        if min(*limits, *reading, self.snapshot_chunk_bytes, self.snapshot_retry_ticks) < 1:
-            raise ConfigError("the limits of Raft must be positive")
+        read_limits = (self.reads_pending_max, self.forwarded_read_ticks)
+        if min(*limits, *read_limits, self.snapshot_chunk_bytes, self.snapshot_retry_ticks) < 1:
+            raise ConfigError("Raft: all limits must be positive")
         if self.uncommitted_bytes_max < self.entry_bytes_max:
-            raise ConfigError("the largest entry must fit into what may be uncommitted")
+            raise ConfigError("Raft: uncommitted_bytes_max must be at least entry_bytes_max")

@@ -1,7 +1,7 @@
-"""The state of a node, and the few things that every part of the core does with it: terms, roles, the outbox.
+"""The state of a Raft node and the operations that all parts of the algorithm share: terms, roles and the outbox.
 
-The parts (election, replication, reads, snapshots, members) are functions over this state; `node.RaftNode` is the only
-one that calls them. What a change means for safety is decided in `rules`.
+Elections, replication, reads, snapshots and membership changes are functions over this state, called only by
+`node.RaftNode`. All safety decisions are made in `rules`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from chronik.raft.writes import IncomingSnapshot, Writes
 
 
 class RaftCore:
+    """The state of a Raft node: durable state, volatile state per role, and the contents of the next `Ready`."""
+
     def __init__(
         self,
         node_id: int,
@@ -36,13 +38,13 @@ class RaftCore:
         randomness: random.Random,
     ) -> None:
         config.check()
-        invariant(directory_id != UNBOUND and len(directory_id) == 16, "a node needs a directory id")
+        invariant(directory_id != UNBOUND and len(directory_id) == 16, "Raft: a node needs a 16-byte directory id")
         self.node_id: Final = node_id
         self.directory_id: Final = directory_id
         self.config: Final = config
         self.random: Final = randomness
 
-        # What is on disk, or will be with the next persist:
+        # Persistent state, on disk or part of the next persist:
         self.log: Final = LogView(storage, recovered)
         self.snapshot = recovered.snapshot
         first_membership = recovered.snapshot.membership if recovered.snapshot.index else bootstrap
@@ -51,32 +53,34 @@ class RaftCore:
         self.applied = self.handed_to_apply = recovered.snapshot.index
         self.writes: Final = Writes(self.log, recovered.hard_state)
         self.restore_after: int | None = None
-        """The sequence after which the state machine may load the snapshot that has taken the place of the log."""
+        """Sequence number of the write after which the state machine may load the installed snapshot, if any."""
 
-        # In every role:
+        # Volatile state in every role:
         self.career: Final = Career(node_id)
         self.leader = NOBODY
         self.elapsed_ticks = self.election_timeout_ticks = 0
         self.is_disowned = False
-        """A peer has addressed this node on another disk: it was a member before, and has forgotten it. Until a
-        membership names the present disk, it must not pass for a fresh node that helps to found a cluster."""
+        """Whether a peer has addressed this node by another directory id.
+
+        The node was a member before and has lost its disk. Until a membership contains the current directory, the node
+        must neither campaign nor vote as if it were new."""
         self.incoming: IncomingSnapshot | None = None
         self.forwarded: Final = ForwardedReads(randomness.getrandbits(62))
 
-        # As a candidate:
+        # Volatile state of a candidate:
         self.votes: dict[int, bool] = {}
         self.directories_seen: dict[int, bytes] = {node_id: directory_id}
 
-        # As a leader:
+        # Volatile state of a leader:
         self.peers: dict[int, Progress] = {}
         self.heartbeat_elapsed_ticks = self.quorum_elapsed_ticks = self.transfer_elapsed_ticks = 0
         self.reads: Final = ReadQueue()
         self.transferee = NOBODY
         self.uncommitted: Final[deque[tuple[int, int]]] = deque()
-        """(last index, bytes) of each proposal, oldest first."""
+        """(last index, size in bytes) of each uncommitted proposal, oldest first."""
         self.uncommitted_bytes = 0
 
-        # What the next Ready will hold:
+        # Contents of the next Ready:
         self.outbox: list[AnyMessage] = []
         self.outcomes: list[Accepted | Refused | ReadConfirmed] = []
         self.chunks_wanted: list[SnapshotChunkWanted] = []
@@ -87,20 +91,20 @@ class RaftCore:
         self.restart_election_timer()
 
     def _recover(self, recovered: Recovered) -> tuple[int, int, int]:
-        """Reads the log once, for its terms and memberships; returns term, vote and commit index."""
+        """Read the log once to collect its terms and memberships; return the term, vote and commit index."""
         for entry in self.log.recover():
             if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
                 self.memberships.append(entry.index, decode_membership(entry.data))
         term, vote = recovered.hard_state.term, recovered.hard_state.vote
         if self.log.last_term > term:
-            # Entries were written, the hard state beside them was lost in a crash. A vote in that term would have
-            # been durable before it was given, so none was given.
+            # The entries were written, but a crash lost the hard state written after them. A vote in that term
+            # would have been durable before it was sent, so the node has not voted.
             term, vote = self.log.last_term, NOBODY
         commit = max(recovered.hard_state.commit, recovered.snapshot.index)
-        invariant(commit <= self.log.last_index, "the log on disk has lost entries that were committed")
+        invariant(commit <= self.log.last_index, "Raft log on disk lacks committed entries")
         return term, vote, commit
 
-    # ------------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------------------------- queries
 
     @property
     def role(self) -> Role:
@@ -112,15 +116,18 @@ class RaftCore:
 
     @property
     def may_campaign(self) -> bool:
-        """A node that its newest membership leaves out still stands until that is committed (thesis §4.2.2): it may be
-        the only one that has the entry, and then the others cannot elect anybody without it. It will not count
-        itself."""
+        """Whether this node may campaign under its current membership.
+
+        A node that its newest membership removes may still campaign until that entry is committed (thesis §4.2.2): it
+        may be the only node with the entry, and the others then cannot elect a leader without it. It does not count
+        its own vote."""
         if self.is_disowned:
             return False
-        is_settled = self.memberships.index <= self.commit
-        seats = [self.membership] if is_settled else [self.membership, self.memberships.previous]
+        is_committed = self.memberships.index <= self.commit
+        memberships_in_question = [self.membership] if is_committed else [self.membership, self.memberships.previous]
         return any(
-            rules.may_campaign(seat.get(self.node_id), self.directory_id, self.memberships.index) for seat in seats
+            rules.may_campaign(membership_in_question.get(self.node_id), self.directory_id, self.memberships.index)
+            for membership_in_question in memberships_in_question
         )
 
     @property
@@ -141,14 +148,14 @@ class RaftCore:
     # ------------------------------------------------------------------------------------------------ terms and roles
 
     def enter_term(self, term: int, vote: int = NOBODY) -> None:
-        """The only place where term and vote move together: a vote belongs to its term."""
-        invariant(term > self.term, f"the term goes from {self.term} to {term}")
+        """Enter a higher term and set the vote in it; no other function changes the term."""
+        invariant(term > self.term, f"Raft: term changes from {self.term} to {term}")
         self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NOBODY else vote
         self.term = term
         self.writes.enter_term(term)
 
     def become_follower(self, leader: int, reason: str) -> None:
-        """The node follows in the current term; whatever it was about to do as a candidate or leader is void."""
+        """Become a follower in the current term and drop the state of any campaign or leadership."""
         self.leader = leader
         if self.role is not Role.FOLLOWER:
             self.take_step(Role.FOLLOWER, reason)
@@ -159,7 +166,7 @@ class RaftCore:
         self.steps.append(self.career.move(target, self.term, reason))
 
     def leave_office(self) -> None:
-        """Drops all that belongs to one election or one leadership; those who wait for it are told."""
+        """Reset the state of a campaign or leadership and reject its pending reads."""
         self.votes = {}
         self.peers = {}
         self.transferee = NOBODY
@@ -168,7 +175,7 @@ class RaftCore:
         self.fail_reads()
 
     def fail_reads(self) -> None:
-        """Refuses our own reads that wait for a confirmation here; those of other nodes get no answer, and time out."""
+        """Reject this node's own pending reads. Reads forwarded by other nodes get no response and time out."""
         for read in self.reads.drain():
             if read.node_id == self.node_id:
                 self.refuse(read.request, Refusal.NOT_LEADER)
@@ -183,8 +190,11 @@ class RaftCore:
     # ---------------------------------------------------------------------------------------------------- membership
 
     def adopt_membership(self, next_index: int | None = None) -> None:
-        """Is called after every change of the membership in force. A peer on another disk is another peer: nothing that
-        is known about the old one holds for it. New peers are tried with `next_index` first."""
+        """Update the state that depends on the membership after every change of it.
+
+        A peer on another directory is a new peer, for which no progress is known. Replication to new peers starts at
+        `next_index`.
+        """
         own = self.membership.get(self.node_id)
         if own is not None and own.directory_id == self.directory_id:
             self.is_disowned = False
@@ -205,7 +215,7 @@ class RaftCore:
     # --------------------------------------------------------------------------------------------------------- the log
 
     def append_to_log(self, entries: list[Entry] | tuple[Entry, ...]) -> None:
-        """Appends; memberships among the entries are in force at once, and those that a conflict removes no longer."""
+        """Append entries to the log, and adopt the memberships that they add or, by a conflict, remove."""
         is_changed = self.memberships.truncate_from(entries[0].index)
         self.log.append(entries)
         for entry in entries:
@@ -218,7 +228,7 @@ class RaftCore:
     def commit_through(self, index: int) -> None:
         if index <= self.commit:
             return
-        invariant(index <= self.log.last_index, f"commit {index} is beyond the end {self.log.last_index}")
+        invariant(index <= self.log.last_index, f"Raft: commit index {index} exceeds last index {self.log.last_index}")
         self.commit = index
         while self.uncommitted and self.uncommitted[0][0] <= index:
             self.uncommitted_bytes -= self.uncommitted.popleft()[1]
@@ -227,13 +237,13 @@ class RaftCore:
 
     def send(self, kind: type[Message], target: int, **fields: Any) -> None:
         known = self.membership.get(target)
-        self._post(kind, target, known.directory_id if known else UNBOUND, fields)
+        self._enqueue(kind, target, known.directory_id if known else UNBOUND, fields)
 
     def reply(self, received: AnyMessage, kind: type[Message], **fields: Any) -> None:
-        """Answers the very disk that asked, whatever the membership thinks of it."""
-        self._post(kind, received.source, received.source_directory, fields)
+        """Reply to the directory that sent the request, even if the membership lists another one."""
+        self._enqueue(kind, received.source, received.source_directory, fields)
 
-    def _post(self, kind: type[Message], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:
+    def _enqueue(self, kind: type[Message], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:
         message: Any = kind(
             source=self.node_id,
             source_directory=self.directory_id,

@@ -1,8 +1,7 @@
-"""Becoming a leader: asking beforehand, standing, voting, counting.
+"""Leader election: pre-vote, candidacy, voting and vote counting.
 
-A node that hears nothing asks beforehand whether it would be elected (pre-vote, thesis §9.6), and raises the term only
-if a majority says yes. So a node that was cut off, that is behind, or that has been removed cannot raise terms in
-solitude and force an election on its return.
+A node whose election timeout expires first runs a pre-vote (thesis §9.6) and increments its term only if a majority
+would vote for it. A partitioned, outdated or removed node can therefore not disrupt the cluster with a higher term.
 """
 
 from __future__ import annotations
@@ -19,59 +18,65 @@ from chronik.raft.roles import Role
 def tick(core: RaftCore) -> None:
     core.elapsed_ticks += 1
     if core.elapsed_ticks >= core.election_timeout_ticks:
-        campaign(core, is_hand_over=False)
+        campaign(core, is_leadership_transfer=False)
 
 
 def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
-    """If the peer led, there is no use in waiting out its silence. Only the waiting is cut short: the leader is
-    forgotten, so that candidates are heard here, and this node asks beforehand as ever; those who still hear the leader
-    say no. The random rest of the timeout stays, or all who notice at once would stand at once."""
+    """Shorten the election timeout if the peer whose process has stopped was the leader.
+
+    The node forgets the leader, so that it answers candidates, and still runs a pre-vote, which fails while a majority
+    receives the leader's heartbeats. The random part of the timeout remains, so that the nodes do not all campaign at
+    the same time.
+    """
     if core.leader == event.peer and core.role is Role.FOLLOWER:
-        core.become_follower(NOBODY, "the leader is gone")
+        core.become_follower(NOBODY, "the leader is down")
         core.election_timeout_ticks -= core.config.election_ticks
 
 
 def on_peer_reached(core: RaftCore, event: PeerReached) -> None:
-    """A network that heals leaves nodes that all wait for somebody else to stand. Again only the waiting is cut short,
-    but for its random part."""
+    """Shorten the election timeout to its random part if there is no leader, as after a healed network partition."""
     if core.leader == NOBODY and core.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):
         core.elapsed_ticks = max(core.elapsed_ticks, core.config.election_ticks)
 
 
-def campaign(core: RaftCore, is_hand_over: bool) -> None:
+def campaign(core: RaftCore, is_leadership_transfer: bool) -> None:
     if core.role is Role.LEADER:
         return
-    # Also forgets a leader that has gone silent. A node that may not stand must do so too: as long as it believes in a
-    # leader it ignores candidates, and its vote may be the one that is missing.
-    core.become_follower(NOBODY, "no majority in time")
+        # A node that may not campaign must forget a silent leader too: otherwise it ignores candidates, and its vote
+        # may be the one that completes a majority.
+    core.become_follower(NOBODY, "election timeout without a majority")
     if not core.may_campaign:
         return
     core.directories_seen = {core.node_id: core.directory_id}
-    if is_hand_over:
-        stand(core, is_hand_over=True)  # the leader has asked already, in effect, and time without one is short
+    if is_leadership_transfer:
+        # The leader requested the campaign, so a pre-vote would only prolong the time without a leader.
+        stand(core, is_leadership_transfer=True)
     else:
         ask_beforehand(core)
 
 
 def ask_beforehand(core: RaftCore) -> None:
-    """Asks who would vote for this node. That promises nothing and moves no term, so its own answer needs no disk."""
-    core.take_step(Role.PRE_CANDIDATE, "no word from a leader")
+    """Run a pre-vote: ask whether a majority would vote for this node, without changing the term or writing to disk."""
+    core.take_step(Role.PRE_CANDIDATE, "election timeout")
     core.votes = {core.node_id: True}
-    request_votes(core, is_pre_vote=True, is_hand_over=False)
+    request_votes(core, is_pre_vote=True, is_leadership_transfer=False)
     count_votes(core)
 
 
-def stand(core: RaftCore, is_hand_over: bool) -> None:
-    """Enters the next term with a vote for itself. The requests leave, and its own vote counts, once both are durable:
-    after a crash it must not vote for somebody else in this term."""
+def stand(core: RaftCore, is_leadership_transfer: bool) -> None:
+    """Increment the term, vote for this node, and request votes.
+
+    The requests are sent, and the node's own vote counts, only when term and vote are durable: after a crash, the node
+    must not vote for another candidate in this term.
+    """
     core.enter_term(core.term + 1, vote=core.node_id)
-    core.take_step(Role.CANDIDATE, "the leader hands over" if is_hand_over else "a majority would vote for it")
+    core.take_step(Role.CANDIDATE, "leadership transfer" if is_leadership_transfer else "pre-vote won")
     core.votes = {}
     core.restart_election_timer()
-    request_votes(core, is_pre_vote=False, is_hand_over=is_hand_over)
+    request_votes(core, is_pre_vote=False, is_leadership_transfer=is_leadership_transfer)
 
 
-def request_votes(core: RaftCore, is_pre_vote: bool, is_hand_over: bool) -> None:
+def request_votes(core: RaftCore, is_pre_vote: bool, is_leadership_transfer: bool) -> None:
     for voter in core.membership.voters:
         if voter != core.node_id:
             core.send(
@@ -81,13 +86,16 @@ def request_votes(core: RaftCore, is_pre_vote: bool, is_hand_over: bool) -> None
                 last_term=core.log.last_term,
                 membership_index=core.memberships.index,
                 is_pre_vote=is_pre_vote,
-                is_hand_over=is_hand_over,
+                is_leadership_transfer=is_leadership_transfer,
             )
 
 
 def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
-    """Answers whether or not the membership knows the sender, and whether or not we are a voter in it: an entry that
-    says so may not have reached us (§6). The candidate counts by its own membership."""
+    """Grant or deny a vote.
+
+    The membership is not consulted about the sender or this node, because the entry that adds one of them may not have
+    arrived yet (§6). The candidate counts votes by its own membership.
+    """
     is_granted = (
         not core.is_disowned
         and not _is_known_by_another_disk(core, message)
@@ -101,15 +109,15 @@ def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
 
 
 def _is_known_by_another_disk(core: RaftCore, message: VoteRequest) -> bool:
-    known = core.membership.get(message.source)
+    durable_state = core.membership.get(message.source)
     return rules.is_candidate_known_by_another_disk(
-        known, message.source_directory, message.membership_index, core.memberships.index
+        durable_state, message.source_directory, message.membership_index, core.memberships.index
     )
 
 
 def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
-    asked_in = Role.PRE_CANDIDATE if message.is_pre_vote else Role.CANDIDATE
-    if core.role is not asked_in or not core.counts(message.source, message.source_directory):
+    expected_role = Role.PRE_CANDIDATE if message.is_pre_vote else Role.CANDIDATE
+    if core.role is not expected_role or not core.counts(message.source, message.source_directory):
         return
     core.directories_seen[message.source] = message.source_directory
     core.votes[message.source] = message.is_granted
@@ -117,9 +125,11 @@ def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
 
 
 def count_own_vote(core: RaftCore) -> None:
-    """Is called when something has become durable."""
-    known = core.writes.durable_hard_state
-    if core.role is Role.CANDIDATE and rules.vote_counts_for_itself(known.term, known.vote, core.term, core.node_id):
+    """Count the candidate's own vote once it is durable; called after every completed write."""
+    durable_state = core.writes.durable_hard_state
+    if core.role is Role.CANDIDATE and rules.vote_counts_for_itself(
+        durable_state.term, durable_state.vote, core.term, core.node_id
+    ):
         core.votes[core.node_id] = True
         count_votes(core)
 
@@ -128,16 +138,16 @@ def count_votes(core: RaftCore) -> None:
     voters = core.membership.voters
     if rules.has_quorum((node for node, is_granted in core.votes.items() if is_granted), voters):
         if core.role is Role.PRE_CANDIDATE:
-            stand(core, is_hand_over=False)
+            stand(core, is_leadership_transfer=False)
         else:
             leadership.begin(core)
         return
-    refused = sum(not is_granted for is_granted in core.votes.values())
-    if len(voters) - refused < rules.quorum_size(len(voters)):
-        core.become_follower(NOBODY, "a majority refused")
+    denied = sum(not is_granted for is_granted in core.votes.values())
+    if len(voters) - denied < rules.quorum_size(len(voters)):
+        core.become_follower(NOBODY, "election lost")
 
 
 def on_timeout_now(core: RaftCore, message: TimeoutNow) -> None:
     if message.source == core.leader:
-        invariant(core.role is Role.FOLLOWER, "only a follower knows a leader that is another node")
-        campaign(core, is_hand_over=True)
+        invariant(core.role is Role.FOLLOWER, "Raft: a node that follows a leader must be in the follower role")
+        campaign(core, is_leadership_transfer=True)

@@ -1,4 +1,4 @@
-"""What a node must remember: the entries of the log, its hard state, and what a snapshot stands for."""
+"""The persistent state of a Raft node: log entries, hard state and snapshot metadata."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import msgspec
 from chronik.raft.membership import NOBODY, Membership
 
 ENTRY_OVERHEAD_BYTES: Final = 32
-"""What index, term, kind and framing take, on the wire and on disk: they count, so that empty entries are not free."""
+"""Bytes accounted for the index, term, kind and framing of an entry, so that empty entries also have a size."""
 
 
 class EntryKind(IntEnum):
-    """Kinds are written to disk: never reuse a number."""
+    """The kind of a log entry. The numbers are stored on disk and must never be reused."""
 
     NOOP = 0
-    """The first entry of a leader: once it is committed, so is everything before it (§5.4.2 allows no other way)."""
+    """First entry of a leader's term. Its commit also commits all earlier entries (§5.4.2)."""
     COMMAND = 1
     MEMBERSHIP = 2
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """An entry of the Raft log."""
+
     index: int
     term: int
     kind: EntryKind
@@ -35,8 +37,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Term and vote are promises, durable before anybody hears of them. `commit` only saves work after a restart; it
-    is never ahead of the entries on the same disk, so a log that ends before it has lost what was synced."""
+    """The persistent term, vote and commit index of a node.
+
+    Term and vote are durable before a message that depends on them is sent. `commit` is an optimization for restarts.
+    It never exceeds the last entry on the same disk, so a shorter log has lost synced entries.
+    """
 
     term: int = 0
     vote: int = NOBODY
@@ -44,7 +49,10 @@ class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A snapshot holds the state after the entry at `index`; `checksum` is the CRC-32C of all its bytes."""
+    """The identity of a snapshot, which holds the state after the entry at `index`.
+
+    `checksum` is the CRC-32C of the snapshot's bytes.
+    """
 
     index: int = 0
     term: int = 0
@@ -54,26 +62,26 @@ class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class Storage(Protocol):
-    """The durable entries, as far as the core has been told by `Persisted` that they are durable."""
+    """Read access to the durable log entries, which the core knows from `Persisted` events."""
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        """Returns entries `first` to `end - 1`, fewer if they exceed `bytes_max`, but at least one.
+        """Return the entries from `first` to `end - 1`: fewer if they exceed `bytes_max`, but at least one.
 
-        It is called from `handle`, so it must not wait: the driver keeps the tail of the log, which is nearly always
-        what is read, in a bounded cache.
+        `handle` calls this method, so it must not block: the driver caches the tail of the log, which serves nearly
+        all reads.
         """
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What was found on disk. The log holds the entries after `floor_index`, up to `last_index`: perhaps none.
+    """The state found on disk at startup. The log holds the entries after `floor_index` up to `last_index`, if any.
 
-    Storage resolves what a crash in the middle of an install left behind: a log that does not hold the snapshot's own
-    (index, term) is older than the snapshot or in conflict with it, and is discarded as a whole.
+    Storage completes an interrupted snapshot installation: a log without the snapshot's (index, term) is older than
+    the snapshot or conflicts with it, and is discarded.
     """
 
     hard_state: HardState = HardState()
     snapshot: SnapshotMetadata = SnapshotMetadata()
     floor_index: int = 0
-    """The index before the first entry: 0, or as far as the log was compacted (at most the snapshot's index)."""
+    """Index before the first entry: 0, or the last compacted index (at most the snapshot's index)."""
     floor_term: int = 0
     last_index: int = 0

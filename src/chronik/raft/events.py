@@ -1,12 +1,13 @@
-"""What happens to a node (events in), and what it wants done (a `Ready` out).
+"""Events that a driver passes to a Raft node, and the `Ready` instructions that the node returns.
 
-A `context` is a number that the driver chose; the core hands it back with the outcome and never looks at it.
+A `context` is a number chosen by the driver. The core returns it unchanged with the outcome of the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -19,56 +20,62 @@ from chronik.raft.roles import Role, Step
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """One tick of the driver's clock has passed."""
+    """An event: one tick of the driver's clock has passed."""
 
 
 class Received(msgspec.Struct, frozen=True):
+    """An event: a message from a peer has arrived."""
+
     message: AnyMessage
 
 
 class Campaign(msgspec.Struct, frozen=True):
-    """Stand for election without waiting for the timeout: a cluster of one need not wait, and tests like to choose."""
+    """A request to start an election without waiting for the timeout (single-node clusters and tests)."""
 
 
 class Propose(msgspec.Struct, frozen=True):
-    """All of `commands` are taken, in this order and side by side, or none."""
+    """A request to append all of `commands` consecutively, or none of them."""
 
     commands: tuple[bytes, ...]
     context: int
 
 
 class ChangeMembership(msgspec.Struct, frozen=True):
+    """A request to append a changed membership."""
+
     change: Change
     context: int
 
 
 class TransferLeadership(msgspec.Struct, frozen=True):
+    """A request to transfer leadership to the node `target`."""
+
     target: int
     context: int
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
-    """Asks from which index on a read of the local state is linearizable. Any node may be asked."""
+    """A request for the index from which on a read of the local state is linearizable. Any node accepts it."""
 
     context: int
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """The outstanding `Persist` is durable."""
+    """An event: the outstanding `Persist` is durable."""
 
     sequence: int
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The state machine has taken everything up to `index`."""
+    """An event: the state machine has applied all entries up to `index`."""
 
     index: int
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):
-    """The driver holds a snapshot of its own, and the log through `compact_through` may go.
+    """An event: the driver has taken a snapshot, and the log may be compacted through `compact_through`.
 
-    Some entries before the snapshot are worth keeping: a peer that lags behind by them is spared a snapshot.
+    Entries kept before the snapshot's index let a slightly lagging peer catch up without a snapshot.
     """
 
     snapshot: SnapshotMetadata
@@ -76,7 +83,7 @@ class SnapshotTaken(msgspec.Struct, frozen=True):
 
 
 class SnapshotChunkRead(msgspec.Struct, frozen=True):
-    """The answer to a `SnapshotChunkWanted`; `data` is None when that snapshot no longer exists."""
+    """The response to a `SnapshotChunkRequest`; `data` is None if the snapshot no longer exists."""
 
     peer: int
     index: int
@@ -85,20 +92,22 @@ class SnapshotChunkRead(msgspec.Struct, frozen=True):
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True):
-    """The transport has dropped messages for this peer: do not send many more before it answers one."""
+    """An event: the transport has dropped messages to this peer. Replication to it falls back to probing."""
 
     peer: int
 
 
 class PeerReached(msgspec.Struct, frozen=True):
-    """There is a connection with the peer again, or for the first time. A hint, which may be wrong or come twice."""
+    """An event: a connection to the peer was established. This is a hint and may be wrong or duplicated."""
 
     peer: int
 
 
 class PeerGone(msgspec.Struct, frozen=True):
-    """The peer's process has ended, as far as the transport can see: nobody listens at its port. A hint, which may be
-    wrong or come twice."""
+    """An event: the peer's process appears to have stopped, because its port refuses connections.
+
+    This is a hint and may be wrong or duplicated.
+    """
 
     peer: int
 
@@ -124,6 +133,8 @@ Event = (
 
 
 class Refusal(StrEnum):
+    """The reason why a Raft node rejected a request. The values are sent between nodes and must never change."""
+
     NOT_LEADER = "not leader"
     HANDING_OVER = "leadership is being handed over"
     OVERLOADED = "too much waits already"
@@ -132,10 +143,28 @@ class Refusal(StrEnum):
     NOT_CAUGHT_UP = "the learner has not caught up"
     BAD_CHANGE = "that makes no sense in the current membership"
 
+    @property
+    def message(self) -> str:
+        """Text for users."""
+        return _REJECTION_MESSAGES[self]
+
+
+_REJECTION_MESSAGES: Final[Mapping[Refusal, str]] = {
+    Refusal.NOT_LEADER: "the node is not the leader",
+    Refusal.HANDING_OVER: "a leadership transfer is in progress",
+    Refusal.OVERLOADED: "too many requests are pending",
+    Refusal.TOO_LARGE: "the entry is too large",
+    Refusal.CHANGE_PENDING: "another membership change is not committed yet",
+    Refusal.NOT_CAUGHT_UP: "the learner has not caught up",
+    Refusal.BAD_CHANGE: "the change is invalid for the current membership",
+}
+
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The proposal stands in the leader's log from `first_index` on. That is no commit: if the term moves before it is
-    applied, its outcome is unknown. A transfer of leadership that is accepted is under way."""
+    """An outcome: the leader has appended the proposal at `first_index`, or has started the leadership transfer.
+
+    The proposal is not committed yet. If the term changes before it is applied, its outcome is unknown.
+    """
 
     context: int
     term: int
@@ -143,7 +172,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The request was not carried out, and will not be. `leader` is the node to ask instead, or NOBODY."""
+    """An outcome: the node rejected the request. `leader` is the node to send it to instead, or NO_NODE."""
 
     context: int
     refusal: Refusal
@@ -151,14 +180,14 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class ReadConfirmed(msgspec.Struct, frozen=True):
-    """The local state is fresh enough for this read once `index` is applied."""
+    """An outcome: the local state is linearizable for this read once `index` is applied."""
 
     context: int
     index: int
 
 
 class StoreChunk(msgspec.Struct, frozen=True):
-    """A piece of an incoming snapshot. A piece at offset 0 begins anew: what was stored before it is dropped."""
+    """A chunk of an incoming snapshot to store. A chunk at offset 0 discards all chunks stored before it."""
 
     snapshot: SnapshotMetadata
     offset: int
@@ -166,23 +195,25 @@ class StoreChunk(msgspec.Struct, frozen=True):
 
 
 class Persist(msgspec.Struct, frozen=True):
-    """What must be made durable, in the order of the fields, and then reported with `Persisted(sequence)`.
+    """A write that must become durable, in the order of its fields, and is then reported with `Persisted(sequence)`.
 
-    A crash may leave any prefix of it, with only the first of its `entries` written.
+    A crash may leave any prefix of it, including a prefix of its `entries`.
     """
 
     sequence: int
     chunks: tuple[StoreChunk, ...] = ()
     install: SnapshotMetadata | None = None
-    """The snapshot just received is complete: it becomes this node's snapshot, and the whole log is dropped."""
+    """Completely received snapshot that becomes this node's snapshot and replaces the whole log."""
     entries: tuple[Entry, ...] = ()
-    """They replace whatever the log holds from the index of the first entry on."""
+    """Entries that replace the log from the index of the first entry on."""
     hard_state: HardState | None = None
     compact_through: int = 0
-    """The log up to this index may be removed, when convenient."""
+    """Index up to which the log may be deleted, at any time."""
 
 
 class SnapshotChunkWanted(msgspec.Struct, frozen=True):
+    """An instruction to read a chunk of a snapshot for a peer, answered with `SnapshotChunkRead`."""
+
     peer: int
     index: int
     offset: int
@@ -190,21 +221,25 @@ class SnapshotChunkWanted(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
+    """A node's role, its term, and the leader it knows."""
+
     role: Role
     term: int
     leader: int
 
 
 class Ready(msgspec.Struct):
+    """The instructions that `RaftNode.handle` returns: what to persist, send, apply and report."""
+
     persist: Persist | None = None
     messages: list[AnyMessage] = msgspec.field(default_factory=list)
     restore: SnapshotMetadata | None = None
-    """The state machine must load it before it applies anything else."""
+    """Snapshot that the state machine must load before it applies further entries."""
     committed: Sequence[Entry] = ()
     outcomes: list[Accepted | Refused | ReadConfirmed] = msgspec.field(default_factory=list)
-    """One for each Propose, ChangeMembership, TransferLeadership and ReadIndex, in this or a later Ready."""
+    """Outcomes of Propose, ChangeMembership, TransferLeadership and ReadIndex requests, each reported exactly once."""
     chunks_wanted: list[SnapshotChunkWanted] = msgspec.field(default_factory=list)
     status: Status | None = None
-    """Set when it has changed."""
+    """Current role, term and leader; set only if they have changed."""
     steps: list[Step] = msgspec.field(default_factory=list)
-    """Shown in logs and metrics."""
+    """Role transitions, for logs and metrics."""

@@ -1,4 +1,4 @@
-"""Being the leader: the first entry of a term, heartbeats, giving up, handing over, and changing the membership."""
+"""The duties of a Raft leader: heartbeats, check-quorum, leadership transfer and membership changes."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from chronik.raft.roles import Role
 
 
 def begin(core: RaftCore) -> None:
-    core.take_step(Role.LEADER, "a majority voted for it")
+    core.take_step(Role.LEADER, "election won")
     core.leader = core.node_id
     core.adopt_membership()
     core.heartbeat_elapsed_ticks = core.quorum_elapsed_ticks = 0
-    founded = _founding_membership(core)
-    if founded is None:
+    initial = _initial_membership(core)
+    if initial is None:
         _append(core, EntryKind.NOOP, b"")
     else:
-        _append(core, EntryKind.MEMBERSHIP, encode_membership(founded))
+        _append(core, EntryKind.MEMBERSHIP, encode_membership(initial))
 
 
-def _founding_membership(core: RaftCore) -> Membership | None:
-    """The very first leader binds those who elected it to their disks, with the first entry of the log.
+def _initial_membership(core: RaftCore) -> Membership | None:
+    """Return the first membership of a new cluster, which binds the voters of this election to their directories.
 
-    That only narrows down who counts, so it needs none of the care of a change: a majority of those bound is a
-    majority of those configured.
+    The change only narrows the set of nodes that count, so the rules for membership changes do not apply: a majority of
+    the bound voters is a majority of the configured ones.
     """
     if core.memberships.index != 0:
         return None
-    founded = core.membership
+    initial = core.membership
     for node_id, directory_id in sorted(core.directories_seen.items()):
-        founded = changed(founded, BindDirectory(node_id, directory_id)) or founded
-    return founded if founded != core.membership else None
+        initial = changed(initial, BindDirectory(node_id, directory_id)) or initial
+    return initial if initial != core.membership else None
 
 
 def _append(core: RaftCore, kind: EntryKind, data: bytes) -> int:
@@ -59,7 +59,7 @@ def tick(core: RaftCore) -> None:
     if core.transferee != NOBODY:
         core.transfer_elapsed_ticks += 1
         if core.transfer_elapsed_ticks >= core.config.election_ticks:
-            core.transferee = NOBODY  # it would have been elected by now: take proposals again
+            core.transferee = NOBODY  # the transfer has timed out: accept proposals again
     core.quorum_elapsed_ticks += 1
     if core.quorum_elapsed_ticks >= core.config.election_ticks:
         core.quorum_elapsed_ticks = 0
@@ -73,8 +73,10 @@ def tick(core: RaftCore) -> None:
 
 
 def _hears_from_quorum(core: RaftCore) -> bool:
-    """Check-quorum: a leader that reaches no majority must step down, for clients wait for it, and its followers'
-    leases protect it."""
+    """Return whether a majority of voters was active since the last check (check-quorum).
+
+    A leader without a majority must step down, because clients wait for it and its followers' leases protect it.
+    """
     active = [node_id for node_id, peer in core.peers.items() if peer.is_recently_active]
     for peer in core.peers.values():
         peer.is_recently_active = False
@@ -82,16 +84,18 @@ def _hears_from_quorum(core: RaftCore) -> bool:
 
 
 def broadcast_heartbeat(core: RaftCore) -> None:
-    """Sends a heartbeat to all, learners too, who must know who leads; it carries the current round of reads."""
+    """Send a heartbeat with the current read round to all peers, including learners."""
     core.heartbeat_elapsed_ticks = 0
     for node_id in core.peers:
         _send_heartbeat(core, node_id)
 
 
 def ask_voters(core: RaftCore) -> None:
-    """Sends the heartbeats that begin a round of reads: to voters, since only their answers count. All brokers have
-    their own heartbeats confirmed by such rounds: sent to every member, messages would grow by the members' square.
-    Learners get a heartbeat when one is due, as if there were no reads."""
+    """Send the heartbeats of a read round to the voters, because only their responses count.
+
+    All brokers confirm their own heartbeats by read rounds. Rounds that included all members would cause a number of
+    messages quadratic in the cluster size. Learners receive the regular heartbeats only.
+    """
     voters = [node_id for node_id in core.peers if node_id in core.membership.voters]
     if len(voters) == len(core.peers):
         broadcast_heartbeat(core)
@@ -106,13 +110,14 @@ def _send_heartbeat(core: RaftCore, node_id: int) -> None:
 
 
 def heard_from(core: RaftCore, message: AnyMessage) -> None:
-    """Any answer of this term shows that the peer is alive and follows."""
+    """Record that a peer is alive and follows this leader, after any response in the current term."""
     peer = core.peers.get(message.source)
     if peer is None:
         return
     if peer.directory_id == UNBOUND:
         change = BindDirectory(message.source, message.source_directory)
-        _change(core, change)  # if another change is under way, its next message will do
+        # If another change is uncommitted, the next message from this peer binds it.
+        _append_membership_change(core, change)
     elif peer.directory_id == message.source_directory:
         peer.is_recently_active = True
 
@@ -129,7 +134,7 @@ def change_membership(core: RaftCore, event: ChangeMembership) -> None:
         core.refuse(event.context, Refusal.NOT_CAUGHT_UP)
     elif changed(core.membership, event.change) is None:
         core.refuse(event.context, Refusal.BAD_CHANGE)
-    elif not _change(core, event.change):
+    elif not _append_membership_change(core, event.change):
         core.refuse(event.context, Refusal.CHANGE_PENDING)
     else:
         core.outcomes.append(Accepted(event.context, core.term, core.log.last_index))
@@ -140,8 +145,8 @@ def _has_caught_up(core: RaftCore, node_id: int) -> bool:
     return peer is None or rules.has_caught_up(peer.match, core.commit, core.config.promotion_lag_max_entries)
 
 
-def _change(core: RaftCore, change: Change) -> bool:
-    """Appends the changed membership, which puts it in force. Returns False when the rules do not allow it now."""
+def _append_membership_change(core: RaftCore, change: Change) -> bool:
+    """Append the changed membership, which takes effect immediately; return False if the rules forbid it now."""
     term_at_commit = core.log.term(core.commit)
     if not rules.may_change_membership(core.memberships.index, core.commit, term_at_commit, core.term):
         return False
@@ -153,18 +158,21 @@ def _change(core: RaftCore, change: Change) -> bool:
 
 
 def step_down_if_removed(core: RaftCore) -> None:
-    """Thesis §4.2.2: a removed leader leads until its removal is committed, without counting itself, for until then the
-    cluster may have no other leader that could commit it. This is called after the others were sent the news."""
+    """Step down once this leader's removal is committed (thesis §4.2.2).
+
+    Until then it leads without counting itself, because the cluster may have no other leader to commit the removal.
+    Called after the commit index was sent to the peers.
+    """
     is_seated = core.counts(core.node_id, core.directory_id)
     if not is_seated and core.memberships.index <= core.commit:
-        core.become_follower(NOBODY, "removed")
+        core.become_follower(NOBODY, "removed from the cluster")
 
 
-# --------------------------------------------------------------------------------------------------------- hand-over
+# ------------------------------------------------------------------------------------------------ leadership transfer
 
 
 def transfer(core: RaftCore, event: TransferLeadership) -> None:
-    """Thesis §3.10. Proposals pause, so that the target can catch up; it is told to stand as soon as it has."""
+    """Start a leadership transfer (thesis §3.10): pause proposals until the target has caught up and can campaign."""
     member = core.membership.get(event.target)
     if core.role is not Role.LEADER:
         core.refuse(event.context, Refusal.NOT_LEADER)

@@ -1,11 +1,11 @@
-"""The log as the core sees it: a durable part that storage holds, followed by a part that is not durable yet.
+"""The Raft log as the core sees it: a durable part in storage, followed by an unstable part in memory.
 
-    floor | ---- durable, in storage ---- | -- unstable, in memory -- |
-          first_index        durable_index                    last_index
+    compacted | ---- durable, in storage ---- | -- unstable, in memory -- |
+              first_index        durable_index                    last_index
 
-The terms of all entries are known without a read: they are kept as runs, one item per term and not per entry.
-Memory is bounded by what may be unstable: on a leader by `uncommitted_bytes_max`, on a follower by what the leader
-sends before it hears an answer, and answers wait for the disk.
+The terms of all entries are known without disk reads, stored as one run per term. Memory is bounded by the size of the
+unstable part: on a leader by `uncommitted_bytes_max`, on a follower by the leader's window of unacknowledged messages,
+because acknowledgements wait for the disk.
 """
 
 from __future__ import annotations
@@ -17,43 +17,46 @@ from chronik.errors import invariant
 from chronik.raft.entries import Entry, Recovered, SnapshotMetadata, Storage
 
 RECOVERY_BYTES = 4 * 1024 * 1024
-"""How much is read at a time while the whole log is read once, at the start."""
+"""Bytes read at a time while the log is scanned at startup."""
 
 
 class LogView:
+    """The entries and terms of the Raft log, whether durable or not."""
+
     def __init__(self, storage: Storage, recovered: Recovered) -> None:
         self._storage = storage
-        self._floor = recovered.floor_index
-        self._runs: list[tuple[int, int]] = [(recovered.floor_index, recovered.floor_term)]
-        """(first index, term): strictly increasing in both. The first run begins with the floor itself, whose term
-        must stay known after its entry is gone: the first entry we send has it as the previous one."""
+        self._compacted_index = recovered.floor_index
+        self._term_runs: list[tuple[int, int]] = [(recovered.floor_index, recovered.floor_term)]
+        """(first index, term) of each run of entries with the same term, strictly increasing in both.
+
+        The first run starts at the last compacted index, whose term is the previous term of the first entry sent."""
         self._unstable: list[Entry] = []
         self._unstable_from = recovered.last_index + 1
-        self._handed_out_through = recovered.last_index
-        """How much of the unstable part is in the outstanding `Persist`; lowered when a conflict overtakes it."""
+        self._persisting_index = recovered.last_index
+        """Last unstable index that is part of the outstanding `Persist`; lowered when a conflict replaces entries."""
         self.unstable_bytes = 0
 
     def recover(self) -> Iterator[Entry]:
-        """Yields all durable entries, and learns their terms; the caller looks for memberships among them."""
-        index = self._floor + 1
+        """Yield all durable entries and record their terms; the caller extracts the memberships."""
+        index = self._compacted_index + 1
         while index <= self.durable_index:
             batch = self._storage.entries(index, self.durable_index + 1, RECOVERY_BYTES)
-            invariant(bool(batch) and batch[0].index == index, f"the log has no entry {index}")
+            invariant(bool(batch) and batch[0].index == index, f"Raft log: entry {index} is missing")
             for entry in batch:
-                self._extend_runs(entry)
+                self._record_term(entry)
                 yield entry
             index = batch[-1].index + 1
 
-    # ---------------------------------------------------------------------------------------------------- looking
+    # ---------------------------------------------------------------------------------------------------- queries
 
     @property
     def floor_index(self) -> int:
-        """The last index that is compacted away."""
-        return self._floor
+        """Last index that was compacted away."""
+        return self._compacted_index
 
     @property
     def first_index(self) -> int:
-        return self._floor + 1
+        return self._compacted_index + 1
 
     @property
     def last_index(self) -> int:
@@ -61,7 +64,7 @@ class LogView:
 
     @property
     def last_term(self) -> int:
-        return self._runs[-1][1]
+        return self._term_runs[-1][1]
 
     @property
     def durable_index(self) -> int:
@@ -69,84 +72,90 @@ class LogView:
 
     @property
     def has_unpersisted(self) -> bool:
-        """Whether there are entries beyond what has been handed out to be persisted."""
-        return self.last_index > self._handed_out_through
+        """Whether the log has entries that no `Persist` contains yet."""
+        return self.last_index > self._persisting_index
 
     def term(self, index: int) -> int | None:
-        """Returns None before the floor and after the end, where nothing is known."""
-        if not self._floor <= index <= self.last_index:
+        """Return the term of the entry at `index`, or None if the index is compacted or after the end."""
+        if not self._compacted_index <= index <= self.last_index:
             return None
-        return self._runs[bisect_right(self._runs, index, key=_first) - 1][1]
+        return self._term_runs[bisect_right(self._term_runs, index, key=_first_index) - 1][1]
 
     def last_index_not_above(self, index: int, term: int) -> int:
-        """Returns the last index up to `index` whose term is at most `term`, but at least the floor: what lies between
-        cannot be common to two logs, and is skipped."""
+        """Return the last index up to `index` whose term is at most `term`, or the last compacted index.
+
+        Entries in between cannot be common to both logs, so log matching skips them.
+        """
         end = min(index, self.last_index)
-        for first, run_term in reversed(self._runs):
+        for first, run_term in reversed(self._term_runs):
             if first > end:
                 continue
             if run_term <= term:
                 return end
             end = first - 1
-        return self._floor
+        return self._compacted_index
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        """Returns entries `first` to `end - 1`, fewer if they exceed `bytes_max`, but at least one if there is any."""
-        invariant(self._floor < first and end <= self.last_index + 1, f"no entries from {first} to {end}")
+        """Return the entries from `first` to `end - 1`: fewer if they exceed `bytes_max`, but at least one if any."""
+        invariant(
+            self._compacted_index < first and end <= self.last_index + 1, f"Raft log: no entries from {first} to {end}"
+        )
         if first >= end:
             return ()
         if first <= self.durable_index:
             durable_end = min(end, self._unstable_from)
             batch = self._storage.entries(first, durable_end, bytes_max)
-            invariant(bool(batch) and batch[0].index == first, f"the log has no entry {first}")
-            return batch  # the unstable part, if it was wanted too, follows in the next message
-        begin = first - self._unstable_from
-        return _cut(self._unstable[begin : end - self._unstable_from], bytes_max)
+            invariant(bool(batch) and batch[0].index == first, f"Raft log: entry {first} is missing")
+            return batch  # the next message contains the unstable part
+        start = first - self._unstable_from
+        return _limit_bytes(self._unstable[start : end - self._unstable_from], bytes_max)
 
-    # ---------------------------------------------------------------------------------------------------- changing
+    # ---------------------------------------------------------------------------------------------------- changes
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Adds the entries at the end, or over a conflict: then all that stood from the first of them on is removed."""
+        """Append entries; if they overlap the log, first truncate it at the index of the first one."""
         first = entries[0].index
-        invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap after {self.last_index}")
+        invariant(
+            self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
+        )
         if first <= self.last_index:
             self._truncate_from(first)
         for entry in entries:
-            self._extend_runs(entry)
+            self._record_term(entry)
             self.unstable_bytes += entry.size_bytes
         self._unstable.extend(entries)
 
     def hand_out(self) -> tuple[Entry, ...]:
-        """Returns what the next `Persist` has to hold; its first entry tells storage where to truncate."""
-        begin = self._handed_out_through + 1 - self._unstable_from
-        self._handed_out_through = self.last_index
-        return tuple(self._unstable[begin:])
+        """Return the entries for the next `Persist`; storage truncates its log at the first of them."""
+        start = self._persisting_index + 1 - self._unstable_from
+        self._persisting_index = self.last_index
+        return tuple(self._unstable[start:])
 
     def persisted(self) -> None:
-        """Notes that what was handed out is durable, except for what a conflict has replaced since."""
-        count = self._handed_out_through + 1 - self._unstable_from
-        invariant(0 <= count <= len(self._unstable), "more is persisted than was handed out")
+        """Mark the entries of the outstanding `Persist` as durable, except those replaced since by a conflict."""
+        count = self._persisting_index + 1 - self._unstable_from
+        invariant(0 <= count <= len(self._unstable), "Raft log: more entries persisted than were handed out")
         self.unstable_bytes -= sum(entry.size_bytes for entry in self._unstable[:count])
         del self._unstable[:count]
         self._unstable_from += count
 
     def compact_through(self, index: int) -> None:
-        if index <= self._floor:
+        if index <= self._compacted_index:
             return
         term = self.term(index)
-        invariant(term is not None and index <= self.durable_index, f"cannot compact through {index}")
+        invariant(term is not None and index <= self.durable_index, f"Raft log: cannot compact through {index}")
         assert term is not None
-        self._runs = [(index, term), *(run for run in self._runs if run[0] > index)]
-        self._floor = index
+        self._term_runs = [(index, term), *(run for run in self._term_runs if run[0] > index)]
+        self._compacted_index = index
 
     def install(self, snapshot: SnapshotMetadata) -> None:
-        """Replaces the whole log by the snapshot."""
-        self._floor = snapshot.index
-        self._runs = [(snapshot.index, snapshot.term)]
+        """Replace the whole log with the snapshot."""
+        self._compacted_index = snapshot.index
+        self._term_runs = [(snapshot.index, snapshot.term)]
         self._unstable.clear()
         self.unstable_bytes = 0
         self._unstable_from = snapshot.index + 1
-        self._handed_out_through = snapshot.index
+        self._persisting_index = snapshot.index
 
     def _truncate_from(self, index: int) -> None:
         if index >= self._unstable_from:
@@ -154,27 +163,27 @@ class LogView:
             del self._unstable[index - self._unstable_from :]
             self.unstable_bytes -= sum(entry.size_bytes for entry in removed)
         else:
-            # What was durable is not any more, though it is still on disk until the next persist is done: after a
-            # crash it would be found again, which is as good as if the conflict had not arrived yet.
+            # The truncated entries stay on disk until the next persist is complete. If a crash brings them back, the
+            # state is the same as before the conflicting entries arrived.
             self._unstable.clear()
             self.unstable_bytes = 0
             self._unstable_from = index
-        self._handed_out_through = min(self._handed_out_through, index - 1)
-        while len(self._runs) > 1 and self._runs[-1][0] >= index:
-            self._runs.pop()
+        self._persisting_index = min(self._persisting_index, index - 1)
+        while len(self._term_runs) > 1 and self._term_runs[-1][0] >= index:
+            self._term_runs.pop()
 
-    def _extend_runs(self, entry: Entry) -> None:
-        last_term = self._runs[-1][1]
-        invariant(entry.term >= last_term, f"entry {entry.index} of term {entry.term} follows one of term {last_term}")
+    def _record_term(self, entry: Entry) -> None:
+        last_term = self._term_runs[-1][1]
+        invariant(entry.term >= last_term, f"Raft log: term {entry.term} at {entry.index} is lower than {last_term}")
         if entry.term > last_term:
-            self._runs.append((entry.index, entry.term))
+            self._term_runs.append((entry.index, entry.term))
 
 
-def _first(run: tuple[int, int]) -> int:
+def _first_index(run: tuple[int, int]) -> int:
     return run[0]
 
 
-def _cut(entries: list[Entry], bytes_max: int) -> Sequence[Entry]:
+def _limit_bytes(entries: list[Entry], bytes_max: int) -> Sequence[Entry]:
     size = 0
     for position, entry in enumerate(entries):
         size += entry.size_bytes

@@ -1,14 +1,14 @@
-"""Who takes part: voters, learners, and the disks that their promises are written on.
+"""Cluster membership: voters, learners, and the data directories to which they are bound.
 
-A member is a node id *and* a directory id. What a voter promised (its vote, the entries it acknowledged) is on its
-disk; the same node id on an empty disk is a node that has forgotten its promises, and to count it as the old one would
-let two majorities exist that share nobody who remembers. So a directory id is part of the identity: it is written into
-the membership, and whoever answers from another directory is not counted.
+A member is a node id and a directory id. Votes and acknowledged entries are stored in the data directory. A node that
+returns with an empty disk has lost them; if it counted as the same voter, two majorities could exist whose common
+voters have all forgotten their votes. The membership therefore records the directory id, and messages from another
+directory do not count.
 
-Members are changed one at a time, and a membership is in force as soon as it is *appended*, committed or not. Any two
-majorities of memberships that differ by one voter share a voter, so one step at a time cannot elect two leaders.
-Chains of uncommitted steps could (the flaw found in 2015 in the thesis' single-server change): therefore a leader must
-have committed an entry of its own term, and the membership before, before it appends the next. See `rules`.
+Members change one at a time, and a membership takes effect as soon as it is appended, committed or not. Majorities of
+two memberships that differ by one voter overlap. A chain of uncommitted changes could break this (the bug found in 2015
+in the thesis' single-server changes): a leader must therefore have committed an entry of its own term, and the previous
+membership, before it appends the next one. See `rules`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from chronik.ids import ZERO_ID
 from chronik.limits import CLUSTER_MEMBERS_MAX
 
 NOBODY: Final = -1
-"""No leader known, or no vote given."""
+"""Node id for "no leader known" and "not voted"."""
 
 UNBOUND: Final = ZERO_ID
-"""The directory of a member that the cluster was configured with but has never heard from.
+"""Directory id of a configured member that has not sent a message to any leader yet.
 
-`[[peers]]` names node ids only: the first leader writes down the directories of those who elected it, and of the others
-when they first speak. In a membership from the log an unbound voter counts in no quorum: it has promised nothing."""
+`[[peers]]` contains node ids only. The first leader records the directories of the nodes that elected it, and those of
+the others when they send their first message. In a committed membership, an unbound voter counts towards no quorum."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A member of the cluster: a voter or learner, bound to a data directory."""
+
     node_id: int
     directory_id: bytes
     is_voter: bool
 
 
 class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Members in the order of their ids. Small: it is written whole into the log and into snapshots."""
+    """The members of the cluster, sorted by node id. Log entries and snapshots contain the whole membership."""
 
     members: tuple[Member, ...] = ()
 
@@ -61,31 +63,36 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class AddLearner(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """Adds a new node, or a known one on a new disk, which loses its vote in the same step."""
+    """A membership change that adds a node as a learner, or replaces a member's directory and revokes its vote."""
 
     node_id: int
     directory_id: bytes
 
 
 class PromoteLearner(msgspec.Struct, frozen=True, tag=2, array_like=True):
-    """The only way to become a voter: a voter that started with an empty log would hold up every commit."""
+    """A membership change that makes a learner a voter.
+
+    It is the only way to add a voter: a voter with an empty log would delay every commit.
+    """
 
     node_id: int
 
 
 class RemoveNode(msgspec.Struct, frozen=True, tag=3, array_like=True):
+    """A membership change that removes a member."""
+
     node_id: int
 
 
 class BindDirectory(msgspec.Struct, frozen=True, tag=4, array_like=True):
-    """Made by the core itself: an unbound member has spoken for the first time, and is bound to its directory."""
+    """A membership change, made by the core, that binds an unbound member to the directory of its first message."""
 
     node_id: int
     directory_id: bytes
 
 
 class DemoteVoter(msgspec.Struct, frozen=True, tag=5, array_like=True):
-    """Takes a member's vote, and nothing else: it follows as a learner from then on."""
+    """A membership change that makes a voter a learner."""
 
     node_id: int
 
@@ -94,7 +101,7 @@ Change = AddLearner | PromoteLearner | DemoteVoter | RemoveNode | BindDirectory
 
 
 def changed(membership: Membership, change: Change) -> Membership | None:
-    """Returns the membership after the change, or None when the change makes no sense in this one."""
+    """Return the membership after the change, or None if the change is invalid for this membership."""
     known = membership.get(change.node_id)
     match change:
         case AddLearner(node_id, directory_id):
@@ -122,61 +129,60 @@ def changed(membership: Membership, change: Change) -> Membership | None:
 
 
 def _can_commit(membership: Membership) -> bool:
-    """Whether those who count could be a majority: otherwise this membership could never commit anything, not even
-    its own successor."""
-    counting = [member for member in membership.members if member.is_voter and member.directory_id != UNBOUND]
-    return 2 * len(counting) > len(membership.voters)
+    """Return whether the bound voters can form a majority; otherwise no entry could ever be committed."""
+    bound_voters = [member for member in membership.members if member.is_voter and member.directory_id != UNBOUND]
+    return 2 * len(bound_voters) > len(membership.voters)
 
 
 class MembershipHistory:
-    """The memberships of the log, oldest first: that of the snapshot, then one per membership entry after it.
+    """The memberships in the log, oldest first: that of the snapshot, then one per later membership entry.
 
-    All are kept between snapshots (changes are rare), because a conflict may take the newest back, and a snapshot
-    taken now is of an earlier index than the newest entry.
+    All of them are kept until the next snapshot: a conflict may remove the newest one, and a snapshot needs the
+    membership as of its own, earlier index.
     """
 
     def __init__(self, index: int, membership: Membership) -> None:
-        self._known: list[tuple[int, Membership]] = [(index, membership)]
+        self._memberships: list[tuple[int, Membership]] = [(index, membership)]
 
     @property
     def current(self) -> Membership:
-        return self._known[-1][1]
+        return self._memberships[-1][1]
 
     @property
     def index(self) -> int:
-        """The index of the entry that brought the current one; 0 for the one that the node was started with."""
-        return self._known[-1][0]
+        """Index of the entry that contains the current membership, or 0 for the configured one."""
+        return self._memberships[-1][0]
 
     @property
     def previous(self) -> Membership:
-        """The one that is in force again if the current one is taken back."""
-        return self._known[-2 if len(self._known) > 1 else -1][1]
+        """Membership that takes effect again if the current one is truncated."""
+        return self._memberships[-2 if len(self._memberships) > 1 else -1][1]
 
     def at(self, index: int) -> Membership:
-        """The membership after the entry at `index`: it belongs in a snapshot of that index."""
-        found = [membership for since, membership in self._known if since <= index]
-        invariant(bool(found), f"the membership at {index} is compacted away")
+        """Return the membership after the entry at `index`, for a snapshot of that index."""
+        found = [membership for since, membership in self._memberships if since <= index]
+        invariant(bool(found), f"Raft: membership at index {index} was compacted away")
         return found[-1]
 
     def append(self, index: int, membership: Membership) -> None:
-        invariant(index > self.index, f"membership {index} does not follow {self.index}")
-        self._known.append((index, membership))
+        invariant(index > self.index, f"Raft: membership entry {index} does not follow {self.index}")
+        self._memberships.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:
-        """Takes back what a conflict removes from the log. Returns whether another membership is in force now."""
-        before = len(self._known)
-        while len(self._known) > 1 and self._known[-1][0] >= index:
-            self._known.pop()
-        return len(self._known) < before
+        """Remove the memberships that a conflict truncates; return whether the current membership has changed."""
+        before = len(self._memberships)
+        while len(self._memberships) > 1 and self._memberships[-1][0] >= index:
+            self._memberships.pop()
+        return len(self._memberships) < before
 
     def compact_through(self, index: int) -> None:
-        """Keeps the one in force at `index` and all after it."""
-        while len(self._known) > 1 and self._known[1][0] <= index:
-            self._known.pop(0)
+        """Remove all memberships before the one that was current at `index`."""
+        while len(self._memberships) > 1 and self._memberships[1][0] <= index:
+            self._memberships.pop(0)
 
     def replace(self, index: int, membership: Membership) -> None:
-        """Forgets all others: a snapshot has taken the place of the log."""
-        self._known = [(index, membership)]
+        """Replace all memberships with that of an installed snapshot."""
+        self._memberships = [(index, membership)]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -188,5 +194,5 @@ def encode_membership(membership: Membership) -> bytes:
 
 
 def decode_membership(data: bytes) -> Membership:
-    """Raises msgspec.DecodeError on bytes that are no membership."""
+    """Decode a membership. Raise msgspec.DecodeError if the bytes are invalid."""
     return _decoder.decode(data)

@@ -1,8 +1,7 @@
-"""What nodes say to each other, and its form on the wire: a version byte, then MessagePack `[kind, field, ...]`.
+"""Messages between Raft nodes and their wire format: a version byte, then a MessagePack array `[tag, field, ...]`.
 
-Every message carries its sender's *current* term, a request to vote beforehand too: there is one meaning of `term`,
-and a node that sees a higher one than its own joins it. Kinds never change; a field may be added only at the end, with
-a default.
+Every message carries the sender's current term, including pre-vote requests, and a node that receives a higher term
+enters it. Tags never change; new fields are only added at the end, with a default.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Directory = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """Who says it, and to whom; see `membership` for why a directory is part of both."""
+    """A message between two members; see `membership` for why both are identified by their directories too."""
 
     source: int
     source_directory: Directory
@@ -34,20 +33,26 @@ class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class VoteRequest(Message, tag=1, frozen=True, kw_only=True):
+    """A candidate's request for a vote, or for a pre-vote."""
+
     last_index: Index
     last_term: Index
     membership_index: Index
     is_pre_vote: bool
-    is_hand_over: bool
-    """The leader itself asked the sender to stand: leases do not protect a leader that wants to go."""
+    is_leadership_transfer: bool
+    """Whether the leader requested this election (leadership transfer), which overrides leader leases."""
 
 
 class VoteAck(Message, tag=2, frozen=True, kw_only=True):
+    """The response to a VoteRequest."""
+
     is_pre_vote: bool
     is_granted: bool
 
 
 class Append(Message, tag=3, frozen=True, kw_only=True):
+    """The leader's request to append entries after `previous_index` (AppendEntries in the Raft paper)."""
+
     previous_index: Index
     previous_term: Index
     entries: tuple[Entry, ...]
@@ -55,52 +60,62 @@ class Append(Message, tag=3, frozen=True, kw_only=True):
 
 
 class AppendAck(Message, tag=4, frozen=True, kw_only=True):
-    """`match_index` is how far the sender's durable log equals the leader's."""
+    """The response to an Append: `match_index` is the last durable index at which the sender's log matches."""
 
     match_index: Index
     is_rejected: bool = False
     rejected_index: Index = 0
-    """The `previous_index` that was not there, so that the leader can tell an old rejection from a new one."""
+    """The `previous_index` that did not match, which lets the leader ignore outdated rejections."""
     hint_index: Index = 0
     hint_term: Index = 0
-    """The last entry of the sender that may be common to both: whole terms are skipped instead of single entries."""
+    """Last entry of the sender that may match the leader's log, so that the leader can skip whole terms."""
 
 
 class Heartbeat(Message, tag=5, frozen=True, kw_only=True):
+    """The leader's heartbeat, with the commit index and the current read round."""
+
     commit: Index
     round: Index
-    """The round of reads: an answer to it shows that the sender still followed when it was begun."""
+    """Read round that the response confirms: the responder still followed this leader when the round started."""
 
 
 class HeartbeatAck(Message, tag=6, frozen=True, kw_only=True):
+    """The response to a Heartbeat."""
+
     round: Index
 
 
 class SnapshotChunk(Message, tag=7, frozen=True, kw_only=True):
+    """A chunk of the leader's snapshot (InstallSnapshot in the Raft paper)."""
+
     snapshot: SnapshotMetadata
     offset: Index
     data: bytes
 
 
 class SnapshotAck(Message, tag=8, frozen=True, kw_only=True):
-    """`next_offset` bytes are on the sender's disk; when it has the whole it sends an AppendAck instead."""
+    """The response to a SnapshotChunk: `next_offset` bytes are durable. The last chunk gets an AppendAck instead."""
 
     index: Index
     next_offset: Index
 
 
 class TimeoutNow(Message, tag=9, frozen=True, kw_only=True):
-    """Stand for election at once: the leader hands over."""
+    """The leader's request to start an election immediately (leadership transfer)."""
 
 
 class ReadRequest(Message, tag=10, frozen=True, kw_only=True):
+    """A follower's request to the leader to confirm the index for its reads (ReadIndex)."""
+
     request: Index
 
 
 class ReadAck(Message, tag=11, frozen=True, kw_only=True):
+    """The response to a ReadRequest: the confirmed read index, or a rejection."""
+
     request: Index
     index: Index
-    is_refused: bool = False
+    is_rejected: bool = False
 
 
 AnyMessage = (
@@ -118,7 +133,7 @@ AnyMessage = (
 )
 
 LEADERS_MESSAGES: Final = (Append, Heartbeat, SnapshotChunk)
-"""Only the leader of their term sends these: to receive one is to know who leads."""
+"""Message types that only the leader of a term sends, and that therefore identify the leader."""
 
 PROMISES: Final[dict[type[Message], Promise]] = {
     VoteRequest: Promise.TERM,  # a candidate has voted for itself
@@ -139,33 +154,34 @@ _decoder: Final = msgspec.msgpack.Decoder(AnyMessage)
 
 
 def encode_message(message: Message) -> bytes:
+    """Encode a message. Raise BadMessage if it exceeds the maximum size."""
     data = bytes((VERSION,)) + _encoder.encode(message)
     if len(data) > PEER_MESSAGE_BYTES_MAX:
-        raise BadMessage(f"a message of {len(data)} bytes is larger than {PEER_MESSAGE_BYTES_MAX}")
+        raise BadMessage(f"Raft message of {len(data)} bytes exceeds the maximum of {PEER_MESSAGE_BYTES_MAX}")
     return data
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> AnyMessage:
-    """Raises BadMessage."""
+    """Decode a message. Raise BadMessage if it is invalid."""
     if not 0 < len(data) <= PEER_MESSAGE_BYTES_MAX:
-        raise BadMessage(f"a message has 1 to {PEER_MESSAGE_BYTES_MAX} bytes, not {len(data)}")
+        raise BadMessage(f"Raft message of {len(data)} bytes: must have 1 to {PEER_MESSAGE_BYTES_MAX} bytes")
     if data[0] != VERSION:
-        raise BadMessage(f"version {data[0]} of the peer protocol is unknown, ours is {VERSION}")
+        raise BadMessage(f"Raft message version {data[0]} is not supported (supported: {VERSION})")
     try:
         message: AnyMessage = _decoder.decode(memoryview(data)[1:])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadMessage(f"not a message: {error}") from error
+        raise BadMessage(f"malformed Raft message: {error}") from error
     check(message)
     return message
 
 
 def check(message: AnyMessage) -> None:
-    """Raises BadMessage when the parts of a message contradict each other."""
+    """Raise BadMessage if the fields of a message contradict each other."""
     if isinstance(message, Append):
         term = message.previous_term
         for index, entry in enumerate(message.entries, message.previous_index + 1):
             if entry.index != index or not term <= entry.term <= message.term:
-                raise BadMessage(f"entry {entry.index} of term {entry.term} stands where {index} should be")
+                raise BadMessage(f"Raft Append: entry {entry.index} of term {entry.term} found at index {index}")
             term = entry.term
     elif isinstance(message, SnapshotChunk) and message.offset + len(message.data) > message.snapshot.size_bytes:
-        raise BadMessage(f"a piece at {message.offset} goes beyond the {message.snapshot.size_bytes} of the snapshot")
+        raise BadMessage(f"snapshot chunk at {message.offset} exceeds the size {message.snapshot.size_bytes}")

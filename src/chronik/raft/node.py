@@ -1,4 +1,4 @@
-"""One node of the cluster: `handle` takes events and returns a `Ready`, and is the only way to change the node."""
+"""A Raft node: the `handle` method takes events, returns a `Ready`, and is the only way to change the node's state."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ from chronik.raft.roles import Role
 
 
 class RaftNode:
-    """`bootstrap` is the membership that a node with nothing on its disk begins with: all peers of the configuration
-    when it helps to found a cluster, empty when it waits to be added to one."""
+    """A Raft node as a deterministic state machine.
+
+    `bootstrap` is the initial membership of a node with an empty disk: all configured peers when it bootstraps a
+    cluster, or no members when it waits to be added to one.
+    """
 
     def __init__(
         self,
@@ -67,17 +70,18 @@ class RaftNode:
         self._core = RaftCore(node_id, directory_id, config, storage, recovered, bootstrap, randomness)
 
     def handle(self, *events: Event) -> Ready:
+        """Process events in order and return the resulting instructions for the driver."""
         core = self._core
         for event in events:
-            _EVENTS[type(event)](core, event)
+            _EVENT_HANDLERS[type(event)](core, event)
         if core.role is Role.LEADER:
             replication.send_pending(core)
         reads.send_pending(core)
         if core.role is Role.LEADER:
             leadership.step_down_if_removed(core)
-        return _ready(core)
+        return _collect_ready(core)
 
-    # ---------------------------------------------------------------------------------------- looking, for any driver
+    # -------------------------------------------------------------------------------------------------------- queries
 
     @property
     def status(self) -> Status:
@@ -120,21 +124,21 @@ class RaftNode:
         return self._core.memberships.index
 
     def membership_at(self, index: int) -> Membership:
-        """Returns what belongs in a snapshot of `index`, which is applied and not older than the present snapshot."""
+        """Return the membership for a snapshot of `index`, which must be applied and not older than the snapshot."""
         return self._core.memberships.at(index)
 
     def term_at(self, index: int) -> int | None:
         return self._core.log.term(index)
 
     def matches(self) -> Mapping[int, int]:
-        """How far each other node is known to hold the log; known to the leader only."""
+        """Return the match index of each peer; empty unless this node is the leader."""
         return {node_id: peer.match for node_id, peer in self._core.peers.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- events
 
 
-def _tick(core: RaftCore, event: Tick) -> None:
+def _on_tick(core: RaftCore, event: Tick) -> None:
     reads.tick(core)
     if core.role is Role.LEADER:
         leadership.tick(core)
@@ -142,27 +146,27 @@ def _tick(core: RaftCore, event: Tick) -> None:
         election.tick(core)
 
 
-def _receive(core: RaftCore, event: Received) -> None:
+def _on_message(core: RaftCore, event: Received) -> None:
     message = event.message
-    if not _is_for_us(core, message):
+    if not _is_addressed_to_node(core, message):
         return
-    if isinstance(message, VoteRequest) and not message.is_hand_over and core.is_leased:
-        return  # not even its term counts: the sender may be a removed node that nobody must listen to
+    if isinstance(message, VoteRequest) and not message.is_leadership_transfer and core.is_leased:
+        return  # ignore the request and its term, because the sender may be a removed node
     if message.term > core.term:
         core.enter_term(message.term)
         is_from_leader = isinstance(message, LEADERS_MESSAGES)
-        core.become_follower(message.source if is_from_leader else NOBODY, "a higher term")
+        core.become_follower(message.source if is_from_leader else NOBODY, "higher term")
     elif rules.is_stale(message.term, core.term):
-        _answer_stale(core, message)
+        _reply_to_stale(core, message)
         return
     if isinstance(message, LEADERS_MESSAGES):
         _follow(core, message)
     elif core.role is Role.LEADER:
         leadership.heard_from(core, message)
-    _MESSAGES[type(message)](core, message)
+    _MESSAGE_HANDLERS[type(message)](core, message)
 
 
-def _is_for_us(core: RaftCore, message: AnyMessage) -> bool:
+def _is_addressed_to_node(core: RaftCore, message: AnyMessage) -> bool:
     if message.target != core.node_id or message.source == core.node_id:
         return False
     if rules.is_addressed_to(message.target_directory, core.directory_id):
@@ -172,9 +176,8 @@ def _is_for_us(core: RaftCore, message: AnyMessage) -> bool:
     return False
 
 
-def _answer_stale(core: RaftCore, message: AnyMessage) -> None:
-    """Tells a leader or a candidate of an older term of the newer one: a leader that is behind would otherwise be
-    ignored forever by a node that it cannot vote out."""
+def _reply_to_stale(core: RaftCore, message: AnyMessage) -> None:
+    """Send the current term to a leader or candidate of an older term, so that it steps down."""
     if isinstance(message, LEADERS_MESSAGES):
         core.reply(message, HeartbeatAck, round=0)
     elif isinstance(message, VoteRequest):
@@ -182,36 +185,36 @@ def _answer_stale(core: RaftCore, message: AnyMessage) -> None:
 
 
 def _follow(core: RaftCore, message: AnyMessage) -> None:
-    invariant(core.role is not Role.LEADER, f"{message.source} leads in term {core.term} as well as {core.node_id}")
+    invariant(core.role is not Role.LEADER, f"Raft: {message.source} and {core.node_id} both lead term {core.term}")
     if core.role is not Role.FOLLOWER or core.leader != message.source:
-        invariant(core.leader in (NOBODY, message.source), f"two leaders in term {core.term}")
-        core.become_follower(message.source, f"{message.source} leads")
+        invariant(core.leader in (NOBODY, message.source), f"Raft: two leaders in term {core.term}")
+        core.become_follower(message.source, f"node {message.source} is the leader")
     core.elapsed_ticks = 0
 
 
-def _append_ack(core: RaftCore, message: AppendAck) -> None:
+def _on_append_ack(core: RaftCore, message: AppendAck) -> None:
     replication.on_append_ack(core, message)
     if message.source == core.transferee:
         leadership.hand_over_if_ready(core)
 
 
-def _campaign(core: RaftCore, event: Campaign) -> None:
-    election.campaign(core, is_hand_over=False)
+def _on_campaign(core: RaftCore, event: Campaign) -> None:
+    election.campaign(core, is_leadership_transfer=False)
 
 
-def _persisted(core: RaftCore, event: Persisted) -> None:
+def _on_persisted(core: RaftCore, event: Persisted) -> None:
     core.writes.finish(event.sequence)
     election.count_own_vote(core)
     if core.role is Role.LEADER:
         replication.advance_commit(core)
 
 
-def _applied(core: RaftCore, event: Applied) -> None:
-    invariant(event.index <= core.handed_to_apply, f"{event.index} is applied but was never handed out")
+def _on_applied(core: RaftCore, event: Applied) -> None:
+    invariant(event.index <= core.handed_to_apply, f"Raft: index {event.index} reported as applied but not handed out")
     core.applied = max(core.applied, event.index)
 
 
-def _peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
+def _on_peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
     replication.on_peer_unreachable(core, event.peer)
     if core.leader == event.peer:
         reads.on_leader_unreachable(core)
@@ -219,28 +222,28 @@ def _peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
 
 Handler = Callable[[RaftCore, Any], None]
 
-_EVENTS: Final[Mapping[type[Any], Handler]] = {
-    Tick: _tick,
-    Received: _receive,
-    Campaign: _campaign,
+_EVENT_HANDLERS: Final[Mapping[type[Any], Handler]] = {
+    Tick: _on_tick,
+    Received: _on_message,
+    Campaign: _on_campaign,
     Propose: replication.propose,
     ChangeMembership: leadership.change_membership,
     TransferLeadership: leadership.transfer,
     ReadIndex: reads.ask,
-    Persisted: _persisted,
-    Applied: _applied,
+    Persisted: _on_persisted,
+    Applied: _on_applied,
     SnapshotTaken: snapshots.on_snapshot_taken,
     SnapshotChunkRead: snapshots.on_chunk_read,
-    PeerUnreachable: _peer_unreachable,
+    PeerUnreachable: _on_peer_unreachable,
     PeerGone: election.on_peer_gone,
     PeerReached: election.on_peer_reached,
 }
 
-_MESSAGES: Final[Mapping[type[Message], Handler]] = {
+_MESSAGE_HANDLERS: Final[Mapping[type[Message], Handler]] = {
     VoteRequest: election.on_vote_request,
     VoteAck: election.on_vote_ack,
     Append: replication.on_append,
-    AppendAck: _append_ack,
+    AppendAck: _on_append_ack,
     Heartbeat: replication.on_heartbeat,
     HeartbeatAck: replication.on_heartbeat_ack,
     SnapshotChunk: snapshots.on_chunk,
@@ -253,7 +256,7 @@ _MESSAGES: Final[Mapping[type[Message], Handler]] = {
 # -------------------------------------------------------------------------------------------------------------- ready
 
 
-def _ready(core: RaftCore) -> Ready:
+def _collect_ready(core: RaftCore) -> Ready:
     ready = Ready(persist=core.writes.hand_out(core.term, core.vote, core.commit))
     ready.messages, core.outbox = core.outbox + core.writes.release(), []
     ready.outcomes, core.outcomes = core.outcomes, []
@@ -276,7 +279,7 @@ def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
 
 
 def _next_committed(core: RaftCore) -> list[Entry] | tuple[Entry, ...]:
-    """Hands out one batch at a time: what is applied slowly waits in the log, not in a queue."""
+    """Return the next batch of entries to apply, once the previous batch is applied; the rest waits in the log."""
     if core.restore_after is not None or core.applied < core.handed_to_apply:
         return ()
     through = rules.applicable_through(core.commit, core.log.durable_index)

@@ -1,11 +1,11 @@
-"""What a leader knows of one peer, and how much it may send there.
+"""A leader's view of a peer's replication progress, with flow control.
 
-- PROBE: it is not known where the logs diverge. One message at a time, until one is accepted.
-- REPLICATE: the logs agree up to `match`. Messages are sent ahead of the answers, within a window.
-- SNAPSHOT: the peer needs entries that are compacted away. No entries are sent until it has the snapshot.
+- PROBE: the point where the logs diverge is unknown. One message at a time is sent until one is accepted.
+- REPLICATE: the logs match up to `match`. Messages are pipelined within a window.
+- SNAPSHOT: the peer needs compacted entries. No entries are sent until it has the snapshot.
 
-A peer that does not answer is sent at most a window of messages, then heartbeats only, and costs no memory however
-long it is away: entries are read again from the log when it returns, or a snapshot if they are gone.
+A peer that does not respond receives at most a window of messages and then only heartbeats, and uses no memory while it
+is away: when it returns, entries are read from the log again, or a snapshot is sent if they were compacted.
 """
 
 from __future__ import annotations
@@ -20,40 +20,45 @@ from chronik.raft.membership import UNBOUND
 
 
 class Mode(Enum):
+    """The replication state of a peer (etcd's ProgressStateType)."""
+
     PROBE = "probe"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
 
 
 class Transfer:
-    """A snapshot on its way to a peer, one piece at a time: the next one is read when the last one is answered.
+    """A snapshot transfer to a peer, one chunk at a time: each acknowledgement triggers the next read.
 
-    The disk of the receiver sets the pace, and neither side ever holds more than one piece.
+    The receiver's disk sets the pace, and neither side holds more than one chunk in memory.
     """
 
     def __init__(self, snapshot: SnapshotMetadata) -> None:
         self.snapshot = snapshot
         self.offset = 0
-        """Where the piece that is being read or sent begins."""
+        """Offset of the chunk that is being read or sent."""
         self.is_reading = False
         self.waiting_ticks = 0
 
 
 class Progress:
+    """A peer's replication progress and its window of unacknowledged messages."""
+
     def __init__(self, directory_id: bytes, next_index: int, config: RaftConfig) -> None:
         self.directory_id = directory_id
         self.match = 0
-        """The peer's durable log is known to equal ours up to here."""
+        """Last index up to which the peer's durable log is known to match the leader's."""
         self.next = next_index
         self.mode = Mode.PROBE
         self.is_recently_active = False
         self.acked_round = 0
         self.commit_sent = 0
         self.is_check_due = True
-        """Send a message even without entries, for the sake of its answer: nothing is known of this peer yet, or the
-        last message may be lost, and no further one follows whose rejection would tell."""
+        """Whether to send an Append even without entries, to learn the peer's state from its response.
+
+        Set for a new peer, and when the last message may be lost and no further one would reveal that."""
         self.transfer: Transfer | None = None
-        self._is_probe_out = False
+        self._is_probe_pending = False
         self._window: deque[tuple[int, int]] = deque()
         self._window_bytes = 0
         self._messages_max = config.inflight_messages_max
@@ -61,39 +66,40 @@ class Progress:
 
     @property
     def is_paused(self) -> bool:
-        """Whether entries must wait for an answer."""
+        """Whether sending must pause until the peer responds."""
         if self.mode is Mode.SNAPSHOT:
             return True
         if self.mode is Mode.PROBE:
-            return self._is_probe_out
+            return self._is_probe_pending
         return len(self._window) >= self._messages_max or self._window_bytes >= self._bytes_max
 
     def is_on(self, directory_id: bytes) -> bool:
-        """Whether a message from that disk is this peer's word."""
+        """Return whether a message from that directory is from this peer."""
         return self.directory_id in (UNBOUND, directory_id)
 
     def sent(self, last_index: int, count: int, size_bytes: int) -> None:
+        """Record an Append that was sent with `count` entries up to `last_index`."""
         self.is_check_due = False
         if self.mode is Mode.PROBE:
-            self._is_probe_out = True
+            self._is_probe_pending = True
         elif count:
             self.next = last_index + 1
             self._window.append((last_index, size_bytes))
             self._window_bytes += size_bytes
 
     def accepted(self, index: int) -> bool:
-        """Notes that the peer holds everything up to `index`. Returns whether that is news."""
-        is_news = index > self.match
+        """Record that the peer's log matches up to `index`; return whether the match index has advanced."""
+        has_advanced = index > self.match
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
         while self._window and self._window[0][0] <= index:
             self._window_bytes -= self._window.popleft()[1]
         if self.mode is Mode.PROBE or (self.transfer is not None and index >= self.transfer.snapshot.index):
             self._enter(Mode.REPLICATE)
-        return is_news
+        return has_advanced
 
     def rejected(self, index: int, next_index: int) -> bool:
-        """Notes that the peer does not hold `index`. Returns False for an old rejection that arrives late."""
+        """Record that the peer's log does not match at `index`; return False if the rejection is outdated."""
         if index <= self.match or self.mode is Mode.SNAPSHOT:
             return False
         if self.mode is Mode.REPLICATE:
@@ -102,11 +108,11 @@ class Progress:
         if index != self.next - 1:
             return False
         self.next = max(self.match + 1, min(next_index, index))
-        self._is_probe_out = False
+        self._is_probe_pending = False
         return True
 
     def probe(self) -> None:
-        """Begins again from what is known: what is in flight may be lost."""
+        """Return to the PROBE state after the match index, because messages in flight may be lost."""
         self._enter(Mode.PROBE)
         self.next = self.match + 1
 
@@ -116,13 +122,15 @@ class Progress:
         return self.transfer
 
     def end_snapshot(self) -> None:
-        invariant(self.transfer is not None, "no snapshot is on its way")
+        invariant(self.transfer is not None, "Raft: no snapshot transfer in progress")
         self.probe()
 
     def answered_heartbeat(self, last_index: int) -> None:
-        """The peer is alive. If a message was lost, no answer to it will ever come: one more may go out, and its
-        rejection will tell of the loss."""
-        self._is_probe_out = False
+        """Record a heartbeat response, and allow another message.
+
+        If an earlier message was lost, no response to it will arrive; the rejection of the next one reveals the loss.
+        """
+        self._is_probe_pending = False
         self.is_check_due = self.match < last_index
         if self.mode is Mode.REPLICATE and self.is_paused:
             self._window_bytes -= self._window.popleft()[1]
@@ -130,6 +138,6 @@ class Progress:
     def _enter(self, mode: Mode) -> None:
         self.mode = mode
         self.transfer = None
-        self._is_probe_out = False
+        self._is_probe_pending = False
         self._window.clear()
         self._window_bytes = 0

@@ -1,8 +1,8 @@
-"""Reads that wait to be confirmed: at the leader, and at a follower that has asked the leader.
+"""Queues of ReadIndex requests: at the leader, and at followers that forward them to the leader.
 
-Many reads share one round of heartbeats: a round is begun for all that have gathered, and while it is under way the
-next gather. A round is one message per voter, however many reads it confirms. Where an answer takes longer than a tick,
-the next round does not wait for it: on a slow line a read takes one round trip, as on a fast one, and not two.
+Many reads share one round of heartbeats. All reads collected so far are confirmed by one message per voter, while later
+reads are collected for the next round. A round that takes longer than a tick does not delay the next one, so a read
+takes a single round trip even on a slow network.
 """
 
 from __future__ import annotations
@@ -14,45 +14,51 @@ from typing import Final, NamedTuple
 import msgspec
 
 ROUNDS_MAX: Final = 64
-"""Rounds under way at once: one a tick, for longer than anybody waits. Beyond it reads gather until one is answered."""
+"""Maximum number of concurrent read rounds; one may start per tick. Beyond it, reads wait for a round to complete."""
 
 
 class Read(NamedTuple):
+    """A read that waits for confirmation by a majority."""
+
     node_id: int
-    """The node that asked: this one, or a follower that forwarded the read."""
+    """Node that requested the read: this one, or a follower that forwarded it."""
     request: int
-    """The context of our own read, or the follower's number for its read."""
+    """Context of a local read, or the follower's request number."""
 
 
 class Round(NamedTuple):
+    """A round of heartbeats that confirms the leadership for a batch of reads."""
+
     number: int
     commit: int
-    """The commit index when it began: at least what it was when each of its reads was asked for."""
+    """Commit index at the start of the round: at least the commit index at the time of each read."""
     reads: list[Read]
 
 
 class ReadQueue:
-    """Reads at the leader: its own, and those that followers have forwarded."""
+    """The leader's queue of reads: local ones, and those forwarded by followers."""
 
     def __init__(self) -> None:
         self.round = 0
-        self._gathering: list[Read] = []
-        self._under_way: deque[Round] = deque()
+        self._collected: list[Read] = []
+        self._open_rounds: deque[Round] = deque()
         self._is_due = False
 
     def __len__(self) -> int:
-        return len(self._gathering) + sum(len(each.reads) for each in self._under_way)
+        return len(self._collected) + sum(len(open_request.reads) for open_request in self._open_rounds)
 
     @property
     def is_under_way(self) -> bool:
-        return bool(self._under_way)
+        return bool(self._open_rounds)
 
     @property
     def can_begin(self) -> bool:
-        return bool(self._gathering) and (not self._under_way or (self._is_due and len(self._under_way) < ROUNDS_MAX))
+        return bool(self._collected) and (
+            not self._open_rounds or (self._is_due and len(self._open_rounds) < ROUNDS_MAX)
+        )
 
     def add(self, read: Read) -> None:
-        self._gathering.append(read)
+        self._collected.append(read)
 
     def tick(self) -> None:
         self._is_due = True
@@ -60,73 +66,75 @@ class ReadQueue:
     def begin(self, commit: int) -> None:
         self.round += 1
         self._is_due = False
-        self._under_way.append(Round(self.round, commit, self._gathering))
-        self._gathering = []
+        self._open_rounds.append(Round(self.round, commit, self._collected))
+        self._collected = []
 
     def confirm(self, is_confirmed: Callable[[int], bool]) -> Iterator[Round]:
-        """Takes out confirmed rounds, oldest first: a peer that has answered a round has answered all before it."""
-        while self._under_way and is_confirmed(self._under_way[0].number):
-            yield self._under_way.popleft()
+        """Remove and yield the confirmed rounds, oldest first: a response to a round confirms all earlier ones."""
+        while self._open_rounds and is_confirmed(self._open_rounds[0].number):
+            yield self._open_rounds.popleft()
 
     def drain(self) -> list[Read]:
-        """Takes out all waiting reads; the round counter goes on, so that an old answer never confirms a new round."""
-        drained = [read for each in self._under_way for read in each.reads] + self._gathering
-        self._under_way.clear()
-        self._gathering = []
+        """Remove and return all pending reads. The round counter continues, so old responses confirm no new round."""
+        drained = [read for open_request in self._open_rounds for read in open_request.reads] + self._collected
+        self._open_rounds.clear()
+        self._collected = []
         return drained
 
 
-class _Asked(msgspec.Struct):
+class _SentRequest(msgspec.Struct):
     contexts: list[int]
     ticks_left: int
 
 
 class ForwardedReads:
-    """Reads at a follower: a request to the leader is for all reads that had gathered when it was sent.
+    """A follower's queue of reads: each request to the leader covers all reads collected when it was sent.
 
-    Requests are numbered from a random start: an answer to a request of this node's previous life, however late, must
-    not confirm a read of this one.
+    Request numbers start at a random value, so that a late response to a request sent before a restart confirms no
+    read.
     """
 
     def __init__(self, first_request: int) -> None:
         self.request = first_request
-        self._gathering: list[int] = []
-        self._asked: dict[int, _Asked] = {}
+        self._collected: list[int] = []
+        self._sent_requests: dict[int, _SentRequest] = {}
         self._is_due = False
 
     def __len__(self) -> int:
-        return len(self._gathering) + sum(len(each.contexts) for each in self._asked.values())
+        return len(self._collected) + sum(len(open_request.contexts) for open_request in self._sent_requests.values())
 
     @property
     def can_ask(self) -> bool:
-        return bool(self._gathering) and (not self._asked or (self._is_due and len(self._asked) < ROUNDS_MAX))
+        return bool(self._collected) and (
+            not self._sent_requests or (self._is_due and len(self._sent_requests) < ROUNDS_MAX)
+        )
 
     def add(self, context: int) -> None:
-        self._gathering.append(context)
+        self._collected.append(context)
 
     def ask(self, ticks_max: int) -> int:
-        """Returns the number of a request for all gathered reads; it is given up after `ticks_max`."""
+        """Return the number of a new request for all collected reads, which expires after `ticks_max`."""
         self.request += 1
         self._is_due = False
-        self._asked[self.request] = _Asked(self._gathering, ticks_max)
-        self._gathering = []
+        self._sent_requests[self.request] = _SentRequest(self._collected, ticks_max)
+        self._collected = []
         return self.request
 
     def answered(self, request: int) -> list[int]:
-        """Returns the contexts of that request, or none if it is not under way."""
-        asked = self._asked.pop(request, None)
-        return asked.contexts if asked is not None else []
+        """Remove a request and return the contexts of its reads, or an empty list if it is unknown."""
+        sent = self._sent_requests.pop(request, None)
+        return sent.contexts if sent is not None else []
 
     def tick(self) -> list[int]:
-        """Returns the contexts of requests whose time is up."""
+        """Advance the clock and return the contexts of the expired requests' reads."""
         self._is_due = True
-        for asked in self._asked.values():
-            asked.ticks_left -= 1
-        over = [request for request, asked in self._asked.items() if asked.ticks_left <= 0]
-        return [context for request in over for context in self.answered(request)]
+        for sent in self._sent_requests.values():
+            sent.ticks_left -= 1
+        expired = [request for request, sent in self._sent_requests.items() if sent.ticks_left <= 0]
+        return [context for request in expired for context in self.answered(request)]
 
     def drain(self) -> list[int]:
-        drained = [context for asked in self._asked.values() for context in asked.contexts] + self._gathering
-        self._asked.clear()
-        self._gathering = []
+        drained = [context for sent in self._sent_requests.values() for context in sent.contexts] + self._collected
+        self._sent_requests.clear()
+        self._collected = []
         return drained

@@ -1,7 +1,7 @@
-"""Linearizable reads without writing to the log (§8, thesis §6.4).
+"""Linearizable reads without log writes: Raft's ReadIndex (§8, thesis §6.4).
 
-The leader notes its commit index, makes sure by a round of heartbeats that it is still the leader, and only then names
-that index: whatever any leader had committed before the read was asked for is included. Clocks play no part in it.
+The leader records its commit index, confirms its leadership by a round of heartbeats, and then returns that index. It
+includes everything committed before the read was requested. The algorithm does not depend on clocks.
 """
 
 from __future__ import annotations
@@ -29,29 +29,32 @@ def ask(core: RaftCore, event: ReadIndex) -> None:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Is called once per `handle`: reads that came together share a round."""
+    """Confirm and start read rounds, or forward reads to the leader. Called once per `handle`, to batch reads."""
     if core.role is Role.LEADER:
         _confirm(core)
-        _begin_round(core)
+        _start_round(core)
     elif core.forwarded.can_ask and core.leader != NOBODY:
         core.send(ReadRequest, core.leader, request=core.forwarded.ask(core.config.forwarded_read_ticks))
 
 
-def _begin_round(core: RaftCore) -> None:
-    """Reads wait while a round is under way, for a tick at most, and until the leader has committed in its own term:
-    before that it does not know how far the log is committed."""
+def _start_round(core: RaftCore) -> None:
+    """Start a read round if reads are pending and the leader has committed an entry of its own term.
+
+    Before that, it does not know the commit index. Reads wait at most a tick for the previous round.
+    """
     if core.reads.can_begin and core.has_committed_in_term:
         core.reads.begin(core.commit)
         leadership.ask_voters(core)
-        _confirm(core)  # a single voter is its own majority
+        _confirm(core)  # a single voter is a majority by itself
 
 
 def _confirm(core: RaftCore) -> None:
-    """Counts who has answered after every event, not only after an answer: when the voters that are missing are
-    removed, those who have answered are a majority, and no further answer may ever come to say so.
+    """Complete the read rounds that a majority has confirmed.
 
-    The majority is one of the membership in force now. It shares a voter with every majority of the membership in which
-    the round was begun, or a change in between was committed, which itself shows that nobody else led."""
+    Called after every event, not only after responses: the removal of a silent voter can turn the existing responses
+    into a majority. The current membership's majority shares a voter with each majority of the membership in which the
+    round started, or a committed change in between proves that no other node led.
+    """
     if not core.reads.is_under_way:
         return
     for confirmed in core.reads.confirm(lambda number: _is_confirmed(core, number)):
@@ -63,42 +66,42 @@ def _confirm(core: RaftCore) -> None:
 
 
 def _is_confirmed(core: RaftCore, number: int) -> bool:
-    confirming = [
+    confirming_nodes = [
         node_id
         for node_id, peer in core.peers.items()
         if peer.acked_round >= number and core.counts(node_id, peer.directory_id)
     ]
-    return rules.is_read_confirmed([core.node_id, *confirming], core.membership.voters)
+    return rules.is_read_confirmed([core.node_id, *confirming_nodes], core.membership.voters)
 
 
 def tick(core: RaftCore) -> None:
-    """Gives up answers that do not come, so that every read ends."""
+    """Advance the clock and reject reads whose forwarded requests have expired."""
     if core.role is Role.LEADER:
         core.reads.tick()
     else:
-        _give_up(core, core.forwarded.tick())
+        _reject_reads(core, core.forwarded.tick())
 
 
 def on_leader_unreachable(core: RaftCore) -> None:
-    """Gives up all reads under way: neither the questions nor the answers will arrive."""
-    _give_up(core, core.forwarded.drain())
+    """Reject all forwarded reads: the leader is unreachable, so their requests or responses are lost."""
+    _reject_reads(core, core.forwarded.drain())
 
 
-def _give_up(core: RaftCore, contexts: Iterable[int]) -> None:
+def _reject_reads(core: RaftCore, contexts: Iterable[int]) -> None:
     for context in contexts:
         core.refuse(context, Refusal.NOT_LEADER)
 
 
 def on_read_request(core: RaftCore, message: ReadRequest) -> None:
     if core.role is not Role.LEADER or len(core.reads) >= core.config.reads_pending_max:
-        core.reply(message, ReadAck, request=message.request, index=0, is_refused=True)
+        core.reply(message, ReadAck, request=message.request, index=0, is_rejected=True)
     else:
         core.reads.add(Read(message.source, message.request))
 
 
 def on_read_ack(core: RaftCore, message: ReadAck) -> None:
     for context in core.forwarded.answered(message.request):
-        if message.is_refused:
+        if message.is_rejected:
             core.refuse(context, Refusal.NOT_LEADER)
         else:
             core.outcomes.append(ReadConfirmed(context, message.index))

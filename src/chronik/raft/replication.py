@@ -1,5 +1,4 @@
-"""Entries from the leader to everybody: proposing, sending ahead within a window, finding where logs diverge, taking
-entries in, and counting who holds what."""
+"""Log replication: proposals, pipelined Append messages, log matching, and advancing the commit index."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from chronik.raft.roles import Role
 
 def propose(core: RaftCore, event: Propose) -> None:
     size = sum(len(command) for command in event.commands)
-    waiting = max(core.uncommitted_bytes, core.log.unstable_bytes)  # for a majority, or for our own disk
+    pending = max(core.uncommitted_bytes, core.log.unstable_bytes)  # waiting for a majority, or for the local disk
     if core.role is not Role.LEADER:
         core.refuse(event.context, Refusal.NOT_LEADER)
     elif core.transferee != NOBODY:
         core.refuse(event.context, Refusal.HANDING_OVER)
     elif not event.commands or size > core.config.uncommitted_bytes_max or _is_too_large(core, event):
         core.refuse(event.context, Refusal.TOO_LARGE if event.commands else Refusal.BAD_CHANGE)
-    elif waiting and waiting + size > core.config.uncommitted_bytes_max:
+    elif pending and pending + size > core.config.uncommitted_bytes_max:
         core.refuse(event.context, Refusal.OVERLOADED)
     else:
         first = core.log.last_index + 1
@@ -44,14 +43,14 @@ def _is_too_large(core: RaftCore, event: Propose) -> bool:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Is called once per `handle`: what several events brought travels in one message."""
+    """Send Append messages to all peers. Called once per `handle`, so that several events share one message."""
     for node_id, peer in core.peers.items():
         while _send_append(core, node_id, peer):
-            pass  # bounded by the peer's window
+            pass  # limited by the peer's window
 
 
 def _send_append(core: RaftCore, node_id: int, peer: Progress) -> bool:
-    """Sends one message if there is a reason and the window allows. Returns whether it did."""
+    """Send an Append if one is due and the window allows it; return whether one was sent."""
     if peer.is_paused:
         return False
     if peer.next > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_check_due:
@@ -80,25 +79,27 @@ def on_append_ack(core: RaftCore, message: AppendAck) -> None:
     if peer is None or not peer.is_on(message.source_directory):
         return
     if message.is_rejected:
-        # Skip every entry of ours whose term is above the hint's: the peer has none of them.
-        common = core.log.last_index_not_above(message.hint_index, message.hint_term)
-        peer.rejected(message.rejected_index, common + 1)
+        # Skip all entries whose term is higher than the hint's: the peer has none of them.
+        last_common = core.log.last_index_not_above(message.hint_index, message.hint_term)
+        peer.rejected(message.rejected_index, last_common + 1)
         return
-    invariant(message.match_index <= core.log.last_index, f"{message.source} acknowledges what was never sent")
+    invariant(message.match_index <= core.log.last_index, f"Raft: {message.source} acknowledges entries never sent")
     if peer.accepted(message.match_index):
         advance_commit(core)
 
 
 def advance_commit(core: RaftCore) -> None:
-    """The only place where a leader moves the commit index: after a peer's answer, after our own disk's, and after a
-    change of who counts."""
-    invariant(core.role is Role.LEADER, "only a leader counts")
-    index = rules.quorum_index([_match_of(core, voter) for voter in core.membership.voters])
+    """Advance the leader's commit index to the highest index that a majority of voters has durably.
+
+    Called after a peer's acknowledgement, after a local write, and after a membership change.
+    """
+    invariant(core.role is Role.LEADER, "Raft: only a leader advances the commit index by counting replicas")
+    index = rules.quorum_index([_match_index(core, voter) for voter in core.membership.voters])
     if index > core.commit and rules.may_commit(core.log.term(index), core.term):
         core.commit_through(index)
 
 
-def _match_of(core: RaftCore, voter: int) -> int:
+def _match_index(core: RaftCore, voter: int) -> int:
     if voter == core.node_id:
         return rules.own_match(core.log.durable_index, core.log.last_index)
     peer = core.peers[voter]
@@ -113,7 +114,7 @@ def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
 
 
 def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
-    """Stops sending ahead to a peer that does not listen: that only fills queues."""
+    """Return to probing a peer that the transport cannot reach, so that messages do not pile up."""
     peer = core.peers.get(node_id)
     if peer is not None and peer.mode is Mode.REPLICATE:
         peer.probe()
@@ -124,26 +125,28 @@ def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
 
 def on_append(core: RaftCore, message: Append) -> None:
     if message.previous_index < core.commit:
-        # An old message. What is committed equals the leader's log, so that much can be said without a look.
+        # An outdated message: committed entries match the leader's log by definition.
         core.reply(message, AppendAck, match_index=core.commit)
         return
     if not rules.holds_previous(core.log.term(message.previous_index), message.previous_term):
         _reject(core, message)
         return
     entries = message.entries
-    held = rules.first_conflict([core.log.term(entry.index) for entry in entries], entries)
-    if held < len(entries):
-        first = entries[held].index
-        invariant(first > core.commit, f"entry {first} conflicts with what is committed up to {core.commit}")
-        core.append_to_log(entries[held:])
+    matching_count = rules.first_conflict([core.log.term(entry.index) for entry in entries], entries)
+    if matching_count < len(entries):
+        first = entries[matching_count].index
+        invariant(first > core.commit, f"Raft: entry {first} conflicts with committed entries up to {core.commit}")
+        core.append_to_log(entries[matching_count:])
     last_matching = message.previous_index + len(entries)
     core.commit_through(rules.follower_commit(message.commit, last_matching))
     core.reply(message, AppendAck, match_index=last_matching)
 
 
 def _reject(core: RaftCore, message: Append) -> None:
-    """Names the last entry that may be common to both logs: our entries with a term above the leader's previous one
-    cannot be, because terms never fall along a log."""
+    """Reject an Append with the last entry that may match the leader's log.
+
+    Entries with a term higher than the leader's previous term cannot match, because terms never decrease in a log.
+    """
     hint_index = core.log.last_index_not_above(message.previous_index, message.previous_term)
     core.reply(
         message,
@@ -157,5 +160,6 @@ def _reject(core: RaftCore, message: Append) -> None:
 
 
 def on_heartbeat(core: RaftCore, message: Heartbeat) -> None:
-    core.commit_through(message.commit)  # at most what we have acknowledged: if the log lacks it, it has lost data
+    # At most the index that this node has acknowledged: a log without it has lost data.
+    core.commit_through(message.commit)
     core.reply(message, HeartbeatAck, round=message.round)

@@ -1,6 +1,6 @@
-"""The roles of a node and every legal step between them; the diagram in docs/cluster.md is drawn from this table.
+"""The Raft roles and the legal transitions between them; the diagram in docs/cluster.md is generated from this table.
 
-Being a learner is not a role: the membership says who is one, and a learner is a follower that never campaigns.
+A learner is not a role: the membership defines the learners, which are followers that never campaign.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from chronik.errors import InvariantBroken
 
 
 class Role(StrEnum):
+    """The Raft role of a node."""
+
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
     CANDIDATE = "candidate"
@@ -25,22 +27,26 @@ class Role(StrEnum):
 
 TRANSITIONS: Final[Mapping[tuple[Role, Role], str]] = MappingProxyType(
     {
-        (Role.FOLLOWER, Role.PRE_CANDIDATE): "no word from a leader for an election timeout",
-        (Role.FOLLOWER, Role.CANDIDATE): "the leader hands over",
-        (Role.PRE_CANDIDATE, Role.CANDIDATE): "a majority would vote for it",
-        (Role.PRE_CANDIDATE, Role.FOLLOWER): "refused, or somebody leads, or a higher term",
-        (Role.CANDIDATE, Role.LEADER): "a majority voted for it",
-        (Role.CANDIDATE, Role.FOLLOWER): "refused, or somebody leads, or a higher term",
-        (Role.LEADER, Role.FOLLOWER): "a higher term, no contact with a majority, or removed",
+        (Role.FOLLOWER, Role.PRE_CANDIDATE): "election timeout",
+        (Role.FOLLOWER, Role.CANDIDATE): "leadership transfer",
+        (Role.PRE_CANDIDATE, Role.CANDIDATE): "pre-vote won",
+        (Role.PRE_CANDIDATE, Role.FOLLOWER): "pre-vote lost, other leader, or higher term",
+        (Role.CANDIDATE, Role.LEADER): "election won",
+        (Role.CANDIDATE, Role.FOLLOWER): "election lost, other leader, or higher term",
+        (Role.LEADER, Role.FOLLOWER): "higher term, no contact with a majority, or removed",
     }
 )
-"""A candidate whose time is up becomes a follower first and asks anew: it must not raise the term without asking."""
+"""Legal role transitions and their causes.
+
+A candidate whose election timeout expires becomes a follower first, so that each campaign starts with a pre-vote."""
 
 HISTORY_LENGTH_MAX: Final = 32
-"""How many steps are kept, for the history that an illegal one is reported with."""
+"""Number of role transitions kept for the report of an illegal one."""
 
 
 class Step(msgspec.Struct, frozen=True):
+    """A transition of a node's Raft role."""
+
     term: int
     source: Role
     target: Role
@@ -51,11 +57,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class IllegalStep(InvariantBroken):
-    """The node was told to take a step that is not in the table; the message carries its recent history."""
+    """A node attempted a role transition that is not in the table; the message contains its recent transitions."""
 
 
 class Career:
-    """The role of a node, and how it came to it."""
+    """A node's current Raft role and its recent transitions."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -63,20 +69,22 @@ class Career:
         self.history: deque[Step] = deque(maxlen=HISTORY_LENGTH_MAX)
 
     def move(self, target: Role, term: int, reason: str) -> Step:
-        """Takes the step, and remembers it. Raises IllegalStep."""
+        """Record the transition to another role and return it. Raise IllegalRoleTransition if it is not legal."""
         step = Step(term, self.role, target, reason)
         if (self.role, target) not in TRANSITIONS:
-            story = "; ".join(str(each) for each in self.history) or "none"
-            raise IllegalStep(f"node {self._node_id} cannot take the step {step}; its history: {story}")
+            previous = "; ".join(str(each) for each in self.history) or "none"
+            raise IllegalStep(
+                f"Raft node {self._node_id}: illegal role transition {step}; previous transitions: {previous}"
+            )
         self.history.append(step)
         self.role = target
         return step
 
 
 def mermaid() -> str:
-    """The table as a Mermaid state diagram."""
+    """Return the transition table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> follower"]
-    names = {Role.PRE_CANDIDATE: "pre_candidate"}  # Mermaid takes no dash in a name
+    names = {Role.PRE_CANDIDATE: "pre_candidate"}  # Mermaid does not allow a dash in a state name
     for (source, target), reason in TRANSITIONS.items():
         lines.append(f"    {names.get(source, source)} --> {names.get(target, target)}: {reason}")
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""The safety rules of Raft, each a pure function of a few values: the only place where each is decided.
+"""The safety rules of Raft as pure functions, each the only place where its decision is made.
 
-Breaking any one of them breaks a promise of the cluster. `tests/raft/mutants.py` does break each of them, and the
-tests must notice; so a rule is always called through this module (`rules.name(...)`), never imported by name.
-Sections are those of the Raft paper (extended version) unless they are marked as Ongaro's thesis.
+Breaking a rule breaks a guarantee of the cluster. `tests/raft/mutants.py` breaks each rule, and the tests must detect
+it. Callers must therefore call rules through this module (`rules.name(...)`) and not import them by name. Section
+numbers refer to the Raft paper (extended version), or to Ongaro's thesis where noted.
 """
 
 from __future__ import annotations
@@ -15,59 +15,73 @@ from chronik.raft.membership import NOBODY, UNBOUND, Member
 
 
 class Promise(Enum):
-    """What must be on disk before a message may leave."""
+    """The state that must be durable before a message may be sent."""
 
     NOTHING = 0
-    """A leader's own messages: its term and vote were durable when it was elected, and entries may travel while its
-    own disk still writes them, because it counts itself only once they are written."""
+    """Nothing: for the leader's messages.
+
+    Its term and vote were durable when it was elected. Entries may be sent while the local disk still writes them,
+    because the leader counts itself only after that."""
     TERM = 1
-    """Term and vote as they are now."""
+    """The current term and vote."""
     LOG = 2
-    """Everything: term, vote, entries, and the pieces of a snapshot."""
+    """All pending state: term, vote, entries and snapshot chunks."""
 
 
 # ------------------------------------------------------------------------------------------------ terms and elections
 
 
 def is_stale(message_term: int, current_term: int) -> bool:
-    """§5.1: what an older term says is void."""
+    """Return whether a message is from an older term and must be ignored (§5.1)."""
     return message_term < current_term
 
 
 def may_vote_for(vote: int, candidate: int) -> bool:
-    """§5.2: one vote per term. Saying it again to the same candidate is allowed: the first answer may be lost."""
+    """Return whether a node that voted for `vote` may vote for `candidate` in the same term (§5.2).
+
+    A repeated vote for the same candidate is allowed, because the first response may be lost.
+    """
     return vote in (NOBODY, candidate)
 
 
 def vote_in_new_term(vote: int, term: int, new_term: int) -> int:
-    """§5.2: a vote is forgotten only together with its term."""
+    """Return the vote after a term change: a vote is reset only together with its term (§5.2)."""
     return vote if new_term == term else NOBODY
 
 
 def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_index: int) -> bool:
-    """§5.4.1: whoever lacks an entry that may be committed gets no vote from those who hold it."""
+    """Return whether a candidate's log is at least as up to date as this node's log (§5.4.1)."""
     return (last_term, last_index) >= (own_last_term, own_last_index)
 
 
 def is_leased(is_leader: bool, leader: int, elapsed_ticks: int, election_ticks: int) -> bool:
-    """§6, thesis §4.2.3: who heard from a leader within the shortest election timeout ignores candidates, so that a
-    removed node, or one that was cut off, cannot depose a leader that works."""
+    """Return whether the leader lease is valid, so that the node ignores candidates (§6, thesis §4.2.3).
+
+    The lease lasts for the minimum election timeout after a leader's message. It prevents a removed or partitioned node
+    from deposing a working leader.
+    """
     return is_leader or (leader != NOBODY and elapsed_ticks < election_ticks)
 
 
 def is_candidate_known_by_another_disk(
     known: Member | None, directory_id: bytes, candidate_membership_index: int, own_membership_index: int
 ) -> bool:
-    """A node that came back on an empty disk asks for votes under its old id. A candidate that knows a newer
-    membership than ours is believed: it was let in again by an entry that has not reached us."""
+    """Return whether a candidate's directory differs from the one in the membership, so that it gets no vote.
+
+    A node with a replaced disk may campaign under its old id. A candidate that knows a newer membership is accepted,
+    because an entry that has not arrived yet added it again.
+    """
     if known is None or known.directory_id in (UNBOUND, directory_id):
         return False
     return candidate_membership_index <= own_membership_index
 
 
 def counts(member: Member | None, directory_id: bytes, membership_index: int) -> bool:
-    """Whether what this directory says counts towards a quorum: voters only, on the disk they are bound to. Before
-    the first entry of all (membership 0) nobody is bound yet, and the first leader must get its votes somehow."""
+    """Return whether a directory's votes and acknowledgements count towards a quorum.
+
+    Only voters count, and only on the directory they are bound to. Before the first entry (membership index 0) no
+    voter is bound, and all configured voters count, so that the first leader can be elected.
+    """
     if member is None or not member.is_voter:
         return False
     if member.directory_id == UNBOUND:
@@ -76,13 +90,15 @@ def counts(member: Member | None, directory_id: bytes, membership_index: int) ->
 
 
 def may_campaign(own: Member | None, directory_id: bytes, membership_index: int) -> bool:
-    """Thesis §4.2.1: learners and strangers never stand; nor does a node whose seat is bound to another disk, or to
-    none: it would vote for itself, and that vote counts only from the disk of a voter."""
+    """Return whether a node may campaign: only voters on the directory they are bound to (thesis §4.2.1).
+
+    Learners, unknown nodes and nodes on another directory may not, because their votes for themselves do not count.
+    """
     return counts(own, directory_id, membership_index)
 
 
 def is_addressed_to(target_directory: bytes, directory_id: bytes) -> bool:
-    """What was meant for the disk that this node had before must not be answered by the one it has now."""
+    """Return whether a message is addressed to this directory, and not to one that the node had before."""
     return target_directory in (UNBOUND, directory_id)
 
 
@@ -90,7 +106,7 @@ def is_addressed_to(target_directory: bytes, directory_id: bytes) -> bool:
 
 
 def quorum_size(voter_count: int) -> int:
-    """§5.2: any two majorities share a voter."""
+    """Return the size of a majority of voters: any two majorities share a voter (§5.2)."""
     return voter_count // 2 + 1
 
 
@@ -99,33 +115,35 @@ def has_quorum(agreeing: Iterable[int], voters: Collection[int]) -> bool:
 
 
 def quorum_index(matches: Sequence[int]) -> int:
-    """§5.3: the highest index that a majority of the voters hold durably."""
+    """Return the highest index that a majority of voters has durably (§5.3)."""
     return sorted(matches, reverse=True)[quorum_size(len(matches)) - 1]
 
 
 def may_commit(entry_term: int | None, current_term: int) -> bool:
-    """§5.4.2: entries of earlier terms are committed only by the commit of one of the leader's own (figure 8)."""
+    """Return whether a leader may commit an entry by counting replicas: only entries of its own term (§5.4.2)."""
     return entry_term == current_term
 
 
 def own_match(durable_index: int, last_index: int) -> int:
-    """Thesis §10.2.1: a leader counts itself for what it has synced, not for what it has in memory."""
+    """Return the leader's own match index: it counts itself only for durable entries (thesis §10.2.1)."""
     return min(durable_index, last_index)
 
 
 def follower_commit(leader_commit: int, last_matching_index: int) -> int:
-    """§5.3: what lies behind the entries just compared may still be in conflict with the leader's log."""
+    """Return a follower's new commit index: later entries may still conflict with the leader's log (§5.3)."""
     return min(leader_commit, last_matching_index)
 
 
 def heartbeat_commit(commit: int, match: int) -> int:
-    """A heartbeat compares nothing, so it may commit only what the peer is known to hold."""
+    """Return the commit index for a heartbeat, limited to the entries that the peer is known to have."""
     return min(commit, match)
 
 
 def applicable_through(commit: int, durable_index: int) -> int:
-    """Only what is committed, and only once it is on our own disk too: after a restart the state machine must never
-    be ahead of the log that rebuilds it."""
+    """Return the highest index that may be applied: committed, and durable on the local disk.
+
+    After a restart, the state machine must not be ahead of the local log that rebuilds it.
+    """
     return min(commit, durable_index)
 
 
@@ -133,13 +151,19 @@ def applicable_through(commit: int, durable_index: int) -> int:
 
 
 def holds_previous(own_term: int | None, previous_term: int) -> bool:
-    """§5.3: entries are taken only behind an entry that both logs hold; by induction they then agree on all before."""
+    """Return whether the local log matches at the previous entry of an Append (§5.3).
+
+    By induction, the logs then match in all earlier entries.
+    """
     return own_term == previous_term
 
 
 def first_conflict(own_terms: Sequence[int | None], entries: Sequence[Entry]) -> int:
-    """§5.3: how many of the entries we hold already. What follows replaces our own; if all are held, nothing may be
-    cut off, for the message may be an old one that arrives late."""
+    """Return how many leading entries of an Append the local log already has (§5.3).
+
+    The rest replaces local entries. If the log has all of them, it must not be truncated, because the message may be a
+    delayed one.
+    """
     for position, (own_term, entry) in enumerate(zip(own_terms, entries, strict=True)):
         if own_term != entry.term:
             return position
@@ -147,7 +171,7 @@ def first_conflict(own_terms: Sequence[int | None], entries: Sequence[Entry]) ->
 
 
 def is_snapshot_needed(snapshot_index: int, commit: int, own_term: int | None, snapshot_term: int) -> bool:
-    """§7: a snapshot replaces the log only where the log does not hold the same history already."""
+    """Return whether a snapshot must replace the log, because the log does not contain its last entry (§7)."""
     return snapshot_index > commit and own_term != snapshot_term
 
 
@@ -155,50 +179,59 @@ def is_whole(size_bytes: int, checksum: int, expected_size_bytes: int, expected_
     return (size_bytes, checksum) == (expected_size_bytes, expected_checksum)
 
 
-# ---------------------------------------------------------------------------------------------------------- promises
+# -------------------------------------------------------------------------------------------- durability of messages
 
 
 def waits_for(promise: Promise, term_is_durable: bool, log_is_durable: bool) -> bool:
-    """Persist before you speak."""
+    """Return whether a message must be held back until the state that it depends on is durable."""
     if promise is Promise.NOTHING:
         return False
     return not term_is_durable or (promise is Promise.LOG and not log_is_durable)
 
 
 def survives_term(message_term: int, new_term: int) -> bool:
-    """A promise that is still held back when the term moves is void: the entries it speaks of may have been replaced
-    in memory before they were ever written, and the old leader would count them."""
+    """Return whether a held-back message is still valid after a term change.
+
+    The entries that it acknowledges may have been replaced before they were written, but the old leader would count
+    them.
+    """
     return message_term >= new_term
 
 
 def vote_counts_for_itself(durable_term: int, durable_vote: int, term: int, node_id: int) -> bool:
-    """A candidate's own vote is a vote like any other: durable first."""
+    """Return whether a candidate's own vote counts: only when it is durable, like any other vote."""
     return (durable_term, durable_vote) == (term, node_id)
 
 
-# ---------------------------------------------------------------------------------------- reads, hand-over, membership
+# ------------------------------------------------------------------------------ reads, leadership transfer, membership
 
 
 def may_serve_reads(term_at_commit: int | None, current_term: int) -> bool:
-    """§8: until an entry of its own term is committed a leader does not know how far the log is committed."""
+    """Return whether a leader may serve reads: only after it has committed an entry of its own term (§8)."""
     return term_at_commit == current_term
 
 
 def is_read_confirmed(confirming: Iterable[int], voters: Collection[int]) -> bool:
-    """§8, thesis §6.4: a majority still followed us after the read was asked for, so no other leader had committed."""
+    """Return whether a majority confirmed the leadership after the read was requested (§8, thesis §6.4)."""
     return has_quorum(confirming, voters)
 
 
 def may_take_over(match: int, last_index: int) -> bool:
-    """Thesis §3.10: the target must hold the whole log, or it could not be elected and nobody would lead."""
+    """Return whether the target of a leadership transfer has the whole log and can be elected (thesis §3.10)."""
     return match == last_index
 
 
 def may_change_membership(membership_index: int, commit: int, term_at_commit: int | None, current_term: int) -> bool:
-    """Thesis §4.1 and its correction: one change at a time, and none before the leader's first commit."""
+    """Return whether the leader may change the membership (thesis §4.1 and its correction).
+
+    Only one change may be uncommitted, and the leader must have committed an entry of its own term.
+    """
     return membership_index <= commit and term_at_commit == current_term
 
 
 def has_caught_up(match: int, commit: int, lag_max_entries: int) -> bool:
-    """Thesis §4.2.1: a voter that lags far behind would stop all commits as soon as another voter fails."""
+    """Return whether a learner may become a voter (thesis §4.2.1).
+
+    A lagging voter would block all commits as soon as another voter fails.
+    """
     return match + lag_max_entries >= commit

@@ -1,7 +1,7 @@
-"""Snapshots between nodes: piece by piece, the next one when the last one is on the receiver's disk.
+"""Snapshot transfer between nodes in chunks; each chunk is sent after the previous one is durable on the receiver.
 
-Every piece says which snapshot it is of: index, term, membership, size and checksum. A receiver that holds the first
-pieces of the same one goes on from there, also when another leader sends it.
+Every chunk contains the snapshot's metadata: index, term, membership, size and checksum. A receiver resumes a partial
+transfer of the same snapshot, even from another leader.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from chronik.raft.messages import AppendAck, SnapshotAck, SnapshotChunk
 from chronik.raft.progress import Progress, Transfer
 from chronik.raft.writes import IncomingSnapshot
 
-# ------------------------------------------------------------------------------------------------------- the leader
+# ------------------------------------------------------------------------------------------------------------- leader
 
 
 def begin(core: RaftCore, node_id: int, peer: Progress) -> None:
-    """Begins to send the snapshot to a peer that needs what is compacted away, once it is known to listen."""
-    invariant(core.snapshot.index >= core.log.floor_index, "the log is compacted beyond the snapshot")
+    """Start the snapshot transfer to a peer that needs compacted entries, once the peer is known to be active."""
+    invariant(core.snapshot.index >= core.log.floor_index, "Raft: log is compacted beyond the snapshot")
     if peer.is_recently_active:
-        _want_chunk(core, node_id, peer.begin_snapshot(core.snapshot))
+        _request_chunk(core, node_id, peer.begin_snapshot(core.snapshot))
 
 
-def _want_chunk(core: RaftCore, node_id: int, transfer: Transfer) -> None:
+def _request_chunk(core: RaftCore, node_id: int, transfer: Transfer) -> None:
     transfer.is_reading = True
     transfer.waiting_ticks = 0
-    wanted = SnapshotChunkWanted(node_id, transfer.snapshot.index, transfer.offset, core.config.snapshot_chunk_bytes)
-    core.chunks_wanted.append(wanted)
+    request = SnapshotChunkWanted(node_id, transfer.snapshot.index, transfer.offset, core.config.snapshot_chunk_bytes)
+    core.chunks_wanted.append(request)
 
 
 def on_chunk_read(core: RaftCore, event: SnapshotChunkRead) -> None:
@@ -41,7 +41,7 @@ def on_chunk_read(core: RaftCore, event: SnapshotChunkRead) -> None:
         return
     transfer.is_reading = False
     if event.data is None:
-        peer.end_snapshot()  # a newer one has taken its place, and will be sent instead
+        peer.end_snapshot()  # a newer snapshot has replaced it and will be sent instead
     else:
         core.send(SnapshotChunk, event.peer, snapshot=transfer.snapshot, offset=event.offset, data=event.data)
 
@@ -54,27 +54,27 @@ def on_snapshot_ack(core: RaftCore, message: SnapshotAck) -> None:
     is_expected = message.index == transfer.snapshot.index and message.next_offset <= transfer.snapshot.size_bytes
     if is_expected and not transfer.is_reading and message.next_offset != transfer.offset:
         transfer.offset = message.next_offset
-        _want_chunk(core, message.source, transfer)
+        _request_chunk(core, message.source, transfer)
 
 
 def tick(core: RaftCore) -> None:
-    """Sends a piece again when it, or the answer to it, is lost."""
+    """Send a chunk again if its acknowledgement is overdue."""
     for node_id, peer in core.peers.items():
         transfer = peer.transfer
         if transfer is None or transfer.is_reading:
             continue
         transfer.waiting_ticks += 1
         if transfer.waiting_ticks >= core.config.snapshot_retry_ticks and peer.is_recently_active:
-            _want_chunk(core, node_id, transfer)
+            _request_chunk(core, node_id, transfer)
 
 
-# ------------------------------------------------------------------------------------------------------- a follower
+# ----------------------------------------------------------------------------------------------------------- follower
 
 
 def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
     snapshot = message.snapshot
     if core.writes.install is not None:
-        return  # one is complete, and must be in place before pieces of another are written; they will come again
+        return  # a complete snapshot must be installed before chunks of another one are written; the leader retries
     if not _is_needed(core, snapshot):
         core.incoming = None
         core.commit_through(snapshot.index)
@@ -93,7 +93,7 @@ def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
 
 
 def _is_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
-    """Returns False when the log has got there by itself: then the node only learns that this much is committed."""
+    """Return whether the log must be replaced; otherwise the snapshot only advances the commit index."""
     return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term(snapshot.index), snapshot.term)
 
 
@@ -108,9 +108,11 @@ def _finish(core: RaftCore, message: SnapshotChunk, incoming: IncomingSnapshot) 
 
 
 def install(core: RaftCore, snapshot: SnapshotMetadata) -> None:
-    """The snapshot takes the place of the log, in memory now and on disk with the next persist; the state machine
-    loads it after that."""
-    invariant(snapshot.index > core.commit, f"snapshot {snapshot.index} is older than commit {core.commit}")
+    """Replace the log with a complete snapshot: in memory now, on disk with the next persist.
+
+    The state machine loads the snapshot after that.
+    """
+    invariant(snapshot.index > core.commit, f"Raft: snapshot {snapshot.index} is older than commit index {core.commit}")
     core.snapshot = snapshot
     core.writes.install = snapshot
     core.writes.compact_through = 0
@@ -121,15 +123,15 @@ def install(core: RaftCore, snapshot: SnapshotMetadata) -> None:
     core.adopt_membership()
 
 
-# ------------------------------------------------------------------------------------------------------- everybody
+# ---------------------------------------------------------------------------------------------------------- all roles
 
 
 def on_snapshot_taken(core: RaftCore, event: SnapshotTaken) -> None:
-    """The log is compacted whatever the peers do: one that needs what is compacted away gets the snapshot."""
+    """Adopt a local snapshot and compact the log. A peer that needs compacted entries receives the snapshot."""
     if event.snapshot.index <= core.snapshot.index:
-        return  # a received one has overtaken it
-    invariant(event.snapshot.index <= core.applied, "the snapshot is of entries that are not applied")
-    invariant(event.compact_through <= event.snapshot.index, "entries after the snapshot must stay")
+        return  # a newer snapshot was received from the leader
+    invariant(event.snapshot.index <= core.applied, "Raft: snapshot contains entries that are not applied")
+    invariant(event.compact_through <= event.snapshot.index, "Raft: compaction beyond the snapshot")
     core.snapshot = event.snapshot
     core.memberships.compact_through(event.snapshot.index)
     if event.compact_through > core.log.floor_index:

@@ -1,9 +1,8 @@
-"""What is being written, what the next write will hold, and which messages wait for it.
+"""The outstanding write, the contents of the next one, and the messages that wait for them.
 
-There is at most one outstanding write. That is the whole protocol with the disk: "what is durable" has one answer at
-any time, writes cannot overtake each other, and while one is under way the next gathers, so that a slow disk makes
-larger writes and not more of them. Every write has a sequence number; a message that promises something waits for the
-number of the write that makes it true.
+At most one write is outstanding, so writes cannot overtake each other, and the durable state is always well defined.
+While it is in progress, the next write is collected; a slow disk leads to larger writes instead of more writes. Writes
+are numbered, and a message that depends on durable state waits for the number of the write that contains it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,14 @@ from chronik.raft.messages import AnyMessage
 from chronik.raft.rules import Promise
 
 HELD_MESSAGES_MAX: Final = 1024
-"""Answers that may wait for a slow disk. Beyond it the oldest are dropped: messages may be lost anyway."""
+"""Maximum number of messages that wait for the disk. Beyond it, the oldest are dropped, as if the network lost them."""
 
 
 class IncomingSnapshot:
-    """A snapshot on its way in: which one, and how much of it has been handed to storage. The checksum runs along, so
-    that the whole is verified without reading it back."""
+    """A snapshot that is being received: its metadata and the size and checksum of the chunks stored so far.
+
+    The checksum is computed incrementally, so that the complete snapshot need not be read again.
+    """
 
     def __init__(self, snapshot: SnapshotMetadata) -> None:
         self.snapshot = snapshot
@@ -42,24 +43,24 @@ class IncomingSnapshot:
 
 
 class Writes:
-    """The writes of one node. Term and vote are handed in: they change in one place only, `RaftCore`."""
+    """The writes of a node and the messages held back for them. `RaftCore` passes in the term and the vote."""
 
     def __init__(self, log: LogView, hard_state: HardState) -> None:
         self._log = log
         self._outstanding: Persist | None = None
         self._held: list[tuple[int, AnyMessage]] = []
-        """Pairs of a message and, before it, the sequence of the write that makes its promise true."""
+        """(sequence number of the required write, message) for each message that is held back."""
         self.durable_sequence = 0
         self.durable_hard_state = hard_state
         self.chunks: list[StoreChunk] = []
         self.install: SnapshotMetadata | None = None
         self.compact_through = 0
 
-    # ------------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------------------------- queries
 
     @property
     def next_sequence(self) -> int:
-        """The sequence of the next write to be handed out."""
+        """Sequence number of the next write."""
         return self._outstanding_sequence + 1
 
     @property
@@ -70,14 +71,14 @@ class Writes:
         return (self.durable_hard_state.term, self.durable_hard_state.vote) == (term, vote)
 
     def _is_term_pending(self, term: int, vote: int) -> bool:
-        """Whether term and vote are neither durable nor in the outstanding write."""
-        known = self.durable_hard_state
+        """Return whether term and vote are neither durable nor part of the outstanding write."""
+        hard_state_written = self.durable_hard_state
         if self._outstanding is not None and self._outstanding.hard_state is not None:
-            known = self._outstanding.hard_state
-        return (known.term, known.vote) != (term, vote)
+            hard_state_written = self._outstanding.hard_state
+        return (hard_state_written.term, hard_state_written.vote) != (term, vote)
 
     def _is_anything_pending(self, term: int, vote: int) -> bool:
-        """Whether something must be written that is not handed out yet. A commit index alone is not worth a sync."""
+        """Return whether the next write has contents; a commit index alone does not cause a write."""
         return (
             self._is_term_pending(term, vote)
             or self._log.has_unpersisted
@@ -92,30 +93,38 @@ class Writes:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold(self, message: AnyMessage, promise: Promise, term: int, vote: int) -> None:
-        """Keeps it until its promise is durable: with the next write, or with the outstanding one if it has it all."""
+        """Hold a message back until the state that it depends on is durable with the outstanding or the next write."""
         is_term_only = promise is Promise.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))
         del self._held[:-HELD_MESSAGES_MAX]
 
     def enter_term(self, term: int) -> None:
-        self._held = [(needed, message) for needed, message in self._held if rules.survives_term(message.term, term)]
+        self._held = [
+            (required_sequence, message)
+            for required_sequence, message in self._held
+            if rules.survives_term(message.term, term)
+        ]
 
     def release(self) -> list[AnyMessage]:
-        """Returns the messages whose promises have become true."""
+        """Return the held-back messages whose required writes are now durable."""
         if not self._held:
             return []
-        released = [message for needed, message in self._held if needed <= self.durable_sequence]
-        self._held = [(needed, message) for needed, message in self._held if needed > self.durable_sequence]
+        released = [message for required_sequence, message in self._held if required_sequence <= self.durable_sequence]
+        self._held = [
+            (required_sequence, message)
+            for required_sequence, message in self._held
+            if required_sequence > self.durable_sequence
+        ]
         return released
 
-    # -------------------------------------------------------------------------------------------------------- writing
+    # --------------------------------------------------------------------------------------------------------- writes
 
     def hand_out(self, term: int, vote: int, commit: int) -> Persist | None:
-        """Returns the next write, unless one is outstanding or there is nothing to write."""
+        """Return the next write, or None if a write is outstanding or there is nothing to write."""
         if self._outstanding is not None or not self._is_anything_pending(term, vote):
             return None
-        # The commit index is written along, but only as far as the log was durable before this write: see HardState.
+        # Write the commit index too, but only up to the index that was durable before this write: see HardState.
         hard_state = HardState(term, vote, min(commit, self._log.durable_index))
         self._outstanding = Persist(
             sequence=self.next_sequence,
@@ -132,7 +141,7 @@ class Writes:
 
     def finish(self, sequence: int) -> None:
         written = self._outstanding
-        invariant(written is not None and written.sequence == sequence, f"write {sequence} is not awaited")
+        invariant(written is not None and written.sequence == sequence, f"Raft: write {sequence} is not outstanding")
         assert written is not None
         self._outstanding = None
         self.durable_sequence = sequence

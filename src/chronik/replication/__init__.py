@@ -1,1 +1,1 @@
-"""Records from leaders to followers, over the peers' connections; and what leaders report about it to the cluster."""
+"""Replication of partitions: followers fetch from leaders, and leaders propose ISR changes and offset checkpoints."""

@@ -1,7 +1,7 @@
-"""The follower's side of replication: one fetch under way to every leader that this node follows.
+"""The follower's side of replication: one fetch in flight to every leader that this node follows.
 
-What an answer brings is written and made durable before the next fetch, so that the offset which a follower asks for
-is one that it cannot lose. Where the logs differ the leader's holds, and the follower cuts off its own.
+Records are written and synced before the next fetch, so that the fetch offset acknowledges only durable records. Where
+the logs diverge, the follower truncates its own log.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 ANSWER_SECONDS_MAX: Final = 30.0
-"""Time for the largest batch on a slow line. A leader that hangs holds up nobody: soon others lead its partitions."""
+"""Timeout of a fetch: enough for the largest batch on a slow network."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Time for opening logs before one fetch: after a crash each may take some reading, and there may be thousands."""
+"""Maximum time spent opening logs before a fetch: after a crash, thousands of logs may need recovery."""
 
 WRITTEN_BYTES_PER_TURN: Final = 1 * MIB
-"""How much is written before others get the loop. Never in the middle of a partition, whose sync would begin before
-all of it is written."""
+"""Bytes written before the fetcher yields to the event loop. It never yields within a partition, whose sync would start
+before all of its records are written."""
 
 LEAVING_SECONDS: Final = 0.1
-"""How soon to look again whether a log that has lost records is out of the ISR, and may be filled."""
+"""Delay before checking again whether a replica with lost records has left the ISR and may be refilled."""
 
 RECONNECT_SECONDS: Final = 0.1
-"""How soon a leader that cannot be reached is asked again."""
+"""Delay before a fetch from an unreachable leader is retried."""
 
 
 class Following:
+    """The fetchers of all leaders that this node follows."""
+
     def __init__(
         self,
         node_id: int,
@@ -59,17 +61,17 @@ class Following:
         self._broker_epoch = broker_epoch
         self._throttle = throttle
         self._fetchers: dict[int, LeaderFetcher] = {}
-        self._followed: dict[Key, int] = {}  # the leader of each
+        self._followed: dict[Key, int] = {}  # leader of each partition
         self._tasks: asyncio.TaskGroup | None = None
-        replicas.listeners.append(self._changed)
+        replicas.listeners.append(self._on_replica_changed)
 
-    def _changed(self, replica: Replica) -> None:
+    def _on_replica_changed(self, replica: Replica) -> None:
         key = (replica.topic_id, replica.index)
         follows = not replica.abandoned and replica.leading is None
         leader = replica.leader if follows and replica.leader != self._node_id else NO_LEADER
-        before = self._followed.pop(key, NO_LEADER)
-        if before not in (leader, NO_LEADER):
-            self._fetchers[before].forget(key)
+        previous = self._followed.pop(key, NO_LEADER)
+        if previous not in (leader, NO_LEADER):
+            self._fetchers[previous].forget(key)
         if leader != NO_LEADER:
             self._followed[key] = leader
             self._fetcher(leader).follow(replica)
@@ -94,13 +96,15 @@ class Following:
                 self._stop()
 
     def _stop(self) -> None:
-        """Is called when the group begins to end, and takes no more tasks. Leaders may still change after that."""
+        """Stop creating tasks, because the task group is closing. Leaders may still change after that."""
         self._tasks = None
         for fetcher in self._fetchers.values():
             fetcher.stop()
 
 
 class LeaderFetcher:
+    """A fetcher for all partitions that this node follows on one leader."""
+
     def __init__(
         self,
         node_id: int,
@@ -117,8 +121,8 @@ class LeaderFetcher:
         self._broker_epoch = broker_epoch
         self._throttle = throttle
         self._plan = FetchPlan()
-        self._work = asyncio.Event()
-        self._is_waiting = False
+        self._has_work = asyncio.Event()
+        self._is_fetch_pending = False
         self._tasks: asyncio.TaskGroup | None = None
 
     def follow(self, replica: Replica) -> None:
@@ -130,50 +134,50 @@ class LeaderFetcher:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Wakes the waiting fetch: a new partition need not wait until the leader has something to tell of others."""
-        self._work.set()
-        if self._is_waiting and self._tasks is not None:
-            self._is_waiting = False
+        """Complete the pending fetch early, so that a partition change does not wait for the fetch's timeout."""
+        self._has_work.set()
+        if self._is_fetch_pending and self._tasks is not None:
+            self._is_fetch_pending = False
             self._tasks.create_task(self._wake())
 
     def stop(self) -> None:
-        """Stops waking the leader."""
+        """Stop sending wake calls to the leader."""
         self._tasks = None
 
     async def _wake(self) -> None:
         try:
             await WAKE.ask(self._calls, self._leader, Wake(self._plan.session_id), ANSWER_SECONDS_MAX)
         except (PeerUnavailable, CallTimedOut, CallRefused):
-            return  # then the fetch does not wait there either
+            return  # the pending fetch fails as well
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
         while True:
             if not self._plan.followed:
-                self._work.clear()
-                await self._work.wait()
+                self._has_work.clear()
+                await self._has_work.wait()
                 continue
             try:
                 answer = await self._fetch()
             except (PeerUnavailable, CallTimedOut, CallRefused) as error:
-                logger.debug("node %d cannot be followed now: %s", self._leader, error)
+                logger.debug("fetch from node %d failed: %s; retrying", self._leader, error)
                 self._plan.lost()
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             if self._plan.answered(answer):
-                await self._take(answer)
-            del answer  # the next one is received into the same memory, once nobody has a view of it
+                await self._process_response(answer)
+            del answer  # releases the receive buffer for the next response
 
     def _open_logs(self) -> None:
-        """Opens as many as take no longer than the loop may be held up; the others before the next fetch."""
-        until = self._clock.monotonic() + OPENING_SECONDS_MAX
+        """Open logs for a limited time; the rest follows before the next fetch."""
+        deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
         for replica in self._plan.unopened():
             replica.open()
-            if self._clock.monotonic() > until:
+            if self._clock.monotonic() > deadline:
                 return
 
-    async def _cut_where_it_is_missing(self, replica: Replica) -> None:
-        """Cuts the log once it has left the ISR: others must not take the rest of a log for the whole."""
+    async def _truncate_lost_records(self, replica: Replica) -> None:
+        """Truncate a log at the first lost record, once the replica has left the ISR."""
         if replica.is_in_isr:
             self._plan.rest((replica.topic_id, replica.index), self._clock.monotonic() + LEAVING_SECONDS)
             return
@@ -182,7 +186,7 @@ class LeaderFetcher:
         if is_follower and replica.log.missing_from is not None:
             end = replica.log.log_end_offset
             logger.error(
-                "%r: of offsets %d to %d, which are gone from this disk, what the leader has is fetched again",
+                "%r: offsets %d to %d are lost on this disk; fetching them again from the leader",
                 replica,
                 replica.log.missing_from,
                 end - 1,
@@ -192,121 +196,127 @@ class LeaderFetcher:
     async def _fetch(self) -> LeaderAnswer:
         self._open_logs()
         for replica in self._plan.incomplete():
-            await self._cut_where_it_is_missing(replica)
+            await self._truncate_lost_records(replica)
         await _make_durable(self._plan.undurable())
         for key in self._plan.rested(self._clock.monotonic()):
-            self._rest_if_throttled(key, self._plan.followed[key].replica)
+            self._pause_if_throttled(key, self._plan.followed[key].replica)
         request = self._plan.request(self._broker_epoch(), self._clock.monotonic())
-        self._is_waiting = True
+        self._is_fetch_pending = True
         try:
             return await FETCH.ask(self._calls, self._leader, request, ANSWER_SECONDS_MAX)
         finally:
-            self._is_waiting = False
+            self._is_fetch_pending = False
 
-    # -- what the leader says -----------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------------
 
-    async def _take(self, answer: LeaderAnswer) -> None:
-        written: dict[Replica, None] = {}
-        bytes_this_turn = 0
-        for key, portions in itertools.groupby(answer.portions, _key_of):
-            for portion in portions:
+    async def _process_response(self, answer: LeaderAnswer) -> None:
+        written_replicas: dict[Replica, None] = {}
+        bytes_since_yield = 0
+        for key, portions in itertools.groupby(answer.portions, _partition_key):
+            for chunk in portions:
                 followed = self._plan.answerable(key)
                 if followed is None:
                     break
-                if followed.replica.log.is_lost and portion.error in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-                    await self._cut_where_it_is_missing(followed.replica)
+                if followed.replica.log.is_lost and chunk.error in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+                    await self._truncate_lost_records(followed.replica)
                     if not self._plan.is_current(key, followed) or followed.replica.leading is not None:
                         break
-                if portion.error or portion.diverging_end >= 0:
-                    await self._mend(key, followed, portion)
-                elif await self._append(key, followed, portion):
-                    written[followed.replica] = None
-                    bytes_this_turn += len(portion.records)
+                if chunk.error or chunk.diverging_end >= 0:
+                    await self._mend(key, followed, chunk)
+                elif await self._append(key, followed, chunk):
+                    written_replicas[followed.replica] = None
+                    bytes_since_yield += len(chunk.records)
                 else:
-                    break  # what comes after it could not continue the log
-            if bytes_this_turn > WRITTEN_BYTES_PER_TURN:
+                    break  # the following chunks would leave a gap
+            if bytes_since_yield > WRITTEN_BYTES_PER_TURN:
                 await asyncio.sleep(0)
-                bytes_this_turn = 0
-        await _make_durable(list(written))
+                bytes_since_yield = 0
+        await _make_durable(list(written_replicas))
 
-    async def _append(self, key: Key, followed: Followed, portion: Portion) -> bool:
-        """Returns whether there is something to make durable."""
+    async def _append(self, key: Key, followed: Followed, chunk: Portion) -> bool:
+        """Append records from the leader; return whether there is something to sync."""
         replica = followed.replica
         try:
-            if portion.records and replica.has_to_begin_earlier(portion.records):
+            if chunk.records and replica.has_to_begin_earlier(chunk.records):
                 await replica.syncs.settled()
                 if not self._plan.is_current(key, followed) or replica.leading is not None:
                     return False
-                replica.restart_at(first_offset(portion.records))  # the start comes back with what is learnt below
-            has_written = bool(portion.records) and replica.append_from_leader(portion.records)
+                # The log start offset is restored by the `learn` call below.
+                replica.restart_at(first_offset(chunk.records))
+            has_written = bool(chunk.records) and replica.append_from_leader(chunk.records)
         except KafkaError as error:
             level = logging.DEBUG if followed.failures else logging.ERROR
-            logger.log(level, "%r cannot take what node %d sent, and will ask again: %s", replica, self._leader, error)
+            logger.log(level, "%r: append of records from node %d failed: %s; retrying", replica, self._leader, error)
             self._plan.failed(key, self._clock.monotonic())
             return False
-        replica.learn(portion.high_watermark, portion.log_start_offset)
+        replica.learn(chunk.high_watermark, chunk.log_start_offset)
         if has_written or replica.log.log_start_offset != followed.told_start:
             self._plan.changed(key)
         if has_written:
-            self._throttle.copied(replica, self._node_id, len(portion.records))
-            self._rest_if_throttled(key, replica)
+            self._throttle.copied(replica, self._node_id, len(chunk.records))
+            self._pause_if_throttled(key, replica)
         return has_written
 
-    def _rest_if_throttled(self, key: Key, replica: Replica) -> None:
+    def _pause_if_throttled(self, key: Key, replica: Replica) -> None:
         pause = self._throttle.delay(replica, self._node_id)
         if pause > 0:
             self._plan.rest(key, self._clock.monotonic() + pause)
 
-    async def _mend(self, key: Key, followed: Followed, portion: Portion) -> None:
+    async def _mend(self, key: Key, followed: Followed, chunk: Portion) -> None:
         replica = followed.replica
-        if portion.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+        if chunk.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             self._plan.failed(key, self._clock.monotonic())
-            logger.debug("%r: node %d answers %s", replica, self._leader, ErrorCode(portion.error).name)
+            logger.debug("%r: node %d returned %s", replica, self._leader, ErrorCode(chunk.error).name)
             return
         await replica.syncs.settled()
         if not self._plan.is_current(key, followed) or replica.leading is not None:
             return
-        before, committed = replica.log.log_end_offset, replica.committed_end
-        if portion.error:
-            self._start_over(replica, portion)
+        previous, committed = replica.log.log_end_offset, replica.committed_end
+        if chunk.error:
+            self._truncate_or_restart(replica, chunk)
         else:
-            replica.truncate_to(_end_of_what_is_shared(replica, portion))
+            replica.truncate_to(_truncation_offset(replica, chunk))
         end = replica.log.log_end_offset
         level = logging.WARNING if end < committed else logging.INFO
         logger.log(
-            level, "%r is cut from %d to %d, as its leader has it (committed: %d)", replica, before, end, committed
+            level,
+            "%r: log truncated from=%d to=%d high_watermark=%d: diverged from the leader",
+            replica,
+            previous,
+            end,
+            committed,
         )
-        self._plan.cut(key, before, self._clock.monotonic())
-        await asyncio.sleep(0)  # it waited for the disk, and there may be hundreds to cut
+        self._plan.cut(key, previous, self._clock.monotonic())
+        await asyncio.sleep(0)  # hundreds of partitions may be truncated in a row
 
-    def _start_over(self, replica: Replica, portion: Portion) -> None:
-        """Cuts the log where the leader's ends, or begins again, empty, where the leader's begins."""
-        if portion.log_start_offset <= portion.log_end_offset < replica.log.log_end_offset:
-            replica.truncate_to(portion.log_end_offset)
+    def _truncate_or_restart(self, replica: Replica, chunk: Portion) -> None:
+        """Truncate the log to the leader's log end offset, or restart it empty at the leader's log start offset."""
+        if chunk.log_start_offset <= chunk.log_end_offset < replica.log.log_end_offset:
+            replica.truncate_to(chunk.log_end_offset)
         else:
-            replica.restart_at(portion.log_start_offset)
+            replica.restart_at(chunk.log_start_offset)
 
 
-def _key_of(portion: Portion) -> Key:
-    return portion.topic_id, portion.partition
+def _partition_key(chunk: Portion) -> Key:
+    return chunk.topic_id, chunk.partition
 
 
 async def _make_durable(replicas: list[Replica]) -> None:
-    """Waits for the syncs, which run side by side already: each was requested when the log was written."""
+    """Wait for the syncs, which run concurrently since the logs were written."""
     for replica in replicas:
         try:
             if not replica.abandoned and not replica.is_all_durable:
                 await replica.syncs.all_synced()
         except KafkaError:
-            logger.debug("%r is gone", replica)
+            logger.debug("%r: partition was deleted", replica)
 
 
-def _end_of_what_is_shared(replica: Replica, portion: Portion) -> int:
-    """Returns where the last epoch that both logs may have ends: what comes after it the leader does not have."""
+def _truncation_offset(replica: Replica, chunk: Portion) -> int:
+    """Return the end offset of the last leader epoch that both logs may share (Kafka's truncation point)."""
     log = replica.log
-    if portion.diverging_epoch < 0:
-        return min(portion.diverging_end, log.log_end_offset)
-    epoch, own_end = log.epoch_end_offset(portion.diverging_epoch)
-    if epoch == portion.diverging_epoch:
-        return min(portion.diverging_end, own_end)
-    return own_end if epoch >= 0 else min(portion.diverging_end, log.log_end_offset)
+    if chunk.diverging_epoch < 0:
+        return min(chunk.diverging_end, log.log_end_offset)
+    epoch, own_end = log.epoch_end_offset(chunk.diverging_epoch)
+    if epoch == chunk.diverging_epoch:
+        return min(chunk.diverging_end, own_end)
+    return own_end if epoch >= 0 else min(chunk.diverging_end, log.log_end_offset)

@@ -1,4 +1,4 @@
-"""What followers and leaders say to each other. Fields never change: new ones are added at the end."""
+"""The fetch protocol between followers and leaders. Fields never change; new ones are added at the end."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ UNKNOWN: Final = -1
 NOTHING: Final = memoryview(b"")
 
 Key = tuple[bytes, int]
-"""Topic id and partition."""
+"""Topic id and partition index."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How far a follower is: everything below `offset` is durable there, and `last_epoch` wrote the last of it."""
+    """A follower's position in a partition: records before `offset` are durable; `last_epoch` wrote the last one."""
 
     topic_id: bytes
     partition: int
     leader_epoch: int
-    """The epoch under which it follows."""
+    """Leader epoch known to the follower."""
     offset: int
     last_epoch: int
     log_start_offset: int
 
 
 class FollowerFetch(msgspec.Struct, frozen=True, array_like=True):
-    """Without a session `positions` are all that the follower wants; within one, those that changed."""
+    """A fetch request: `positions` are all followed partitions at the start of a session, later the changed ones."""
 
     broker_epoch: int
     session_id: int
     turn: int
-    """Counts the fetches of a session, so that a lost one is noticed."""
+    """Number of the fetch within its session, which detects lost requests."""
     positions: tuple[Position, ...]
     forgotten: tuple[Key, ...] = ()
     max_wait_ms: int = 0
@@ -48,10 +48,10 @@ class FollowerFetch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Portion(msgspec.Struct, frozen=True, array_like=True):
-    """What a leader says of one partition.
+    """A leader's response for one partition.
 
-    With `diverging_end` >= 0 the follower's log is not the leader's: the leader's `diverging_epoch` ends there, and the
-    follower has to cut its own. OFFSET_OUT_OF_RANGE tells with the two offsets where the leader's log begins and ends.
+    If `diverging_end` >= 0, the logs diverge: the leader's `diverging_epoch` ends there, and the follower must truncate
+    its log. With OFFSET_OUT_OF_RANGE, the two offsets are those of the leader's log.
     """
 
     topic_id: bytes
@@ -66,59 +66,59 @@ class Portion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaderAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """Session 0 says that the leader does not know the session: the follower has to begin a new one."""
+    """A fetch response. Session id 0 means that the session is unknown, and the follower must start a new one."""
 
     session_id: int
     portions: tuple[Portion, ...] = ()
 
 
 class Wake(msgspec.Struct, frozen=True, array_like=True):
-    """The follower wants something else: its waiting fetch should be answered with what there is."""
+    """A request to complete the follower's pending fetch immediately."""
 
     session_id: int
 
 
 class Woken(msgspec.Struct, frozen=True, array_like=True):
-    pass
+    """The response to a Wake."""
 
 
 class FetchCall(TypedCall[FollowerFetch, LeaderAnswer]):
-    """Records travel after the head of the answer, in the same order, as they were read: nothing copies them."""
+    """The fetch call. Records follow the encoded response in the same order, so that they are never copied."""
 
     def pack(self, answer: LeaderAnswer) -> Sequence[Buffer]:
-        head = _encoder.encode(_AnswerHead(answer.session_id, tuple(map(_head_of, answer.portions))))
+        header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.portions))))
         records = [portion.records for portion in answer.portions if portion.records]
-        return [_SIZE.pack(len(head)), head, *records]
+        return [_SIZE.pack(len(header)), header, *records]
 
     def unpack(self, payload: memoryview) -> LeaderAnswer:
-        """Raises msgspec.DecodeError."""
+        """Decode a response. Raise msgspec.DecodeError if it is malformed."""
         position = _SIZE.size + int.from_bytes(payload[: _SIZE.size], "big")
-        head = _decoder.decode(payload[_SIZE.size : position])
+        header = _decoder.decode(payload[_SIZE.size : position])
         portions = []
-        for portion, size in head.portions:
+        for portion, size in header.portions:
             if size:
                 portion = msgspec.structs.replace(portion, records=payload[position : position + size])
                 position += size
             portions.append(portion)
         if position != len(payload):
-            raise msgspec.DecodeError(f"{len(payload)} bytes where {position} were announced")
-        return LeaderAnswer(head.session_id, tuple(portions))
+            raise msgspec.DecodeError(f"fetch response has {len(payload)} bytes, expected {position}")
+        return LeaderAnswer(header.session_id, tuple(portions))
 
 
-class _AnswerHead(msgspec.Struct, frozen=True, array_like=True):
+class _ResponseHeader(msgspec.Struct, frozen=True, array_like=True):
     session_id: int
     portions: tuple[tuple[Portion, int], ...]
-    """Each portion without its records, and the size of its records in bytes."""
+    """Chunks without their records, and the size of each chunk's records in bytes."""
 
 
-def _head_of(portion: Portion) -> tuple[Portion, int]:
+def _split_records(portion: Portion) -> tuple[Portion, int]:
     size = len(portion.records)
     return (msgspec.structs.replace(portion, records=NOTHING) if size else portion), size
 
 
 _SIZE: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_AnswerHead)
+_decoder: Final = msgspec.msgpack.Decoder(_ResponseHeader)
 
 FETCH: Final = FetchCall(CallKind.FETCH, FollowerFetch, LeaderAnswer)
 WAKE: Final = TypedCall(CallKind.WAKE, Wake, Woken)

@@ -1,4 +1,4 @@
-"""The parts of replication on one node, put together: what it serves to others, and what runs as long as it does."""
+"""The replication components of a node: fetch server, fetchers, ISR maintenance and offset checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chronik.replication.throttle import ReplicationThrottle
 
 
 class Replication:
-    """Must be made before the peers' transport starts, and before the first delta reaches `replicas`."""
+    """Replication on one node. Create it before the transport starts and before `replicas` gets its first delta."""
 
     def __init__(
         self,

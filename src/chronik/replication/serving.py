@@ -1,8 +1,8 @@
-"""The leader's side of replication: what followers ask for, and what there is to tell them.
+"""The leader's side of replication: fetch sessions of the followers.
 
-A follower names a partition when its own state of it changes, and a leader tells of one when its state of it changes.
-So the cost of a fetch depends on what has happened since the last one, not on the number of partitions. There is one
-session per follower: it asks one thing at a time, over one connection, and begins anew when an answer was lost.
+Followers and leaders send only partitions whose state has changed, so the cost of a fetch depends on the changes since
+the previous one and not on the number of partitions. Each follower has one session with one fetch in flight, and starts
+a new session when a response was lost.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 ANSWER_BYTES_MAX: Final = 7 * MIB
-"""Somewhat more than two partitions full of records. With the rest of the answer it fits the memory that a follower's
-connection keeps for large frames (8 MiB)."""
+"""Maximum size of the records in a response: a little more than two full partitions.
+
+The whole response fits the buffer that a connection keeps for large frames (8 MiB)."""
 
 WAIT_SECONDS_MAX: Final = 10.0
 
-WORTH_READING_BYTES: Final = 4 * KIB
-"""When less room than this is left in an answer, the rest is kept for the next."""
+READ_BYTES_MIN: Final = 4 * KIB
+"""Minimum remaining capacity of a response for which another partition is read."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Time for opening logs in one turn of the loop."""
+"""Maximum time spent opening logs per event-loop iteration."""
 
 
-class _Wanted:
-    """One partition of a session."""
+class _SessionPartition:
+    """A partition of a fetch session, registered as a reader of its replica."""
 
     __slots__ = ("_session", "damaged_at", "follower", "has_all", "key", "position", "replica")
 
@@ -63,7 +64,7 @@ class _Wanted:
         self.replica: Replica | None = None
         self.follower: Follower | None = None
         self.has_all = False
-        """Whether the follower has said that it has everything: then whatever is appended is news."""
+        """Whether the follower has all records, so that any append completes its fetch."""
         self.damaged_at = UNKNOWN
 
     def __repr__(self) -> str:
@@ -95,7 +96,7 @@ class _Wanted:
 
 
 class FollowerSession:
-    """The session of a following broker, in one of its epochs."""
+    """A fetch session of a follower in one of its broker epochs."""
 
     def __init__(self, session_id: int, broker_id: int, broker_epoch: int, now: float) -> None:
         self.id = session_id
@@ -103,11 +104,11 @@ class FollowerSession:
         self.broker_epoch = broker_epoch
         self.fetched_at = now
         self.turn = 0
-        self.wanted: dict[Key, _Wanted] = {}
+        self.wanted: dict[Key, _SessionPartition] = {}
         self.ready: dict[Key, None] = {}
-        """Partitions with records, or with something that went wrong; the one that has waited longest first."""
+        """Partitions with records or errors to send, the longest-waiting first."""
         self.news: dict[Key, None] = {}
-        """Partitions whose high watermark or start has moved: told with the next answer, but no reason to give one."""
+        """Partitions with a changed high watermark or log start offset, which the next response contains."""
         self.woken: Final = News()
 
     def has_something(self, key: Key) -> None:
@@ -130,6 +131,8 @@ class FollowerSession:
 
 
 class ReplicaServer:
+    """The server of follower fetches."""
+
     def __init__(
         self,
         store: MetadataStore,
@@ -138,7 +141,7 @@ class ReplicaServer:
         on_progress: Callable[[Replica, Follower], None],
         throttle: ReplicationThrottle,
     ) -> None:
-        """`on_progress` is told that a follower has got further."""
+        """Create a server. `on_progress` is called when a follower's fetch offset advances."""
         self._store = store
         self._replicas = replicas
         self._clock = clock
@@ -148,11 +151,11 @@ class ReplicaServer:
         self._ids: Iterator[int] = itertools.count(NO_SESSION + 1)
 
     async def fetch(self, peer: int, request: FollowerFetch) -> LeaderAnswer:
-        """Raises CallRefused."""
-        session = self._session_of(peer, request)
+        """Respond to a follower's fetch. Raise CallRejected if its broker epoch is outdated."""
+        session = self._find_session(peer, request)
         if session is None:
             return LeaderAnswer(NO_SESSION)
-        heard = session.woken.count  # it may be woken from now on, also while logs are opened
+        seen_notifications = session.woken.count  # before logs are opened, so that no notification is missed
         session.fetched_at = self._clock.monotonic()
         for key in request.forgotten:
             session.forget(key)
@@ -160,23 +163,23 @@ class ReplicaServer:
         if self._sessions.get(peer) is not session:
             return LeaderAnswer(NO_SESSION)
         for position in request.positions:
-            self._take(session, position)
+            self._update_position(session, position)
         if not session.ready and request.max_wait_ms > 0:
-            await session.woken.since(heard, min(request.max_wait_ms / 1000, WAIT_SECONDS_MAX))
+            await session.woken.since(seen_notifications, min(request.max_wait_ms / 1000, WAIT_SECONDS_MAX))
         if self._sessions.get(peer) is not session:
             return LeaderAnswer(NO_SESSION)
         return LeaderAnswer(session.id, tuple(self._portions(session, request.max_bytes)))
 
     async def _open_logs(self, positions: Sequence[Position]) -> None:
-        """Opens a few at a time: after a start a follower asks for all at once, and each may take some reading."""
-        until = self._clock.monotonic() + OPENING_SECONDS_MAX
+        """Open logs in slices: after a start, a follower requests all partitions at once."""
+        deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
         for position in positions:
             replica = self._replicas.led(position.topic_id, position.partition)
             if replica is not None and replica.opened_log is None:
                 replica.open()
-                if self._clock.monotonic() > until:
+                if self._clock.monotonic() > deadline:
                     await asyncio.sleep(0)
-                    until = self._clock.monotonic() + OPENING_SECONDS_MAX
+                    deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
 
     async def wake(self, peer: int, request: Wake) -> Woken:
         session = self._sessions.get(peer)
@@ -184,10 +187,10 @@ class ReplicaServer:
             session.woken.tell()
         return Woken()
 
-    def _session_of(self, peer: int, request: FollowerFetch) -> FollowerSession | None:
+    def _find_session(self, peer: int, request: FollowerFetch) -> FollowerSession | None:
         broker = self._store.image.brokers.get(peer)
         if request.broker_epoch < (0 if broker is None else broker.epoch):
-            raise CallRefused(f"broker {peer} is not registered, or has begun another life")
+            raise CallRefused(f"broker {peer} is not registered or has a newer epoch than {request.broker_epoch}")
         session = self._sessions.get(peer)
         if request.session_id == NO_SESSION:
             if session is not None:
@@ -204,16 +207,16 @@ class ReplicaServer:
         session.turn += 1
         return session
 
-    # -- what the follower says -------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _take(self, session: FollowerSession, position: Position) -> None:
+    def _update_position(self, session: FollowerSession, position: Position) -> None:
         key = (position.topic_id, position.partition)
         wanted = session.wanted.get(key)
         if wanted is None:
-            wanted = session.wanted[key] = _Wanted(session, key)
+            wanted = session.wanted[key] = _SessionPartition(session, key)
         wanted.position = position
         wanted.has_all = False
-        session.ready[key] = None  # whatever is wrong, it is told when it is answered
+        session.ready[key] = None  # errors are reported by the response
         try:
             replica = self._led(session, position)
             if replica.divergence(position.offset, position.last_epoch) is not None:
@@ -236,42 +239,42 @@ class ReplicaServer:
         session.news[key] = None
 
     def _led(self, session: FollowerSession, position: Position) -> Replica:
-        """Raises UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH."""
+        """Return the replica that this node leads for the follower. Raise the KafkaError for the response otherwise."""
         replica = self._replicas.by_id(position.topic_id, position.partition, hidden_too=True)
         replica.check_epoch(position.leader_epoch)
         if replica.leading is None or session.broker_id not in replica.leading.followers:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
-    # -- what the follower is told ------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------------
 
     def _portions(self, session: FollowerSession, max_bytes: int) -> Iterator[Portion]:
-        left = min(max_bytes, ANSWER_BYTES_MAX)
+        bytes_left = min(max_bytes, ANSWER_BYTES_MAX)
         is_first = True
         for key in list(session.ready):
-            if not is_first and left < WORTH_READING_BYTES:
+            if not is_first and bytes_left < READ_BYTES_MIN:
                 break
             wanted = session.wanted[key]
-            if self._has_to_wait(session, wanted):
+            if self._is_throttled(session, wanted):
                 continue
-            portions = self._portions_of(session, wanted, left, is_first)
-            if not portions:
+            partition_chunks = self._partition_chunks(session, wanted, bytes_left, is_first)
+            if not partition_chunks:
                 continue
             del session.ready[key]
             session.news.pop(key, None)
-            size = sum(len(portion.records) for portion in portions)
-            left -= size
+            size = sum(len(portion.records) for portion in partition_chunks)
+            bytes_left -= size
             if size and wanted.replica is not None:
                 self._throttle.copied(wanted.replica, session.broker_id, size)
             is_first = is_first and not size
-            yield from portions
+            yield from partition_chunks
         for key in list(session.news):
             wanted = session.wanted[key]
             if wanted.replica is not None and key not in session.ready:
-                yield _told(wanted.replica, key)
+                yield _chunk(wanted.replica, key)
         session.news = {key: None for key in session.news if key in session.ready}
 
-    def _has_to_wait(self, session: FollowerSession, wanted: _Wanted) -> bool:
+    def _is_throttled(self, session: FollowerSession, wanted: _SessionPartition) -> bool:
         if wanted.replica is None:
             return False
         seconds = self._throttle.delay(wanted.replica, session.broker_id)
@@ -280,32 +283,38 @@ class ReplicaServer:
             asyncio.get_running_loop().call_later(seconds, session.has_something, wanted.key)
         return seconds > 0
 
-    def _portions_of(self, session: FollowerSession, wanted: _Wanted, left: int, is_first: bool) -> list[Portion]:
-        """Returns several portions of one partition when its records lie in several places; none when there is no room
-        for them."""
+    def _partition_chunks(
+        self, session: FollowerSession, wanted: _SessionPartition, bytes_left: int, is_first: bool
+    ) -> list[Portion]:
+        """Return the response chunks of a partition: several if its records are in several segments, none if full."""
         position = wanted.position
         try:
             replica = self._led(session, position)
             diverging = replica.divergence(position.offset, position.last_epoch)
             if diverging is not None:
-                return [_told(replica, wanted.key, diverging=diverging)]
+                return [_chunk(replica, wanted.key, diverging=diverging)]
             if not replica.has(position.offset):
-                return [_told(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
-            bytes_max = min(left, REPLICA_FETCH_PARTITION_BYTES_MAX)
-            pieces = replica.read_for_follower(position.offset, bytes_max, min_one_batch=is_first)
+                return [_chunk(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
+            bytes_max = min(bytes_left, REPLICA_FETCH_PARTITION_BYTES_MAX)
+            record_buffers = replica.read_for_follower(position.offset, bytes_max, min_one_batch=is_first)
         except CorruptRecords as error:
             if wanted.damaged_at != position.offset:
                 wanted.damaged_at = position.offset
-                logger.error("%s: node %d cannot follow, this disk is damaged: %s", wanted, session.broker_id, error)
+                logger.error(
+                    "%s: fetch of node %d failed: records on this disk are damaged: %s",
+                    wanted,
+                    session.broker_id,
+                    error,
+                )
             return [Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)]
         except KafkaError as error:
             return [Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)]
-        if not pieces and position.offset >= replica.log.log_end_offset:
-            return [_told(replica, wanted.key)]
-        return [_told(replica, wanted.key, records) for records in pieces]
+        if not record_buffers and position.offset >= replica.log.log_end_offset:
+            return [_chunk(replica, wanted.key)]
+        return [_chunk(replica, wanted.key, records) for records in record_buffers]
 
 
-def _told(
+def _chunk(
     replica: Replica,
     key: Key,
     records: memoryview = NOTHING,

@@ -1,7 +1,7 @@
-"""How fast replicas that are being moved may be copied: Kafka's `leader.` and `follower.replication.throttled.rate`.
+"""Replication throttling: Kafka's `leader.` and `follower.replication.throttled.rate`.
 
-It holds only for partitions that are named for this broker in `leader.` or `follower.replication.throttled.replicas`,
-and only for followers that are not in sync: slowing down the others would delay acks=all, and drop them from the ISR.
+It applies to the partitions listed for this broker in `leader.` or `follower.replication.throttled.replicas`, and only
+to followers that are not in sync: throttling the others would delay acks=all and remove them from the ISR.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from chronik.metadata.stores.store import MetadataStore
 EVERY_REPLICA: Final = "*"
 
 LOOK_AGAIN_SECONDS: Final = 1.0
-"""Whoever waits asks again after this time at the latest: meanwhile operators may have allowed more. Kafka, too, looks
-once in a second."""
+"""Maximum delay before a throttled partition is checked again, because the rate may change (Kafka also uses 1 s)."""
 
 
 class ReplicationThrottle:
-    """`side` is "leader" or "follower": this node's part in the copying."""
+    """A rate limit on one side of replication; `side` is "leader" or "follower"."""
 
     def __init__(self, side: str, node_id: int, store: MetadataStore, configs: ConfigResolver, clock: Clock) -> None:
         self._rate_key = f"{side}.replication.throttled.rate"
@@ -34,11 +33,10 @@ class ReplicationThrottle:
         self._clock = clock
         self._free_at = 0.0
         self._rate = 1
-        """At which it is free then."""
+        """Rate with which `_free_at` was computed."""
 
     def delay(self, replica: Replica, follower: int) -> float:
-        """Returns the seconds until more of the partition may be copied to the broker `follower`, or until it is to be
-        asked again."""
+        """Return the seconds until more of the partition may be copied to the broker `follower`, at most a second."""
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0
@@ -50,20 +48,20 @@ class ReplicationThrottle:
             self._free_at = self._clock.monotonic() + self._owed_seconds(rate) + size / self._rate
 
     def _owed_seconds(self, rate: int) -> float:
-        """What was copied and is not paid for: so many bytes, which take another time when the rate is another."""
-        now, before = self._clock.monotonic(), self._rate
+        """Return the time that the bytes copied so far still take at the current rate."""
+        now, previous_rate = self._clock.monotonic(), self._rate
         self._rate = max(rate, 1)
-        owed = max(self._free_at - now, 0.0) * before / self._rate
-        self._free_at = now + owed
-        return owed
+        owed_seconds = max(self._free_at - now, 0.0) * previous_rate / self._rate
+        self._free_at = now + owed_seconds
+        return owed_seconds
 
     def _is_throttled(self, replica: Replica, follower: int) -> bool:
         topic = self._store.image.held_topics.get(replica.topic_id)
         if topic is None or follower in topic.partitions[replica.index].isr:
             return False
-        named = _named(topic.configs, self._replicas_key)
-        return EVERY_REPLICA in named or f"{replica.index}:{self._node_id}" in named
+        listed = _listed_replicas(topic.configs, self._replicas_key)
+        return EVERY_REPLICA in listed or f"{replica.index}:{self._node_id}" in listed
 
 
-def _named(configs: Mapping[str, str], key: str) -> frozenset[str]:
+def _listed_replicas(configs: Mapping[str, str], key: str) -> frozenset[str]:
     return frozenset(part.strip() for part in configs.get(key, "").split(",") if part.strip())

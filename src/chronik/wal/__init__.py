@@ -1,1 +1,1 @@
-"""Write-ahead logs: numbered records that survive a power cut once synced, and snapshots that let them be short."""
+"""Write-ahead logs of numbered records, and the snapshots that allow them to be truncated."""

@@ -1,4 +1,4 @@
-"""Files named by an index, `<20 digits><suffix>`: so that names sort as their indexes do."""
+"""File names `<20 digits><suffix>`, which sort in the order of their indexes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from chronik.files import FileSystem
 
 
-def indexed_path(folder: str, index: int, suffix: str) -> str:
-    return f"{folder}/{index:020d}{suffix}"
+def indexed_path(directory: str, index: int, suffix: str) -> str:
+    return f"{directory}/{index:020d}{suffix}"
 
 
-def indexes_in(folder: str, suffix: str, files: FileSystem) -> list[int]:
-    """Returns them in order. Names of another form, such as somebody's copy of a file, are not ours and left alone."""
-    form = re.compile(rf"([0-9]{{20}}){re.escape(suffix)}")
-    matches = (form.fullmatch(name) for name in files.list_folder(folder))
+def indexes_in(directory: str, suffix: str, files: FileSystem) -> list[int]:
+    """Return the sorted indexes in the names of a directory's files; ignore names of another format."""
+    pattern = re.compile(rf"([0-9]{{20}}){re.escape(suffix)}")
+    matches = (pattern.fullmatch(name) for name in files.list_folder(directory))
     return sorted(int(match[1]) for match in matches if match is not None)

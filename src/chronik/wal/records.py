@@ -1,10 +1,10 @@
-"""The form of a record on disk, pure: bytes in, records out.
+"""The record format of write-ahead logs.
 
     magic 4 | CRC-32C 4 | length 4 | index 8 | synced 8 | payload
 
-The CRC covers all that follows it. `synced` is the position in the file up to which everything had been synced when
-the record was written. It tells damage from a torn tail: a power cut may lose any part of what was not synced, also an
-earlier part alone, but a bad record that a later one calls synced was once whole on disk.
+The CRC covers everything after it. `synced` is the file position up to which the file was synced when the record was
+written. It distinguishes damage from a torn tail: a power failure may lose any part of the unsynced data, but an
+invalid record before a later record's `synced` position was once intact on disk.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from chronik.crc import crc32c
 MAGIC: Final = b"CWR1"
 HEADER: Final = struct.Struct(">4sIIQQ")
 HEADER_BYTES: Final = HEADER.size
-_CHECKED: Final = struct.Struct(">IQQ")
-_CHECKED_FROM: Final = HEADER_BYTES - _CHECKED.size
+_CHECKED_FIELDS: Final = struct.Struct(">IQQ")
+_CHECKED_OFFSET: Final = HEADER_BYTES - _CHECKED_FIELDS.size
 
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A payload beyond this is an error of the writer; a length beyond it is damage."""
+"""Maximum payload size. A larger payload is a bug of the writer; a larger length on disk is damage."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
+    """A record of a write-ahead log and its position in the file."""
+
     index: int
     position: int
     synced: int
@@ -35,12 +37,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_record(index: int, synced: int, payload: bytes) -> bytes:
-    checked = _CHECKED.pack(len(payload), index, synced)
+    checked = _CHECKED_FIELDS.pack(len(payload), index, synced)
     return HEADER.pack(MAGIC, crc32c(payload, crc32c(checked)), len(payload), index, synced) + payload
 
 
 def encode_records(first_index: int, synced: int, payloads: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """Returns the records one after the other, and the position of each within them."""
+    """Return the encoded records as one buffer, and the position of each record in it."""
     records = [encode_record(index, synced, payload) for index, payload in enumerate(payloads, first_index)]
     positions: list[int] = []
     position = 0
@@ -51,20 +53,20 @@ def encode_records(first_index: int, synced: int, payloads: Sequence[bytes]) -> 
 
 
 def record_at(data: memoryview, position: int) -> Record | None:
-    """Returns None when no whole and undamaged record begins there."""
+    """Return the record at `position`, or None if there is no complete and undamaged record."""
     if position + HEADER_BYTES > len(data):
         return None
     magic, crc, length, index, synced = HEADER.unpack_from(data, position)
     end = position + HEADER_BYTES + length
     if magic != MAGIC or length > RECORD_BYTES_MAX or end > len(data):
         return None
-    if crc32c(data[position + _CHECKED_FROM : end]) != crc:
+    if crc32c(data[position + _CHECKED_OFFSET : end]) != crc:
         return None
     return Record(index, position, synced, data[position + HEADER_BYTES : end])
 
 
 def scan(data: memoryview, first_index: int) -> tuple[list[Record], int]:
-    """Returns the records of `data` up to the first that is bad or out of order, and the position of that one."""
+    """Return the records up to the first invalid or out-of-order one, and the position of that one."""
     records: list[Record] = []
     position = 0
     while True:
@@ -76,7 +78,7 @@ def scan(data: memoryview, first_index: int) -> tuple[list[Record], int]:
 
 
 def was_synced(data: bytes, position: int) -> bool:
-    """Whether a good record after `position` says that what is at `position` had been synced."""
+    """Return whether an intact record after `position` proves that the data at `position` had been synced."""
     view = memoryview(data)
     candidate = data.find(MAGIC, position + 1)
     while candidate >= 0:

@@ -1,7 +1,7 @@
-"""Snapshots: `<index>.snapshot` holds everything up to that index, so that the log before it can be removed.
+"""Snapshot files: `<index>.snapshot` contains the state up to that index, so that the log before it can be deleted.
 
-A snapshot is written under a temporary name in chunks, synced, and renamed: after a power cut it exists whole or not
-at all. Its chunks are records like those of the log, closed by an empty one, so that damage anywhere is found.
+A snapshot is written in chunks to a temporary file, synced, and renamed, so after a power failure it is either complete
+or absent. Its chunks are records in the log's format, terminated by an empty one, so that damage is always detected.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ SUFFIX: Final = ".snapshot"
 TEMPORARY: Final = ".tmp"
 
 SYNC_EVERY_BYTES: Final = 4 * 1024 * 1024
-"""A large snapshot is synced piece by piece: one sync of 100 MB would hold up the log's own syncs behind it."""
+"""Bytes after which a snapshot is synced while it is written: one large sync at the end would delay the log's syncs."""
 
 
 class SnapshotWriter:
-    """`write` the chunks, then `commit`; or `abandon`. Its owner calls it from one thread at a time."""
+    """A writer for a snapshot: `write` the chunks, then `commit` or `abandon`. Not thread-safe."""
 
-    def __init__(self, files: FileSystem, folder: str, index: int) -> None:
+    def __init__(self, files: FileSystem, directory: str, index: int) -> None:
         self._files = files
-        self._folder = folder
-        self._path = snapshot_path(folder, index)
+        self._directory = directory
+        self._path = snapshot_path(directory, index)
         self._chunks = 0
         self._unsynced_bytes = 0
         files.remove(self._path + TEMPORARY)
         self._file = files.create(self._path + TEMPORARY)
 
     def write(self, chunk: bytes) -> None:
-        invariant(len(chunk) <= RECORD_BYTES_MAX, "a chunk is too large to be read back")
+        invariant(len(chunk) <= RECORD_BYTES_MAX, f"snapshot: chunk of {len(chunk)} bytes is too large")
         self._chunks += 1
         self._file.append(encode_record(self._chunks, 0, chunk))
         self._unsynced_bytes += len(chunk)
@@ -43,14 +43,14 @@ class SnapshotWriter:
             self._unsynced_bytes = 0
 
     def commit(self) -> int:
-        """Makes the snapshot durable and visible, removes older ones, and returns its size."""
+        """Make the snapshot durable and visible, delete older ones, and return its size."""
         self.write(b"")
         self._file.fdatasync()
         size = self._file.size
         self._file.close()
         self._files.rename(self._path + TEMPORARY, self._path)
-        self._files.sync_folder(self._folder)
-        remove_older_snapshots(self._files, self._folder)
+        self._files.sync_folder(self._directory)
+        remove_older_snapshots(self._files, self._directory)
         return size
 
     def abandon(self) -> None:
@@ -59,42 +59,42 @@ class SnapshotWriter:
             self._files.remove(self._path + TEMPORARY)
 
 
-def newest_snapshot(files: FileSystem, folder: str) -> int | None:
-    indexes = indexes_in(folder, SUFFIX, files)
+def newest_snapshot(files: FileSystem, directory: str) -> int | None:
+    indexes = indexes_in(directory, SUFFIX, files)
     return indexes[-1] if indexes else None
 
 
-def read_snapshot(files: FileSystem, folder: str, index: int) -> Iterator[bytes]:
-    """Yields the chunks; raises DataDamaged unless all of them and the end are as they were written."""
-    path = snapshot_path(folder, index)
+def read_snapshot(files: FileSystem, directory: str, index: int) -> Iterator[bytes]:
+    """Yield the chunks of a snapshot. Raise DataDamaged if it is incomplete or damaged."""
+    path = snapshot_path(directory, index)
     file = files.open(path)
     try:
         position = 0
         for number in range(1, 2**32):
             header = file.pread(HEADER_BYTES, position)
             length = HEADER.unpack(header)[2] if len(header) == HEADER_BYTES else 0
-            length = min(length, file.size)  # a damaged length must not ask for more memory than there is data
+            length = min(length, file.size)  # a damaged length must not cause a huge allocation
             record = record_at(memoryview(header + file.pread(length, position + HEADER_BYTES)), 0)
             if record is None or record.index != number:
-                raise DataDamaged(f"{path} is damaged at byte {position}")
+                raise DataDamaged(f"snapshot {path} is damaged at byte {position}")
             position += HEADER_BYTES + len(record.payload)
             if not record.payload:
                 break
             yield bytes(record.payload)
         if position != file.size:
-            raise DataDamaged(f"{path} goes on after its end, at byte {position}")
+            raise DataDamaged(f"snapshot {path} has unexpected data after its end at byte {position}")
     finally:
         file.close()
 
 
-def remove_older_snapshots(files: FileSystem, folder: str) -> None:
-    """Removes all but the newest, and whatever was never finished."""
-    for index in indexes_in(folder, SUFFIX, files)[:-1]:
-        files.remove(snapshot_path(folder, index))
-    for name in files.list_folder(folder):
+def remove_older_snapshots(files: FileSystem, directory: str) -> None:
+    """Delete all snapshots except the newest, and incomplete files."""
+    for index in indexes_in(directory, SUFFIX, files)[:-1]:
+        files.remove(snapshot_path(directory, index))
+    for name in files.list_folder(directory):
         if name.endswith(SUFFIX + TEMPORARY):
-            files.remove(f"{folder}/{name}")
+            files.remove(f"{directory}/{name}")
 
 
-def snapshot_path(folder: str, index: int) -> str:
-    return indexed_path(folder, index, SUFFIX)
+def snapshot_path(directory: str, index: int) -> str:
+    return indexed_path(directory, index, SUFFIX)

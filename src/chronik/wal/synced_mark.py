@@ -1,8 +1,8 @@
-"""How far a log was synced, in a little file beside it.
+"""The synced position of a log, stored in a small file next to it.
 
-The last record of a log has none after it to say that it was synced, so a damaged one would pass for a torn tail
-and be cut off. The mark is written after each sync and itself not synced: it is exact after the process was killed, and
-after a power cut it may be old, but never ahead of what is on disk. A torn or missing mark says nothing.
+No later record proves that the last record of a log was synced, so damage to it would look like a torn tail and be
+truncated. The mark is written after each sync, without a sync of its own: it is exact after the process was killed, and
+after a power failure it may be outdated but never ahead of the log. An invalid or missing mark is ignored.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from chronik.crc import crc32c
 from chronik.files import File
 
-_FIELDS: Final = struct.Struct(">QQ")
-_MARK: Final = struct.Struct(">QQI")
+_FIELDS_STRUCT: Final = struct.Struct(">QQ")
+_MARK_STRUCT: Final = struct.Struct(">QQI")
 
 
 class Mark(NamedTuple):
-    """In the segment that begins with `first_index`, everything before `position` was synced."""
+    """A synced position: all bytes before `position` in the segment that starts at `first_index` are synced."""
 
     first_index: int
     position: int
@@ -28,22 +28,24 @@ NOTHING_KNOWN: Final = Mark(0, 0)
 
 
 class SyncedMark:
+    """The file that stores a log's synced position."""
+
     def __init__(self, file: File) -> None:
         self._file = file
 
     def read(self) -> Mark:
-        data = self._file.pread(_MARK.size, 0)
-        if len(data) < _MARK.size:
+        data = self._file.pread(_MARK_STRUCT.size, 0)
+        if len(data) < _MARK_STRUCT.size:
             return NOTHING_KNOWN
-        first_index, position, crc = _MARK.unpack(data)
-        return Mark(first_index, position) if crc == crc32c(data[: _FIELDS.size]) else NOTHING_KNOWN
+        first_index, position, crc = _MARK_STRUCT.unpack(data)
+        return Mark(first_index, position) if crc == crc32c(data[: _FIELDS_STRUCT.size]) else NOTHING_KNOWN
 
     def write(self, mark: Mark) -> None:
-        fields = _FIELDS.pack(*mark)
-        self._file.pwrite(_MARK.pack(*mark, crc32c(fields)), 0)
+        fields = _FIELDS_STRUCT.pack(*mark)
+        self._file.pwrite(_MARK_STRUCT.pack(*mark, crc32c(fields)), 0)
 
     def lower(self, mark: Mark) -> None:
-        """Is called before anything is removed from a log: the mark must never be ahead of it."""
+        """Lower the mark durably. Called before a log is truncated, because the mark must never be ahead of it."""
         self.write(mark)
         self._file.fdatasync()
 

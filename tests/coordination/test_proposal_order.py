@@ -1,0 +1,143 @@
+"""Proposals for one key keep their order: no two of them are in flight together, even if the store reorders."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chronik.coordination.proposals import WAVE_ENTRIES_MAX, Proposals
+from chronik.groups.offsets import CommitBatch
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, DeleteConsumerGroup, OffsetToCommit
+from chronik.metadata.image import Image
+from chronik.metadata.records import Result
+from chronik.metadata.stores.raft_store import COMMANDS_UNDER_WAY_MAX
+from chronik.metadata.stores.store import Acks
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+class SlowStore:
+    """A store that completes the newest proposal first, as a store with retries may."""
+
+    def __init__(self) -> None:
+        self.image = Image()
+        self.under_way: list[tuple[Command, asyncio.Future[Result]]] = []
+        self.ended: list[Command] = []
+
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.under_way.append((command, done))
+        return await done
+
+    def end_newest(self) -> None:
+        command, done = self.under_way.pop()
+        self.ended.append(command)
+        done.set_result(Result())
+
+
+def commit(group: str, offset: int) -> CommitOffset:
+    return CommitOffset(group, (OffsetToCommit("topic", 0, offset),), 0)
+
+
+def test_commits_of_same_group_are_never_concurrent() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        proposals = Proposals(store)
+        running = asyncio.create_task(proposals.run())
+        for offset in range(3):
+            batch = CommitBatch(Acks.ALL, lambda group_id: None)
+            batch.add(commit("a", offset), 10)
+            proposals.put(batch)
+            proposals.submit("b", DeleteConsumerGroup("b"), lambda error: None)
+        while len(store.ended) < 6:
+            await asyncio.sleep(0)
+            groups = [
+                group
+                for command, _ in store.under_way
+                for group in (
+                    [each.group_id for each in command.commits]
+                    if isinstance(command, CommitOffsetBatch)
+                    else [getattr(command, "group_id", "")]
+                )
+            ]
+            assert len(groups) == len(set(groups)), groups
+            if store.under_way:
+                store.end_newest()
+        offsets = [
+            offset.offset
+            for command in store.ended
+            if isinstance(command, CommitOffsetBatch)
+            for each in command.commits
+            for offset in each.offsets
+        ]
+        assert offsets == [0, 1, 2]
+        proposals.close()
+        await running
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_concurrent_proposals_are_limited() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        proposals = Proposals(store)
+        running = asyncio.create_task(proposals.run())
+        count = COMMANDS_UNDER_WAY_MAX + 1_000
+        outcomes: list[ErrorCode | None] = []
+        for number in range(count):
+            proposals.submit(f"group-{number}", DeleteConsumerGroup(f"group-{number}"), outcomes.append)
+        most = 0
+        while len(outcomes) < count:
+            await asyncio.sleep(0)
+            most = max(most, len(store.under_way))
+            while store.under_way:
+                store.end_newest()
+        assert most == WAVE_ENTRIES_MAX < COMMANDS_UNDER_WAY_MAX / 2
+        assert outcomes == [None] * count
+        proposals.close()
+        await running
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+class SilentStore(SlowStore):
+    """A store without a majority."""
+
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        self.ended.append(command)
+        await asyncio.sleep(0)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_close_waits_once_for_unresponsive_store() -> None:
+    """The close must not wait for the timeout of each queued commit."""
+
+    async def scenario() -> None:
+        store = SilentStore()
+        proposals = Proposals(store)
+        answers: list[ErrorCode | None] = []
+        for _ in range(5):
+            proposals.submit("a", DeleteConsumerGroup("a"), answers.append)
+        proposals.close()
+        await proposals.run()
+        assert len(store.ended) == 1
+        assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 5
+
+    asyncio.run(scenario())
+
+
+def test_close_completes_queued_proposals() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        proposals = Proposals(store)
+        answers: list[ErrorCode | None] = []
+        for _ in range(5):
+            proposals.submit("a", DeleteConsumerGroup("a"), answers.append)
+        proposals.close()
+        running = asyncio.create_task(proposals.run())
+        while not running.done():
+            await asyncio.sleep(0)
+            if store.under_way:
+                store.end_newest()
+        assert answers == [None] * 5
+
+    asyncio.run(scenario())

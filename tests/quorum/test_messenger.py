@@ -1,0 +1,94 @@
+"""The messenger passes valid Raft messages of authenticated peers to the core and closes connections with others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chronik.config import Address
+from chronik.peers.transport import PeerTransport
+from chronik.quorum.messenger import Messenger
+from chronik.quorum.peer_times import PeerTimes
+from chronik.raft.events import Event, Received
+from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
+from tests.peers.talking import ANY_PORT, dialling, fatal, identity, listening, run, until
+
+
+def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
+    directory = bytes([source]) * 16
+    return Heartbeat(
+        source=source,
+        source_directory=directory,
+        target=target,
+        target_directory=bytes([target]) * 16,
+        term=term,
+        commit=0,
+        round=0,
+    )
+
+
+def passes(message: AnyMessage) -> bool:
+    return message.term < 100
+
+
+@asynccontextmanager
+async def receiving_node() -> AsyncIterator[tuple[Address, list[AnyMessage]]]:
+    """Start node 1 and yield its address and the messages that its core receives."""
+    heard: list[AnyMessage] = []
+
+    def feed(*events: Event) -> None:
+        heard.extend(event.message for event in events if isinstance(event, Received))
+
+    transport = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+    address = await transport.bind()
+    await transport.start(Messenger(1, transport, PeerTimes(), passes, feed))
+    try:
+        yield address, heard
+    finally:
+        await transport.stop()
+
+
+def test_allowed_messages_are_received_unchanged() -> None:
+    async def scenario() -> None:
+        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
+            sent = [heartbeat(2, 1, term) for term in (1, 2, 100, 3)]
+            client.send([(1, encode_message(message)) for message in sent])
+            await until(lambda: len(heard) == 3)
+            assert heard == [sent[0], sent[1], sent[3]]
+
+    run(scenario())
+
+
+def test_disallowed_messages_are_not_sent() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
+            messenger = Messenger(2, client, PeerTimes(), passes, lambda *events: None)
+            messenger.send([heartbeat(2, 1, term) for term in (100, 1)])
+            await until(lambda: len(inbox.messages) > 0)
+            assert inbox.messages == [encode_message(heartbeat(2, 1, 1))]
+
+    run(scenario())
+
+
+def test_message_with_foreign_source_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
+            await until(lambda: client.connected_peers == [1])
+            client.send([(1, encode_message(heartbeat(3, 1)))])
+            await until(lambda: "a Raft message from node 3" in caplog.text)
+            assert heard == []
+
+    run(scenario())
+
+
+def test_malformed_message_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with receiving_node() as (address, heard), dialling(identity(2), address) as (client, _):
+            await until(lambda: client.connected_peers == [1])
+            client.send([(1, b"\x01" + bytes(10))])
+            await until(lambda: "malformed Raft message" in caplog.text)
+            assert heard == []
+
+    run(scenario())

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import chronik.raft
+from chronik.errors import ConfigError, InvariantBroken
+from chronik.limits import CLUSTER_MEMBERS_MAX
+from chronik.raft.config import RaftConfig
+from chronik.raft.entries import HardState
+from chronik.raft.events import Applied, Persisted
+from chronik.raft.membership import (
+    UNBOUND,
+    AddLearner,
+    BindDirectory,
+    Member,
+    Membership,
+    PromoteLearner,
+    RemoveNode,
+    changed,
+    decode_membership,
+    encode_membership,
+)
+from chronik.raft.node import RaftNode
+from chronik.raft.roles import TRANSITIONS, Career, IllegalStep, Role, mermaid
+from tests.raft.lab import Lab, directory
+
+PACKAGE_PATH = Path(chronik.raft.__path__[0])
+DOCS = Path(__file__).parents[2] / "docs"
+ALLOWED_MODULES = {"__future__", "bisect", "collections", "dataclasses", "enum", "msgspec", "random", "types", "typing"}
+ALLOWED_CHRONIK_MODULES = {"chronik.crc", "chronik.errors", "chronik.ids", "chronik.limits"}
+FORBIDDEN_BUILTINS = {"__import__", "input", "open", "print"}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE_PATH.rglob("*.py")), ids=lambda path: path.stem)
+def test_module_imports_no_io_and_no_clock(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        assert not (isinstance(node, ast.Name) and node.id in FORBIDDEN_BUILTINS), f"{path.stem} calls {node.id}"
+        for module in modules:
+            is_ours = module in ALLOWED_CHRONIK_MODULES or f"{module}.".startswith("chronik.raft.")
+            assert is_ours or module.split(".")[0] in ALLOWED_MODULES, f"{path.stem} imports {module}"
+
+
+def test_role_transition_outside_table_raises_with_history() -> None:
+    for source in Role:
+        for target in Role:
+            career = Career(7)
+            career.role = source
+            if (source, target) in TRANSITIONS:
+                assert career.move(target, 3, "because").target is target
+            else:
+                with pytest.raises(IllegalStep, match=r"node 7: illegal role transition term 3: .* transitions: none"):
+                    career.move(target, 3, "because")
+
+
+def test_docs_diagram_contains_every_role_transition() -> None:
+    assert mermaid().count("-->") == len(TRANSITIONS) + 1
+    assert mermaid() in (DOCS / "cluster.md").read_text(encoding="utf-8")
+
+
+def test_membership_changes_are_applied_and_invalid_ones_rejected() -> None:
+    one, two, three = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2, 3))
+    voters = Membership((one, two, three))
+    with_learner = changed(voters, AddLearner(4, directory(4)))
+    assert with_learner is not None
+    assert with_learner.voters == (1, 2, 3)
+    promoted = changed(with_learner, PromoteLearner(4))
+    assert promoted is not None
+    assert promoted.voters == (1, 2, 3, 4)
+    replaced = changed(voters, AddLearner(3, directory(3, 1)))
+    assert replaced is not None
+    assert replaced.voters == (1, 2)
+    for senseless in (
+        AddLearner(1, directory(1)),
+        AddLearner(4, UNBOUND),
+        PromoteLearner(1),
+        PromoteLearner(9),
+        RemoveNode(9),
+        BindDirectory(1, directory(1, 1)),
+    ):
+        assert changed(voters, senseless) is None
+    assert changed(Membership((one,)), RemoveNode(1)) is None
+
+
+def test_change_without_bound_majority_is_rejected() -> None:
+    one, two = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2))
+    absent = Member(3, UNBOUND, is_voter=True)
+    founded = Membership((one, two, absent))
+    assert changed(founded, RemoveNode(2)) is None
+    assert changed(founded, RemoveNode(3)) == Membership((one, two))
+
+
+def test_membership_is_limited_to_maximum_size() -> None:
+    full = Membership(tuple(Member(node_id, directory(node_id), True) for node_id in range(1, CLUSTER_MEMBERS_MAX + 1)))
+    another = AddLearner(CLUSTER_MEMBERS_MAX + 1, directory(CLUSTER_MEMBERS_MAX + 1))
+    assert changed(full, another) is None
+    assert changed(full.without(1), another) is not None
+
+
+def test_membership_round_trips_through_encoding() -> None:
+    membership = Membership((Member(1, directory(1), True), Member(2, UNBOUND, False)))
+    assert decode_membership(encode_membership(membership)) == membership
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RaftConfig(heartbeat_ticks=6),
+        RaftConfig(heartbeat_ticks=0),
+        RaftConfig(election_spread_ticks=0),
+        RaftConfig(append_bytes_max=0),
+        RaftConfig(uncommitted_bytes_max=10),
+    ],
+)
+def test_inconsistent_config_is_rejected(config: RaftConfig) -> None:
+    with pytest.raises(ConfigError):
+        config.check()
+
+
+def test_start_fails_if_log_lacks_committed_entries() -> None:
+    lab = Lab()
+    lab.elect(1)
+    host = lab.hosts[1]
+    host.disk.hard_state = HardState(term=1, vote=1, commit=5)
+    with pytest.raises(InvariantBroken, match="lacks committed entries"):
+        lab.restart(1)
+
+
+def test_recovery_takes_term_from_log_if_hard_state_is_older() -> None:
+    lab = Lab()
+    lab.seed_log(1, [1, 3], term=2)
+    assert isinstance(lab[1], RaftNode)
+    assert (lab[1].status.term, lab[1].vote) == (3, -1)
+    assert lab.hosts[1].disk.hard_state.term == 3
+
+
+def test_unexpected_completion_events_raise() -> None:
+    lab = Lab()
+    lab.elect(1)
+    with pytest.raises(InvariantBroken, match="not outstanding"):
+        lab.handle(1, Persisted(99))
+    with pytest.raises(InvariantBroken, match="not handed out"):
+        lab.handle(1, Applied(99))

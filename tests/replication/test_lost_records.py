@@ -1,0 +1,101 @@
+"""Handling of lost records while leaders, replicas and topics change concurrently."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chronik.broker.flusher import Flushable
+from chronik.broker.replica import Replica
+from chronik.metadata.commands.partitions import (
+    PartitionKey,
+    Reassignment,
+    ReassignPartitions,
+    ReportLostRecords,
+    SetPartitionLeader,
+)
+from chronik.metadata.commands.topics import DeleteTopic
+from chronik.peers.calls import PeerCalls
+from chronik.replication.following import LEAVING_SECONDS, Following
+from chronik.replication.isr_keeper import IsrKeeper
+from chronik.replication.throttle import ReplicationThrottle
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, Rig
+
+LOST_END = 5
+"""Number of records that were synced before the loss."""
+
+
+async def lose_first_records(rig: Rig, index: int) -> Replica:
+    rig.append(index=index)
+    replica = rig.replica(index)
+    await replica.syncs.all_synced()
+    replica.log.missing_from = replica.log.log_end_offset
+    replica.log.missing_end = LOST_END
+    return replica
+
+
+def lose_log(rig: Rig, index: int) -> None:
+    rig.replicas._synced_offsets.record(TOPIC_ID, index, LOST_END)
+
+
+@pytest.mark.parametrize("change", [SetPartitionLeader(TOPIC_ID, 1, OTHER), DeleteTopic(TOPIC_ID)])
+def test_leader_change_during_sync_of_other_partition(
+    change: SetPartitionLeader | DeleteTopic,
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        first = await lose_first_records(rig, 0)
+        lose_log(rig, 1)
+        throttle = ReplicationThrottle("follower", LEADER, rig.store, rig.configs, rig.clock)
+        calls = PeerCalls(lambda peer, frame: True)  # fetches never receive a response
+        following = Following(LEADER, rig.replicas, calls, rig.clock, lambda: rig.epoch_of(LEADER), throttle)
+        for index in range(2):
+            rig.command(SetPartitionLeader(TOPIC_ID, index, FOLLOWER))
+        rig.command(ReportLostRecords(LEADER, rig.epoch_of(LEADER), (PartitionKey(TOPIC_ID, 0),)))
+        waited: list[Flushable] = []
+
+        async def settled(log: Flushable) -> None:
+            if not waited:
+                waited.append(log)
+                rig.command(change)
+
+        rig.replicas._flusher.settled = settled  # type: ignore[method-assign]
+        running = asyncio.ensure_future(following.run())
+        await asyncio.sleep(3 * LEAVING_SECONDS)
+        assert waited == [first.syncs]
+        assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    Rig(partitions=2).run(scenario)
+
+
+def test_lost_partition_reassigned_before_replica_is_updated() -> None:
+    async def scenario(rig: Rig) -> None:
+        keeper = IsrKeeper(LEADER, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(LEADER))
+        lose_log(rig, 0)
+        replica = rig.replicas.led(TOPIC_ID, 0)
+        assert replica is not None
+        replica.open()
+        assert replica.log.is_lost
+        rig.store._subscribers.clear()  # the replica does not receive the change yet
+        rig.command(ReassignPartitions((Reassignment(TOPIC_ID, 0, (FOLLOWER, OTHER)),)))
+        assert rig.partition().replicas == (FOLLOWER, OTHER)
+        await keeper._mend([replica])
+        replica.was_out_of_isr = True  # elected uncleanly by an operator
+        await keeper._mend([replica])
+        assert replica.log.is_lost
+
+    Rig().run(scenario)
+
+
+def test_log_explains_recovery_of_lost_partition(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(rig: Rig) -> None:
+        lose_log(rig, 0)
+        rig.command(ReassignPartitions((Reassignment(TOPIC_ID, 0, (OTHER, LEADER, FOLLOWER)),)))
+        replica = next(iter(rig.replicas))
+        replica.open()
+        assert "`chronik topics reassign topic 0:1,3,2`" in caplog.text
+        assert "`chronik topics elect-leaders --topic topic --partition 0 --unclean`" in caplog.text
+
+    Rig().run(scenario)
