@@ -28,7 +28,7 @@ def ask(browser: Browser, operation: Operation, case: Case, body: object = None)
 def test_without_a_login_there_is_nothing(node: GuardedNode, operation: Operation) -> None:
     case, stranger = CASES[operation.id], Browser(node.http)
     answer = stranger.ask(operation.method, case.path, case.body)
-    if operation.is_open:
+    if operation.is_public:
         assert answer.status == 200
         return
     assert answer.status == 401
@@ -61,7 +61,7 @@ def test_an_operation_is_for_those_who_have_the_right(
             assert node.records() == before
     done = ask(root, operation, case)
     assert done.status in (200, 201), done
-    if operation.events is None and operation.changes and not case.dry_run:
+    if operation.events is None and operation.is_mutation and not case.dry_run:
         assert done.json.get("done", True), done
     if case.without_rights == EMPTY:
         assert "secret" in done.body.decode(), "there was something that others did not see"

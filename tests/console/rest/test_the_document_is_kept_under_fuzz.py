@@ -114,7 +114,7 @@ def check(operation: Operation, answer: Answer) -> None:
     told = f"{operation.id}: {answer}"
     if answer.status == operation.status:
         if operation.events is None:
-            msgspec.json.decode(answer.body, type=operation.answer)
+            msgspec.json.decode(answer.body, type=operation.response)
         return
     assert answer.status in REFUSALS, told
     assert answer.json["error"], told

@@ -27,9 +27,9 @@ def test_every_operation_is_described_once() -> None:
     for operation in OPERATIONS:
         assert set(operation.parameters) <= set(PATH_PARAMETERS)
         assert operation.summary.endswith(".")
-        assert operation.rights
+        assert operation.permissions
         assert (operation.body is not None) == (operation.method in ("POST", "PUT", "PATCH"))
-        assert (operation.events is None) != (operation.answer is None)
+        assert (operation.events is None) != (operation.response is None)
 
 
 def test_every_reference_in_the_document_leads_somewhere() -> None:

@@ -140,17 +140,17 @@ class RestApplication:
             raise Refusal(HTTPStatus.NOT_FOUND, f"path not found; the console is at /, the API at {BASE}/openapi.json")
         _check_origin(request)
         operation, path = find(request.method, request.target)
-        authentication = None if operation.is_open else await self.identity.authenticate(request, caller)
-        if authentication is None and not operation.is_open:
+        authentication = None if operation.is_public else await self.identity.authenticate(request, caller)
+        if authentication is None and not operation.is_public:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "authentication required: log in first")
         _check_content(operation, request)
-        asked = read_query(operation, request.query)
+        params = read_query(operation, request.query)
 
         async def answer(body: bytes) -> HttpResponse:
             given = read_body(operation, body)
-            what = given if given is not None else asked
-            call = self._call(operation, request, caller, path, authentication)
-            return await self._answer(operation, call, authentication, what)
+            what = given if given is not None else params
+            context = self._create_context(operation, request, caller, path, authentication)
+            return await self._respond(operation, context, authentication, what)
 
         async def respond_safely(body: bytes) -> HttpResponse:
             return await self._catch_errors(request, answer(body))
@@ -159,7 +159,7 @@ class RestApplication:
             return Prepared(self.identity.principal_of_session(request), answer=respond_safely)
         return Prepared(authentication.principal, answer=respond_safely)
 
-    def _call(
+    def _create_context(
         self,
         operation: Operation,
         request: HttpRequest,
@@ -168,57 +168,57 @@ class RestApplication:
         authentication: Authentication | None,
     ) -> AsyncCall:
         principal = ANONYMOUS if authentication is None else authentication.principal
-        call = AsyncCall(self.side, self.loop, principal, caller.host, path, changes=operation.changes)
-        call.application, call.request, call.caller = self, request, caller
-        return call
+        context = AsyncCall(self.side, self.loop, principal, caller.host, path, is_mutation=operation.is_mutation)
+        context.application, context.request, context.caller = self, request, caller
+        return context
 
-    async def _answer(
-        self, operation: Operation, call: AsyncCall, authentication: Authentication | None, asked: msgspec.Struct
+    async def _respond(
+        self, operation: Operation, context: AsyncCall, authentication: Authentication | None, params: msgspec.Struct
     ) -> HttpResponse:
         if operation.reads_topic:
-            topic = call.path.get(operation.reads_topic) or getattr(asked, operation.reads_topic)
-            call.right = Right.READ, ResourceType.TOPIC, topic
-        if authentication is None or operation.changes:
-            return await self._perform(operation, call, asked)
-        with self.identity.watch(authentication, call.host, call.right) as access:
+            topic = context.path.get(operation.reads_topic) or getattr(params, operation.reads_topic)
+            context.right = Right.READ, ResourceType.TOPIC, topic
+        if authentication is None or operation.is_mutation:
+            return await self._perform(operation, context, params)
+        with self.identity.watch(authentication, context.host, context.right) as access:
             try:
-                response = await result_while_allowed(access, self._perform(operation, call, asked))
+                response = await result_while_allowed(access, self._perform(operation, context, params))
             except BaseException:
-                call.abandon()
+                context.abandon()
                 raise
         if response.events is None:
             return response
-        events = self._authorized_events(response.events, call, authentication)
+        events = self._authorized_events(response.events, context, authentication)
         return msgspec.structs.replace(response, events=events)
 
-    async def _perform(self, operation: Operation, call: AsyncCall, asked: msgspec.Struct) -> HttpResponse:
+    async def _perform(self, operation: Operation, context: AsyncCall, params: msgspec.Struct) -> HttpResponse:
         function = await self._function(operation)
         if inspect.iscoroutinefunction(function):
-            found = await function(call, asked)
+            found = await function(context, params)
             return found if isinstance(found, HttpResponse) else encoded(operation, found)
         if operation.events is not None:
-            self.streams.reserve(call)
+            self.streams.reserve(context)
             try:
-                made = await self.in_thread(function, call, asked)
+                produced = await self.in_thread(function, context, params)
             except BaseException:
-                self.streams.release(call)
+                self.streams.release(context)
                 raise
-            return HttpResponse(operation.status, EVENTS, events=self.streams.events(call, made))
-        return encoded(operation, await self.in_thread(function, call, asked))
+            return HttpResponse(operation.status, EVENTS, events=self.streams.events(context, produced))
+        return encoded(operation, await self.in_thread(function, context, params))
 
     async def _authorized_events(
-        self, events: AsyncGenerator[bytes, None], call: AsyncCall, authentication: Authentication
+        self, events: AsyncGenerator[bytes, None], context: AsyncCall, authentication: Authentication
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream until its authorization is revoked."""
-        with self.identity.watch(authentication, call.host, call.right) as access:
+        with self.identity.watch(authentication, context.host, context.right) as access:
             try:
                 async with aclosing(events_while_allowed(access, events, error_event)) as authorized:
                     async for piece in authorized:
                         yield piece
             finally:
-                call.abandon()
+                context.abandon()
 
-    async def in_thread(self, function: Callable[..., Any], call: Call, asked: Any) -> Any:
+    async def in_thread(self, function: Callable[..., Any], context: Call, params: Any) -> Any:
         """Run an operation in a thread. Accounts take turns. Raise RestError if too many operations are queued."""
         seconds = 0.0
 
@@ -226,24 +226,24 @@ class RestApplication:
             nonlocal seconds
             started = thread_time()
             try:
-                return function(call, asked)
+                return function(context, params)
             finally:
                 seconds = thread_time() - started
 
         try:
-            return await self._work.do(call.account, run)
+            return await self._work.do(context.account, run)
         except Disconnect:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many operations are queued: try again later") from None
         finally:
-            self.side.services.scheduler.charge_thread(call.account, seconds)
+            self.side.services.scheduler.charge_thread(context.account, seconds)
 
     async def _function(self, operation: Operation) -> Callable[..., Any]:
         """Return the function that implements an operation, imported on first use."""
-        function = self._functions.get(operation.does)
+        function = self._functions.get(operation.handler)
         if function is None:
-            module, _, name = operation.does.partition(":")
+            module, _, name = operation.handler.partition(":")
             loaded = await asyncio.to_thread(import_module, f"{DOING}.{module}")
-            function = self._functions[operation.does] = getattr(loaded, name)
+            function = self._functions[operation.handler] = getattr(loaded, name)
         return function
 
 

@@ -23,7 +23,7 @@ class Call:
     """The context of one operation in progress."""
 
     def __init__(
-        self, side: NodeSide, loop: Loop, principal: Principal, host: str, path: dict[str, Any], *, changes: bool
+        self, side: NodeSide, loop: Loop, principal: Principal, host: str, path: dict[str, Any], *, is_mutation: bool
     ) -> None:
         self.side = side
         self.loop = loop.child()
@@ -33,7 +33,7 @@ class Call:
         """The path parameters by name."""
         self.has_gone: Final = threading.Event()
         """Set when the response is no longer wanted. Open-ended operations stop then."""
-        self._timeout_s = CHANGE_SECONDS_MAX if changes else READ_SECONDS_MAX
+        self._timeout_s = CHANGE_SECONDS_MAX if is_mutation else READ_SECONDS_MAX
         self._cluster: InsideCluster | None = None
 
     def abandon(self) -> None:
@@ -68,8 +68,8 @@ class Call:
             return list(names)
 
         async def check() -> list[str]:
-            asked = self.principal, self.host, operation, resource
-            return [name for name in names if authorizer.allows(*asked, name)]
+            request = self.principal, self.host, operation, resource
+            return [name for name in names if authorizer.allows(*request, name)]
 
         return self.loop.run(check(), self._timeout_s)
 

@@ -49,7 +49,13 @@ def _lines() -> Iterator[str]:
         yield "|---|---|---|---|---|"
         for each in OPERATIONS:
             if each.tag == tag:
-                cells = [f"`{each.method} {each.path}`", each.summary, _parameters(each), _response(each), each.rights]
+                cells = [
+                    f"`{each.method} {each.path}`",
+                    each.summary,
+                    _parameters(each),
+                    _response(each),
+                    each.permissions,
+                ]
                 yield f"| {' | '.join(cells)} |"
     yield ""
 
@@ -68,7 +74,7 @@ def _field_name(field: msgspec.structs.FieldInfo) -> str:
 def _response(operation: Operation) -> str:
     if operation.events is not None:
         return "events " + ", ".join(f"`{name}`" for name in operation.events)
-    return _response_fields(operation.answer)
+    return _response_fields(operation.response)
 
 
 def _response_fields(response_type: Any) -> str:

@@ -60,7 +60,7 @@ def _collect_models() -> list[Any]:
     """Return every request, response and event type once."""
     found: dict[str, Any] = {_key(Error): Error}
     for operation in OPERATIONS:
-        for model in (operation.body, operation.answer, *(operation.events or {}).values()):
+        for model in (operation.body, operation.response, *(operation.events or {}).values()):
             if model is not None:
                 found[_key(model)] = model
     return list(found.values())
@@ -76,7 +76,7 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
         "operationId": operation.id,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "description": f"Permissions: {operation.rights}.",
+        "description": f"Permissions: {operation.permissions}.",
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
         "responses": {
             str(operation.status.value): {"description": "Success.", "content": _content(operation, schemas_by_key)},
@@ -85,7 +85,7 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
                 for status, description in REFUSALS.items()
             },
         },
-        "security": [{}] if operation.is_open else [{"session": []}, {"password": []}],
+        "security": [{}] if operation.is_public else [{"session": []}, {"password": []}],
     }
     if operation.body is not None:
         content = {_JSON: {"schema": schemas_by_key[_key(operation.body)]}}
@@ -95,7 +95,7 @@ def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) ->
 
 def _content(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
     if operation.events is None:
-        return {_JSON: {"schema": schemas_by_key[_key(operation.answer)]}}
+        return {_JSON: {"schema": schemas_by_key[_key(operation.response)]}}
     description = {name: schemas_by_key[_key(model)] for name, model in operation.events.items()}
     return {_EVENTS: {"schema": {"type": "string"}, "x-events": description}}
 

@@ -27,34 +27,34 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     """The path below BASE. Names in braces are keys of PATH_PARAMETERS."""
-    does: str
+    handler: str
     """The module and function in `chronik.console.rest.operations` that implement it, such as "topics:create". The
     module is imported on first use."""
     summary: str
     """The description of the operation, one sentence."""
-    rights: str
+    permissions: str
     """The required permissions, for the documentation. The node's request handlers enforce them."""
     query: type[msgspec.Struct] = NoQuestion
     body: type[msgspec.Struct] | None = None
-    answer: Any = None
+    response: Any = None
     events: dict[str, Any] | None = None
     """The payload type of each server-sent event, if the response is a stream."""
     reads_topic: str = ""
     """The path or query parameter that names the topic whose records it returns. The Read permission on the topic is
     checked again before each part of the response."""
     status: HTTPStatus = HTTPStatus.OK
-    is_open: bool = False
+    is_public: bool = False
     """Whether the operation is available without authentication."""
 
     @property
     def id(self) -> str:
         """The OpenAPI operation id."""
-        return self.does.replace(":", "_")
+        return self.handler.replace(":", "_")
 
     @property
     def tag(self) -> str:
         """The OpenAPI tag: the module that implements the operation."""
-        return self.does.partition(":")[0]
+        return self.handler.partition(":")[0]
 
     @property
     def parameters(self) -> list[str]:
@@ -62,6 +62,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
     @property
-    def changes(self) -> bool:
+    def is_mutation(self) -> bool:
         """Whether the operation changes anything."""
         return self.method != "GET"

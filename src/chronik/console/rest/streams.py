@@ -54,31 +54,31 @@ class Streams:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._calls: dict[Call, str] = {}
+        self._contexts: dict[Call, str] = {}
 
     def close(self) -> None:
         """Stop all streams."""
-        for call in self._calls:
-            call.has_gone.set()
+        for context in self._contexts:
+            context.has_gone.set()
 
-    def reserve(self, call: Call) -> None:
+    def reserve(self, context: Call) -> None:
         """Reserve a slot for a stream before it starts. Raise RestError if too many are in progress."""
-        of_account = sum(account == call.account for account in self._calls.values())
-        if len(self._calls) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
+        of_account = sum(account == context.account for account in self._contexts.values())
+        if len(self._contexts) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are in progress: try again later")
-        self._calls[call] = call.account
+        self._contexts[context] = context.account
 
-    def release(self, call: Call) -> None:
+    def release(self, context: Call) -> None:
         """Release the slot of a stream."""
-        self._calls.pop(call, None)
+        self._contexts.pop(context, None)
 
-    def events(self, call: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+    def events(self, context: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
         """Yield the encoded events of a stream. Its slot is released when the stream ends or is dropped."""
-        events = self._events(call, produced)
-        weakref.finalize(events, self._calls.pop, call, None)  # A generator that never starts runs no `finally`.
+        events = self._events(context, produced)
+        weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
         return events
 
-    async def _events(self, call: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+    async def _events(self, context: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_AHEAD_MAX)
 
@@ -89,7 +89,7 @@ class Streams:
             # When the client disconnects, `put` raises: its future is cancelled, or the event loop is closed.
             with contextlib.suppress(Exception):
                 for data_bytes in _encode_events(produced):
-                    if call.has_gone.is_set():
+                    if context.has_gone.is_set():
                         return
                     put(data_bytes)
                 put(None)
@@ -107,8 +107,8 @@ class Streams:
                     return
                 yield data_bytes
         finally:
-            call.has_gone.set()
-            self.release(call)
+            context.has_gone.set()
+            self.release(context)
             while not queue.empty():  # Unblock a producer that waits in `put`, so that it sees `abandoned`.
                 queue.get_nowait()
 
