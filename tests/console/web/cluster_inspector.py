@@ -1,4 +1,4 @@
-"""What was done in the browser, as Kafka's clients see it afterwards."""
+"""The state of the cluster as Kafka clients see it, to verify what was done in the browser."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from chronik.client.transactions import describe_transaction
 from chronik.protocol.messages.describe_nodes import DescribedNode
 from tests.console.web.secured_cluster import SecuredCluster
 
-ASK_SECONDS_MAX = 60.0
+REQUEST_SECONDS_MAX = 60.0
 
 
-class Seen:
-    """Asks anew each time."""
+class ClusterInspector:
+    """Reads the state of the cluster. Nothing is cached."""
 
     def __init__(self, cluster: SecuredCluster) -> None:
         self.cluster = cluster
@@ -37,11 +37,11 @@ class Seen:
     def close(self) -> None:
         self._client.close()
 
-    def until(self, what: str, ask: Callable[[], Any], expected: Any) -> None:
-        """What one node was told, another may not have heard yet."""
+    def wait_for(self, what: str, read: Callable[[], Any], expected: Any) -> None:
+        """Wait until a value is as expected: changes reach the other nodes with a delay."""
 
         def missing() -> str | None:
-            found = ask()
+            found = read()
             return None if found == expected else f"it is {found!r}"
 
         self.cluster.wait_until(missing, f"{what}: {expected!r}")
@@ -49,19 +49,19 @@ class Seen:
     # Topics
 
     def partitions(self, topic: str) -> list[list[int]]:
-        """Returns the replicas of each partition; nothing when there is no such topic."""
+        """Return the replicas of each partition; an empty list if the topic does not exist."""
         found = [each for each in list_topics(self._client) if each.name == topic]
         partitions = sorted(
             (each for topic in found for each in topic.partitions), key=lambda each: each.partition_index
         )
         return [each.replica_nodes for each in partitions]
 
-    def moves(self) -> list[tuple[str, list[int]]]:
-        """Returns partitions that are on their way, each with the nodes that it comes to."""
+    def reassignments(self) -> list[tuple[str, list[int]]]:
+        """Return the partitions that are being reassigned, each with the replicas being added."""
         return [(str(each.partition), list(each.adding)) for each in list_reassignments(self._client)]
 
     def config(self, key: str, *, topic: str | None = None, node: int | None = None) -> str | None:
-        """Returns the value of a topic, a node, or of all nodes if neither is named."""
+        """Return the config of a topic, of a node, or the cluster-wide config if neither is given."""
         named = "" if node is None else str(node)
         resource = Resource(BROKER_RESOURCE, named) if topic is None else Resource(TOPIC_RESOURCE, topic)
         (found,) = describe_configs(self._client, [resource], [key]).values()
@@ -70,10 +70,10 @@ class Seen:
     # Records
 
     def record(self, topic: str, partition: int, offset: int) -> Message:
-        consumer = Consumer(self.cluster.settings() | {"group.id": "seen", "enable.auto.commit": False})
+        consumer = Consumer(self.cluster.settings() | {"group.id": "inspector", "enable.auto.commit": False})
         try:
             consumer.assign([TopicPartition(topic, partition, offset)])
-            message = consumer.poll(ASK_SECONDS_MAX)
+            message = consumer.poll(REQUEST_SECONDS_MAX)
             assert message is not None
             assert message.error() is None, message.error()
             return message
@@ -81,10 +81,10 @@ class Seen:
             consumer.close()
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
-        """Returns the first offset, and the next."""
-        consumer = Consumer(self.cluster.settings() | {"group.id": "seen"})
+        """Return the start and end offset of a partition."""
+        consumer = Consumer(self.cluster.settings() | {"group.id": "inspector"})
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), ASK_SECONDS_MAX)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), REQUEST_SECONDS_MAX)
             return low, high
         finally:
             consumer.close()
@@ -92,9 +92,9 @@ class Seen:
     # Groups and transactions
 
     def committed(self, group: str) -> dict[int, int]:
-        """Returns the offsets by partition, of a group that reads one topic."""
+        """Return the committed offsets by partition of a group that reads a single topic."""
         found = committed_offsets(self._client, group)
-        return {place.partition: each.offset for place, each in sorted(found.items())}
+        return {partition.partition: each.offset for partition, each in sorted(found.items())}
 
     def groups(self) -> set[str]:
         return {each.group_id for each in list_groups(self._client)}
@@ -115,7 +115,7 @@ class Seen:
         node = self.node(node_id)
         return None if node is None else node.status
 
-    def led_by(self, node_id: int) -> int:
+    def leader_count(self, node_id: int) -> int:
         return sum(each.leader == node_id and not each.lives_in_metadata for each in view_partitions(self._client))
 
     # Security
@@ -129,13 +129,13 @@ class Seen:
     def quotas(self, user: str) -> dict[str, float]:
         return next((values for _, values in describe_quotas(self._client, {"user": user})), {})
 
-    def may_log_in(self, user: str, password: str) -> bool:
+    def can_log_in(self, user: str, password: str) -> bool:
         settings = self.cluster.settings() | {"sasl.username": user, "sasl.password": password}
         security = parse_security(settings)
         try:
             with Connection(
-                self.cluster[1].kafka, client_id="test", timeout_s=ASK_SECONDS_MAX, security=security
-            ) as asked:
-                return bool(listed_brokers(asked))
+                self.cluster[1].kafka, client_id="test", timeout_s=REQUEST_SECONDS_MAX, security=security
+            ) as connection:
+                return bool(listed_brokers(connection))
         except LoginRefused:
             return False

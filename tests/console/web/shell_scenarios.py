@@ -1,21 +1,21 @@
-"""What is around every page, and the overview."""
+"""Browser scenarios for the login, the shell around every page, and the overview."""
 
 from __future__ import annotations
 
-from tests.console.web.browser import DESKTOP, PHONE, TAKES_PICTURES, Console
+from tests.console.web.browser import DESKTOP, PHONE, TAKES_SCREENSHOTS, Console
 from tests.console.web.buttons import palette
 from tests.console.web.secured_cluster import ADMIN, SecuredCluster
 
-SECONDS_OF_TRAFFIC = 40 if TAKES_PICTURES else 0
-"""So that pictures have charts with something in them."""
+SECONDS_OF_TRAFFIC = 40 if TAKES_SCREENSHOTS else 0
+"""Seconds of traffic, so that the charts in screenshots are not empty."""
 
 
-def logging_in(console: Console, cluster: SecuredCluster) -> None:
+def log_in(console: Console, cluster: SecuredCluster) -> None:
     console.log_in(ADMIN, "wrong")
-    console.sees("the name or the password is wrong")
-    console.look("login")
-    console.say_who(ADMIN, cluster.passwords[ADMIN])
-    console.sees("3 of 3 agree")
+    console.expect_text("the user name or the password is wrong")
+    console.check_page("login")
+    console.enter_credentials(ADMIN, cluster.passwords[ADMIN])
+    console.expect_text("3 of 3 agree")
 
 
 def overview(console: Console, cluster: SecuredCluster) -> None:
@@ -25,24 +25,24 @@ def overview(console: Console, cluster: SecuredCluster) -> None:
         page.wait_for_timeout(1000)
     assert page.locator("article").count() == 3
     page.locator(".pulse", has_text="Live").wait_for()
-    console.look("overview", "", "-dark", "-phone-dark")
+    console.check_page("overview", "", "-dark", "-phone-dark")
     for chart in ("Throughput", "Latency", "Lag"):
         page.get_by_label(chart, exact=True).get_by_role("button", name="Table").click()
         page.get_by_role("table", name=chart).wait_for()
-    console.look("overview-tables")
+    console.check_page("overview-tables")
     page.reload()
-    page.get_by_role("table", name="Throughput").wait_for()  # the address holds what is shown
+    page.get_by_role("table", name="Throughput").wait_for()  # the state is in the URL
     console.press("chart-or-table")
     page.get_by_role("table", name="Throughput").wait_for(state="detached")
 
 
-def jumping(console: Console) -> None:
+def palette_navigation(console: Console) -> None:
     page = console.page
     console.open("/overview")
     page.keyboard.press("Control+k")
     page.keyboard.type("orders")
     page.get_by_role("option", name="orders").first.wait_for()
-    console.look("palette")
+    console.check_page("palette")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="orders").wait_for()
     page.keyboard.press("g")
@@ -57,7 +57,7 @@ def jumping(console: Console) -> None:
         page.wait_for_url(lambda url: "do=" not in url)
 
 
-def keys_and_colours(console: Console) -> None:
+def shortcuts_and_themes(console: Console) -> None:
     page = console.page
     console.press("keys?")
     console.dialog().get_by_text("search on this page").wait_for()

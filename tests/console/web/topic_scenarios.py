@@ -1,170 +1,170 @@
-"""All that can be done with topics, their configs and their messages."""
+"""Browser scenarios for topics, their configs and their messages."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.console.web.browser import Console
-from tests.console.web.seen import Seen
+from tests.console.web.cluster_inspector import ClusterInspector
 
-MADE = "from-the.browser"
+TOPIC = "from-the.browser"
 
 
-def topics(console: Console, seen: Seen) -> None:
+def topics(console: Console, inspector: ClusterInspector) -> None:
     page = console.page
     console.open("/topics")
-    console.look("topics")
+    console.check_page("topics")
     internal = page.locator("tr .badge", has_text="internal").first
-    page.get_by_label("Internal topics too").check()
+    page.get_by_label("Include internal topics").check()
     internal.wait_for()
-    page.get_by_label("Internal topics too").uncheck()
+    page.get_by_label("Include internal topics").uncheck()
     internal.wait_for(state="detached")
     page.keyboard.press("/")
     page.keyboard.type("paym")
     page.get_by_role("link", name="orders").wait_for(state="detached")
     assert "search=paym" in page.url
-    _create(console, seen)
+    _create(console, inspector)
     console.press("add-partitions?")
-    console.does("add-partitions")
-    seen.until("partitions", lambda: len(seen.partitions(MADE)), 3)
+    console.confirm("add-partitions")
+    inspector.wait_for("partitions", lambda: len(inspector.partitions(TOPIC)), 3)
     page.get_by_text("3 of 3").nth(2).wait_for()
-    _configs(console, seen)
+    _configs(console, inspector)
     page.get_by_role("link", name="Partitions").click()
-    _delete_records(console, seen)
+    _delete_records(console, inspector)
     console.press("delete-topic?")
     assert console.dialog().locator('[data-action="delete-topic"]').is_disabled()
-    console.does("delete-topic", typed=MADE)
+    console.confirm("delete-topic", typed=TOPIC)
     page.get_by_role("heading", name="Topics").wait_for()
-    seen.until("partitions", lambda: seen.partitions(MADE), [])
+    inspector.wait_for("partitions", lambda: inspector.partitions(TOPIC), [])
 
 
-def _create(console: Console, seen: Seen) -> None:
+def _create(console: Console, inspector: ClusterInspector) -> None:
     dialog = console.dialog()
     console.press("create-topic?")
-    console.fill(name=MADE, partitions="2")
+    console.fill(name=TOPIC, partitions="2")
     for _ in range(2):
         console.press("add-pair")
     console.press("remove-pair")
     dialog.get_by_label("Configs: Name").fill("retention.ms")
     dialog.get_by_label("Configs: Value").fill("7200000")
-    console.look("create")
+    console.check_page("create")
     console.press("show-plan")
-    dialog.locator(".plan", has_text=MADE).wait_for()
+    dialog.locator(".plan", has_text=TOPIC).wait_for()
     console.press("back-to-form")
     console.fill(partitions="2")
-    console.planned("create-topic", MADE)
-    console.page.get_by_role("heading", name=MADE).wait_for()
+    console.submit_with_plan("create-topic", TOPIC)
+    console.page.get_by_role("heading", name=TOPIC).wait_for()
     console.page.get_by_text("3 of 3").nth(1).wait_for()
-    seen.until("partitions", lambda: len(seen.partitions(MADE)), 2)
-    seen.until("its retention", lambda: seen.config("retention.ms", topic=MADE), "7200000")
+    inspector.wait_for("partitions", lambda: len(inspector.partitions(TOPIC)), 2)
+    inspector.wait_for("retention.ms", lambda: inspector.config("retention.ms", topic=TOPIC), "7200000")
 
 
-def _configs(console: Console, seen: Seen) -> None:
+def _configs(console: Console, inspector: ClusterInspector) -> None:
     page = console.page
     page.get_by_role("link", name="Configs").click()
     console.settle()
-    console.look("configs")
+    console.check_page("configs")
     console.press("change-config?", row="retention.ms")
     console.fill(value="3600000")
-    console.planned("change-config", "retention.ms")
-    seen.until("its retention", lambda: seen.config("retention.ms", topic=MADE), "3600000")
+    console.submit_with_plan("change-config", "retention.ms")
+    inspector.wait_for("retention.ms", lambda: inspector.config("retention.ms", topic=TOPIC), "3600000")
     console.press("set-config?")
     console.fill(name="max.message.bytes", value="65536")
-    console.planned("set-config", "max.message.bytes")
-    seen.until("its longest batch", lambda: seen.config("max.message.bytes", topic=MADE), "65536")
-    page.get_by_label("Only what was changed").check()
+    console.submit_with_plan("set-config", "max.message.bytes")
+    inspector.wait_for("max.message.bytes", lambda: inspector.config("max.message.bytes", topic=TOPIC), "65536")
+    page.get_by_label("Only changed configs").check()
     page.locator("tr[data-key='cleanup.policy']").wait_for(state="detached")
     page.locator("tr[data-key='max.message.bytes']").wait_for()
     console.press("reset-config?", row="retention.ms")
-    console.does("reset-config", plan="retention.ms")
+    console.confirm("reset-config", plan="retention.ms")
     page.locator("tr[data-key='retention.ms']").wait_for(state="detached")
-    seen.until("its retention", lambda: seen.config("retention.ms", topic=MADE), "604800000")
+    inspector.wait_for("retention.ms", lambda: inspector.config("retention.ms", topic=TOPIC), "604800000")
 
 
-def _delete_records(console: Console, seen: Seen) -> None:
-    seen.cluster.produce(MADE, 12)
-    written = [seen.offsets(MADE, partition)[1] for partition in range(3)]
-    partition = written.index(max(written))
+def _delete_records(console: Console, inspector: ClusterInspector) -> None:
+    inspector.cluster.produce(TOPIC, 12)
+    end_offsets = [inspector.offsets(TOPIC, partition)[1] for partition in range(3)]
+    partition = end_offsets.index(max(end_offsets))
     row = console.page.locator(f"tr[data-key='{partition}']")
-    row.get_by_role("cell", name=str(written[partition]), exact=True).first.wait_for()
+    row.get_by_role("cell", name=str(end_offsets[partition]), exact=True).first.wait_for()
     row.locator('[data-action="delete-records?"]').click()
-    console.fill(offset="2", typed=MADE.replace("-", "_"))
+    console.fill(offset="2", typed=TOPIC.replace("-", "_"))
     console.press("delete-records")
-    assert console.dialog().locator("input:invalid").count() == 1, "another name was typed"
-    console.fill(typed=MADE)
-    console.does("delete-records")
-    console.sees(f"Partition {partition} begins at 2.")
-    assert seen.offsets(MADE, partition) == (2, written[partition])
+    assert console.dialog().locator("input:invalid").count() == 1, "a wrong name must be rejected"
+    console.fill(typed=TOPIC)
+    console.confirm("delete-records")
+    console.expect_text(f"Partition {partition} now starts at offset 2.")
+    assert inspector.offsets(TOPIC, partition) == (2, end_offsets[partition])
 
 
-def messages(console: Console, seen: Seen) -> None:
+def messages(console: Console, inspector: ClusterInspector) -> None:
     page = console.page
     console.open("/topics/orders")
     page.get_by_text("3 of 3").first.wait_for()
-    console.look("topic", "")
-    _write(console, seen)
+    console.check_page("topic", "")
+    _produce(console, inspector)
     page.get_by_role("link", name="Messages").click()
     page.locator("tr.message").first.wait_for()
     page.locator("tr.message", has_text="wonder").locator('[data-action="open-message"]').click()
-    assert "9007199254740993" in page.locator(".detail pre").last.inner_text()  # digit by digit
+    assert "9007199254740993" in page.locator(".detail pre").last.inner_text()  # not rounded to a float
     console.press("copy-value")
-    console.sees("Copy the value: copied.")
-    assert console.copied() == '{\n  "wonder": 9007199254740993\n}'
+    console.expect_text("Copy value: copied.")
+    assert console.clipboard_text() == '{\n  "wonder": 9007199254740993\n}'
     page.locator("tr.message", has_text="euros").first.locator('[data-action="open-message"]').click()
-    console.look("messages", "", "-phone")
+    console.check_page("messages", "", "-phone")
     for view, shown in (("Python", "TopicPartition("), ("CLI", "chronik consume orders"), ("SQL", "_offset =")):
         page.get_by_role("button", name=view, exact=True).click()
         assert shown in page.locator(".detail pre").last.inner_text()
     console.press("copy-as")
-    console.sees("Copy as SQL: copied.")
-    assert "_offset =" in console.copied()
-    _browse(console, seen)
+    console.expect_text("Copy as SQL: copied.")
+    assert "_offset =" in console.clipboard_text()
+    _browse(console, inspector)
     _search(console)
-    _tail(console, seen)
+    _tail(console, inspector)
     page.get_by_role("link", name="Partitions").click()
-    page.get_by_role("button", name="Next offset").click()
+    page.get_by_role("button", name="End offset").click()
     page.locator("th[aria-sort='descending']").wait_for()
     console.press("sort")
     console.press("move-partition?")
     console.fill(replicas="2, 3, 1")
     partition = int(console.dialog().get_by_role("heading").inner_text().split()[2])
-    console.planned("move-partition", "2, 3, 1")
-    seen.until("copies", lambda: seen.partitions("orders")[partition], [2, 3, 1])
+    console.submit_with_plan("move-partition", "2, 3, 1")
+    inspector.wait_for("replicas", lambda: inspector.partitions("orders")[partition], [2, 3, 1])
 
 
-def _write(console: Console, seen: Seen) -> None:
+def _produce(console: Console, inspector: ClusterInspector) -> None:
     dialog = console.dialog()
     console.press("write-message?")
     console.fill(key="grace", value='{"wonder": 9007199254740993}', value_format="json", partition="1")
     console.press("add-pair")
     dialog.get_by_label("Headers: Name").fill("source")
     dialog.get_by_label("Headers: Value").fill("browser")
-    console.look("produce")
-    _, end = seen.offsets("orders", 1)
-    console.does("write-message")
-    console.sees(f"Written to partition 1 at offset {end:,}.")
-    record = seen.record("orders", 1, end)
+    console.check_page("produce")
+    _, end = inspector.offsets("orders", 1)
+    console.confirm("write-message")
+    console.expect_text(f"Produced to partition 1 at offset {end:,}.")
+    record = inspector.record("orders", 1, end)
     assert (record.key(), record.value()) == (b"grace", b'{"wonder": 9007199254740993}')
     assert record.headers() == [("source", b"browser")]
     console.press("write-message?")
     console.fill(key="Z3JhY2U=", key_format="base64", partition="2", timestamp="2020-02-02T02:02")
-    dialog.get_by_label("No value").check()
-    _, end = seen.offsets("orders", 2)
-    console.does("write-message")
-    record = seen.record("orders", 2, end)
+    dialog.get_by_label("Tombstone").check()
+    _, end = inspector.offsets("orders", 2)
+    console.confirm("write-message")
+    record = inspector.record("orders", 2, end)
     assert (record.key(), record.value()) == (b"grace", None)
     assert record.timestamp()[1] < 1_600_000_000_000
 
 
-def _browse(console: Console, seen: Seen) -> None:
+def _browse(console: Console, inspector: ClusterInspector) -> None:
     page = console.page
-    ends = [seen.offsets("orders", partition)[1] for partition in range(3)]
+    ends = [inspector.offsets("orders", partition)[1] for partition in range(3)]
     most = ends.index(max(ends))
-    form = page.get_by_role("form", name="What to show")
+    form = page.get_by_role("form", name="Message filter")
     form.get_by_label("Partition").select_option(str(most))
     form.get_by_label("Start at").select_option("offset")
     form.get_by_label("Offset").fill("30")
-    form.get_by_label("At most").select_option("20")
+    form.get_by_label("Limit").select_option("20")
     console.press("show-messages")
     for offset, then in ((30, "newer"), (50, "older"), (30, "newest")):
         page.locator(f"tr.message:first-child[data-place='{most}:{offset}']").wait_for()
@@ -176,45 +176,45 @@ def _search(console: Console) -> None:
     page = console.page
     page.get_by_role("link", name="Search").click()
     page.get_by_label("Contains").fill("wonder")
-    page.get_by_role("form", name="What to show").get_by_label("Partition").select_option("")
+    page.get_by_role("form", name="Message filter").get_by_label("Partition").select_option("")
     console.press("search-messages")
-    console.sees("All was looked at.")
+    console.expect_text("Search complete.")
     page.locator("tr.message").first.wait_for()
     assert page.locator("tr.message").count() == 1
-    console.look("search")
-    # There is too little here to be searched for long: one is held up on its way.
+    console.check_page("search")
+    # A search over this little data ends too soon to be cancelled, so the request is held back.
     page.route("**/search?**", lambda route: None)
     with page.expect_event("requestfailed", lambda request: "/search?" in request.url):
         console.press("search-messages")
         console.press("cancel-search")
-    console.sees("Cancelled.")
+    console.expect_text("Cancelled.")
     page.unroute("**/search?**")
 
 
-def _tail(console: Console, seen: Seen) -> None:
+def _tail(console: Console, inspector: ClusterInspector) -> None:
     page = console.page
     rows = page.locator("tr.message")
     held: list[Any] = []
     page.route("**/tail*", lambda route: held.append(route))
     with page.expect_request("**/tail*"):
         page.get_by_role("link", name="Live tail").click()
-    console.sees("Connecting…")  # what is written now would not be heard
+    console.expect_text("Connecting…")  # messages produced now would not be shown
     held[0].continue_()
     page.unroute("**/tail*")
-    console.sees("Listening")
-    seen.cluster.produce("orders", 3, 9000)
+    console.expect_text("Live: ")
+    inspector.cluster.produce("orders", 3, 9000)
     rows.nth(2).wait_for()
     console.press("pause-tail")
-    console.sees("Paused.")
-    console.look("tail")
-    seen.cluster.produce("orders", 3, 9100)
-    console.sees("3 messages came since.")
+    console.expect_text("Paused.")
+    console.check_page("tail")
+    inspector.cluster.produce("orders", 3, 9100)
+    console.expect_text("3 messages arrived since.")
     assert rows.count() == 3
     console.press("pause-tail")
     rows.nth(5).wait_for()
     console.press("clear-tail")
     rows.first.wait_for(state="detached")
-    page.get_by_role("form", name="What to show").get_by_label("Partition").select_option("0")
+    page.get_by_role("form", name="Message filter").get_by_label("Partition").select_option("0")
     console.press("apply-tail")
     page.wait_for_url("**partition=0**")
-    console.sees("Listening")
+    console.expect_text("Live: ")
