@@ -1,4 +1,4 @@
-"""Who asks over HTTP: sessions begin with a password, and end; wrong passwords are told apart from nothing."""
+"""Login sessions: creation, expiry, limits, and rejection of wrong passwords."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.console.rest.conftest import PASSWORD, logged_in
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 
 
-def test_a_login_sets_a_cookie_that_no_script_and_no_other_site_has(node: GuardedNode) -> None:
+def test_login_sets_http_only_same_site_cookie(node: GuardedNode) -> None:
     browser = Browser(node.http)
     before = browser.get("/session").json
     assert before["principal"] is None
     assert before["login_required"]
     assert before["login_with"] == "password"
-    assert before["version"] is None, "strangers are not told"
+    assert before["version"] is None, "unauthenticated clients do not see the version"
     answer = browser.log_in("alice", PASSWORD)
     assert answer.json["principal"] == "User:alice"
     assert re.fullmatch(
@@ -44,7 +44,7 @@ def test_a_login_sets_a_cookie_that_no_script_and_no_other_site_has(node: Guarde
     assert browser.get("/topics", cookie=cookie).status == 401
 
 
-def test_over_tls_the_cookie_is_secure() -> None:
+def test_cookie_is_secure_over_tls() -> None:
     assert "; Secure" in set_cookie("x", is_encrypted=True)[1]
     assert "; Secure" not in set_cookie("x", is_encrypted=False)[1]
 
@@ -52,23 +52,23 @@ def test_over_tls_the_cookie_is_secure() -> None:
 @pytest.mark.parametrize(
     ("username", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("", ""), ("alice", ""), ("a\0b", "c\0d")]
 )
-def test_wrong_passwords_and_unknown_users_are_told_the_same(
+def test_wrong_password_and_unknown_user_get_same_error(
     node: GuardedNode, caplog: pytest.LogCaptureFixture, username: str, password: str
 ) -> None:
     browser = Browser(node.http)
     with caplog.at_level(logging.INFO, "chronik.audit"):
         answer = browser.log_in(username, password)
     assert answer.status == 401
-    assert answer.json["error"] == "the name or the password is wrong"
+    assert answer.json["error"] == "the user name or the password is wrong"
     assert "set-cookie" not in answer.headers
-    assert answer.headers["www-authenticate"] == "Chronik-Session", "Basic would open a window in browsers"
-    # Not in its text: a Spark in the same process has its own way to write that.
+    assert answer.headers["www-authenticate"] == "Chronik-Session", "Basic would make browsers show a dialog"
+    # Not caplog.text: Spark in the same process changes its format.
     assert any('"event": "login refused"' in message for message in caplog.messages)
     assert password == "" or password not in caplog.text
     logged_in(node, "alice")
 
 
-def test_scripts_show_their_password_with_each_request(node: GuardedNode) -> None:
+def test_basic_authentication_is_accepted(node: GuardedNode) -> None:
     script = Browser(node.http)
     assert script.get("/topics", authorization=basic("alice", PASSWORD)).status == 200
     assert script.get("/topics", authorization=basic("alice", "wrong")).status == 401
@@ -77,7 +77,7 @@ def test_scripts_show_their_password_with_each_request(node: GuardedNode) -> Non
     logged_in(node, "alice")
 
 
-def test_a_session_ends_with_the_password_that_it_began_with(node: GuardedNode, root: Browser) -> None:
+def test_session_ends_when_password_changes(node: GuardedNode, root: Browser) -> None:
     assert root.post("/users", {"name": "dora", "password": PASSWORD, "iterations": 4096}).status == 201
     dora = logged_in(node, "dora")
     assert dora.get("/topics").status == 200
@@ -89,7 +89,7 @@ def test_a_session_ends_with_the_password_that_it_began_with(node: GuardedNode, 
 
 
 @pytest.mark.parametrize("page", ["/status", "/metrics", "/readyz", "/status/groups/g"])
-def test_pages_need_a_login_with_the_right_to_describe_the_cluster(
+def test_status_pages_require_describe_cluster_permission(
     node: GuardedNode, root: Browser, mallory: Browser, page: str
 ) -> None:
     assert Browser(node.http).get("/" + page).status == 401
@@ -105,14 +105,14 @@ class Clock:
         return self.now
 
 
-def test_sessions_end_by_themselves() -> None:
+def test_session_expires_when_idle_or_too_old() -> None:
     clock = Clock()
     sessions = Sessions(clock, lambda principal: 0)
     token = sessions.begin(ALICE)
     clock.now = IDLE_SECONDS_MAX
     assert sessions.find(token) == ALICE
     clock.now = 2 * IDLE_SECONDS_MAX
-    assert sessions.find(token) == ALICE, "it was used"
+    assert sessions.find(token) == ALICE, "the session was used"
     clock.now = 3 * IDLE_SECONDS_MAX + 1
     assert sessions.find(token) is None
     token = sessions.begin(ALICE)
@@ -124,27 +124,27 @@ def test_sessions_end_by_themselves() -> None:
     assert sessions.find(token) is None
 
 
-def test_there_are_so_many_sessions_and_no_more() -> None:
+def test_number_of_sessions_is_limited() -> None:
     sessions = Sessions(Clock(), lambda principal: 0)
-    of_alice = [sessions.begin(ALICE) for _ in range(SESSIONS_PER_USER_MAX + 1)]
-    assert sessions.find(of_alice[0]) is None, "the one that was silent longest"
-    assert sessions.find(of_alice[1]) == ALICE
+    alice_tokens = [sessions.begin(ALICE) for _ in range(SESSIONS_PER_USER_MAX + 1)]
+    assert sessions.find(alice_tokens[0]) is None, "the least recently used session"
+    assert sessions.find(alice_tokens[1]) == ALICE
     others = [sessions.begin(Principal("User", f"u{number}")) for number in range(SESSIONS_MAX - SESSIONS_PER_USER_MAX)]
-    assert sessions.find(of_alice[1]) == ALICE
+    assert sessions.find(alice_tokens[1]) == ALICE
     sessions.begin(BOB)
-    assert sessions.find(of_alice[2]) is None
+    assert sessions.find(alice_tokens[2]) is None
     assert sessions.find(others[0]) is not None
 
 
-def test_a_session_is_found_among_other_cookies() -> None:
+def test_session_token_is_found_among_other_cookies() -> None:
     assert token_in("a=b; chronik_session=xyz; c=d") == "xyz"
     assert token_in("a=b; xchronik_session=xyz") == ""
     assert token_in("") == ""
 
 
-def test_login_of_an_attacker_does_not_speed_up_guesses_at_another_account(node: GuardedNode) -> None:
-    browser, guesses, began = Browser(node.http), 0, time.monotonic()
-    while time.monotonic() - began < 2.0:
+def test_own_login_does_not_speed_up_guesses_for_other_account(node: GuardedNode) -> None:
+    browser, guesses, started = Browser(node.http), 0, time.monotonic()
+    while time.monotonic() - started < 2.0:
         assert browser.log_in("mallory", PASSWORD).status == 200
         assert browser.log_in("alice", f"guess {guesses}").status == 401
         guesses += 1

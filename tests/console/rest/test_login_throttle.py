@@ -1,4 +1,4 @@
-"""Delays between password guesses: a successful login must not reset those of guesses at other accounts."""
+"""Throttling of login attempts: a successful login must not reset the delays for other accounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Check = Callable[[], Awaitable[bool]]
 
 
 class Time:
-    """A clock that moves when something sleeps, and at no other time."""
+    """A clock that only advances when something sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -52,7 +52,7 @@ async def guesses_within(seconds: float, guess: Callable[[LoginAttempts], Awaita
     return count
 
 
-def test_successful_login_of_an_attacker_does_not_reset_delays_of_guesses() -> None:
+def test_successful_login_does_not_reset_delay_for_other_accounts() -> None:
     async def guess(attempts: LoginAttempts) -> None:
         await attempts.run(HOST, "alice", wrong)
 
@@ -68,7 +68,7 @@ def test_successful_login_of_an_attacker_does_not_reset_delays_of_guesses() -> N
     asyncio.run(scenario())
 
 
-def test_guesses_at_many_accounts_are_delayed_together() -> None:
+def test_guesses_for_many_accounts_share_one_delay() -> None:
     number = 0
 
     async def guess(attempts: LoginAttempts) -> None:
@@ -79,7 +79,7 @@ def test_guesses_at_many_accounts_are_delayed_together() -> None:
     assert asyncio.run(guesses_within(20.0, guess)) <= 12
 
 
-def test_addresses_of_one_ipv6_network_are_delayed_together() -> None:
+def test_addresses_of_one_ipv6_network_share_one_delay() -> None:
     number = 0
 
     async def guess(attempts: LoginAttempts) -> None:
@@ -90,37 +90,37 @@ def test_addresses_of_one_ipv6_network_are_delayed_together() -> None:
     assert asyncio.run(guesses_within(20.0, guess)) <= 12
 
 
-def test_user_with_the_right_password_is_not_delayed_by_guesses_at_others() -> None:
+def test_verified_user_is_not_delayed_by_other_failures() -> None:
     async def scenario() -> None:
         time = Time()
         attempts = LoginAttempts(time, time.sleep)
         await attempts.run(HOST, "alice", right)
         for number in range(20):
             await attempts.run(HOST, f"user-{number}", wrong)
-        began = time.now
+        started = time.now
         assert await attempts.run(HOST, "alice", right)
         assert await attempts.run(OTHER_HOST, "bob", right)
-        assert time.now == began
+        assert time.now == started
         assert await attempts.run(HOST, "bob", right), "delayed, but not locked out"
-        assert 0 < time.now - began <= DELAY_SECONDS_MAX
+        assert 0 < time.now - started <= DELAY_SECONDS_MAX
 
     asyncio.run(scenario())
 
 
-def test_failures_are_forgotten_with_time() -> None:
+def test_failure_counts_expire() -> None:
     async def scenario() -> None:
         time = Time()
         attempts = LoginAttempts(time, time.sleep)
         for _ in range(20):
             await attempts.run(HOST, "alice", wrong)
-        time.now = began = time.now + REMEMBERED_SECONDS + 1
+        time.now = started = time.now + REMEMBERED_SECONDS + 1
         assert await attempts.run(HOST, "alice", right)
-        assert time.now == began
+        assert time.now == started
 
     asyncio.run(scenario())
 
 
-def test_parallel_guesses_at_one_account_run_one_at_a_time() -> None:
+def test_concurrent_guesses_for_one_account_run_sequentially() -> None:
     async def scenario() -> None:
         time = Time()
         attempts, running, go = LoginAttempts(time, time.sleep), 0, asyncio.Event()
@@ -138,14 +138,14 @@ def test_parallel_guesses_at_one_account_run_one_at_a_time() -> None:
         with pytest.raises(TooManyAttempts):
             await attempts.run(HOST, "alice", guess)
         go.set()
-        began = time.now
+        started = time.now
         assert await asyncio.gather(*guesses) == [False] * WAITING_MAX
-        assert time.now - began > 30, "as if one had followed the other"
+        assert time.now - started > 30, "the delays of sequential guesses"
 
     asyncio.run(scenario())
 
 
-def test_parallel_requests_of_a_verified_user_run_at_once() -> None:
+def test_concurrent_requests_of_verified_user_run_in_parallel() -> None:
     async def scenario() -> None:
         time = Time()
         attempts, running, go = LoginAttempts(time, time.sleep), 0, asyncio.Event()
@@ -166,7 +166,7 @@ def test_parallel_requests_of_a_verified_user_run_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_counts_are_bounded() -> None:
+def test_number_of_failure_counts_is_bounded() -> None:
     async def scenario() -> None:
         time = Time()
         attempts = LoginAttempts(time, time.sleep)

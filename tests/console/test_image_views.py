@@ -14,7 +14,7 @@ def world_with_offsets() -> World:
     return world
 
 
-def test_nodes_at_the_same_index_show_the_same_image() -> None:
+def test_image_view_is_equal_at_same_index() -> None:
     world = world_with_offsets()
     world.accept(UpdateBrokerStatus(2, BrokerStatus.OFFLINE))
     view = image_view(world.image)
@@ -24,7 +24,7 @@ def test_nodes_at_the_same_index_show_the_same_image() -> None:
     assert (view["topics"], view["groups"]) == (1, 1)
 
 
-def test_recent_hashes_end_with_the_present_one_and_name_the_ones_before() -> None:
+def test_recent_hashes_end_with_current_hash() -> None:
     world = World(1)
     before = image_view(world.image)
     world.create("orders")
@@ -35,7 +35,7 @@ def test_recent_hashes_end_with_the_present_one_and_name_the_ones_before() -> No
     assert len(after["state_hash"]) == 32
 
 
-def test_a_group_is_shown_with_all_it_committed() -> None:
+def test_group_view_contains_all_committed_offsets() -> None:
     world = world_with_offsets()
     view = group_view(world.image, "readers")
     assert view is not None
@@ -46,7 +46,7 @@ def test_a_group_is_shown_with_all_it_committed() -> None:
     ]
 
 
-def test_a_group_without_offsets_is_a_group_and_one_without_anything_is_none() -> None:
+def test_group_view_without_offsets_is_empty_and_unknown_group_is_none() -> None:
     world = World(1)
     world.accept(CreateConsumerGroup("new", "consumer", 1234))
     view = group_view(world.image, "new")

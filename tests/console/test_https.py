@@ -1,5 +1,4 @@
-"""The HTTP port with TLS: a certificate lets in where there is a truststore, the token does as before, and `/healthz`
-is for everyone who speaks TLS."""
+"""The HTTP port with TLS: authentication by client certificate or token, certificate reload, and handshake limits."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class Secured:
         self.listener = HttpListener(Address("127.0.0.1", 0), FakeSource(), limits, options.get("token"), self.tls)
         self.address: Address
 
-    async def told(self, path: str, way: Way = OPEN) -> int:
+    async def status_of(self, path: str, way: Way = OPEN) -> int:
         return (await asyncio.to_thread(ask, self.address, path, TIMEOUT_S, *way))[0]
 
     def context(self, subject: str | None = None, by: str = "ours") -> ssl.SSLContext:
@@ -66,76 +65,75 @@ def run(scenario: Callable[[], Any]) -> None:
     asyncio.run(in_time())
 
 
-def test_a_certificate_lets_in_and_so_does_the_token(tmp_path: Path) -> None:
+def test_client_certificate_or_token_authenticates(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path, trusts=True, token=TOKEN) as served:
-            anybody, known = served.context(), served.context("CN=prometheus")
-            assert await served.told("/status", Way(tls=known)) == 200
-            assert await served.told("/status", Way(TOKEN, anybody)) == 200
-            assert await served.told("/status", Way(tls=anybody)) == 401
-            assert await served.told("/status", Way("wrong", anybody)) == 401
-            assert await served.told("/healthz", Way(tls=anybody)) == 200
+            anonymous, known = served.context(), served.context("CN=prometheus")
+            assert await served.status_of("/status", Way(tls=known)) == 200
+            assert await served.status_of("/status", Way(TOKEN, anonymous)) == 200
+            assert await served.status_of("/status", Way(tls=anonymous)) == 401
+            assert await served.status_of("/status", Way("wrong", anonymous)) == 401
+            assert await served.status_of("/healthz", Way(tls=anonymous)) == 200
 
     run(scenario)
 
 
-def test_without_a_token_a_certificate_is_asked_for_on_loopback_too(tmp_path: Path) -> None:
+def test_client_certificate_is_required_on_loopback_without_token(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path, trusts=True) as served:
-            assert await served.told("/metrics", Way(tls=served.context())) == 401
-            assert await served.told("/metrics", Way(tls=served.context("CN=prometheus"))) == 200
+            assert await served.status_of("/metrics", Way(tls=served.context())) == 401
+            assert await served.status_of("/metrics", Way(tls=served.context("CN=prometheus"))) == 200
 
     run(scenario)
 
 
-def test_without_a_truststore_a_certificate_opens_nothing(tmp_path: Path) -> None:
+def test_client_certificate_is_ignored_without_truststore(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path, token=TOKEN) as served:
-            assert await served.told("/status", Way(tls=served.context("CN=prometheus"))) == 401
-            assert await served.told("/status", Way(TOKEN, served.context())) == 200
+            assert await served.status_of("/status", Way(tls=served.context("CN=prometheus"))) == 401
+            assert await served.status_of("/status", Way(TOKEN, served.context())) == 200
 
     run(scenario)
 
 
-def test_on_loopback_without_either_everybody_may_look_over_tls(tmp_path: Path) -> None:
+def test_loopback_without_token_or_truststore_is_open_over_tls(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path) as served:
-            assert await served.told("/status", Way(tls=served.context())) == 200
+            assert await served.status_of("/status", Way(tls=served.context())) == 200
 
     run(scenario)
 
 
-def test_strangers_and_who_speaks_no_tls_are_told_nothing(tmp_path: Path) -> None:
+def test_untrusted_certificate_and_plain_http_are_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path, trusts=True) as served:
             with pytest.raises(NodeSilent):
-                await served.told("/healthz", Way(tls=served.context("CN=prometheus", by="another")))
+                await served.status_of("/healthz", Way(tls=served.context("CN=prometheus", by="another")))
             with pytest.raises(NodeSilent):
-                await served.told("/healthz")
+                await served.status_of("/healthz")
             with pytest.raises(NodeSilent, match="certificate verify failed"):
-                await served.told("/healthz", Way(tls=ssl.create_default_context()))
+                await served.status_of("/healthz", Way(tls=ssl.create_default_context()))
 
     run(scenario)
 
 
-def test_a_certificate_that_is_replaced_is_shown_to_the_next(tmp_path: Path) -> None:
+def test_replaced_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path) as served:
             pinned = Way(tls=context_of_own(served.keystore, shows_itself=False))
-            assert await served.told("/healthz", pinned) == 200
+            assert await served.status_of("/healthz", pinned) == 200
             written(served.keystore, issued("CN=another node").both)
             assert served.tls.context.look()
             with pytest.raises(NodeSilent, match="certificate verify failed"):
-                await served.told("/healthz", pinned)
+                await served.status_of("/healthz", pinned)
             renewed = Way(tls=context_of_own(served.keystore, shows_itself=False))
-            assert await served.told("/healthz", renewed) == 200
+            assert await served.status_of("/healthz", renewed) == 200
 
     run(scenario)
 
 
-def test_a_node_whose_files_one_has_is_known_by_them(tmp_path: Path) -> None:
-    """As commands find nodes on this machine: the CA is not needed, and the node's own certificate opens, if that CA
-    signs clients as well."""
+def test_pinned_keystore_authenticates_node_and_client(tmp_path: Path) -> None:
+    """CLI commands on the node's machine need no CA: they pin the node's certificate, and present it as their own."""
 
     async def scenario() -> None:
         async with secured(tmp_path, trusts=True) as served:
@@ -143,12 +141,12 @@ def test_a_node_whose_files_one_has_is_known_by_them(tmp_path: Path) -> None:
             assert (await asyncio.to_thread(ask_status, served.address, TIMEOUT_S, None, own))["node_id"] == 1
             assert await asyncio.to_thread(ask_ready, served.address, TIMEOUT_S, None, own) is None
             silent = Way(tls=context_of_own(served.keystore, shows_itself=False))
-            assert await served.told("/status", silent) == 401
+            assert await served.status_of("/status", silent) == 401
 
     run(scenario)
 
 
-def test_requests_follow_each_other_and_large_pages_come_whole(tmp_path: Path) -> None:
+def test_pipelined_requests_and_large_pages_work_over_tls(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path) as served:
             source = served.listener.pages._source
@@ -167,22 +165,22 @@ def test_requests_follow_each_other_and_large_pages_come_whole(tmp_path: Path) -
     run(scenario)
 
 
-def test_handshakes_that_do_not_end_leave_room_for_others(tmp_path: Path) -> None:
+def test_stalled_handshakes_do_not_block_new_connections(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path, limits=HttpLimits(connections=8)) as served:
             silent = [await asyncio.open_connection(*served.address) for _ in range(40)]
-            assert await served.told("/healthz", Way(tls=served.context())) == 200
-            gone = [reader.read(1) for reader, _ in silent[:30]]
-            assert [await each for each in gone] == [b""] * 30
+            assert await served.status_of("/healthz", Way(tls=served.context())) == 200
+            closed = [reader.read(1) for reader, _ in silent[:30]]
+            assert [await each for each in closed] == [b""] * 30
             assert served.listener._acceptor is not None
-            assert len(served.listener._acceptor._handshakes) <= 2, "a fourth of eight, from one address"
+            assert len(served.listener._acceptor._handshakes) <= 2, "a quarter of eight, from one address"
             for _, writer in silent:
                 writer.close()
 
     run(scenario)
 
 
-def test_files_that_are_wrong_are_told_in_one_line(tmp_path: Path) -> None:
+def test_invalid_tls_files_raise_config_error(tmp_path: Path) -> None:
     keystore = written(tmp_path / "node.pem", issued("CN=node").both)
     with pytest.raises(ConfigError, match=r"http_keystore.*none\.pem"):
         HttpTls(str(tmp_path / "none.pem"), None)
@@ -194,5 +192,5 @@ def test_files_that_are_wrong_are_told_in_one_line(tmp_path: Path) -> None:
         context_of_own(tmp_path / "none.pem", shows_itself=False)
 
 
-def test_off_loopback_a_door_is_opened_by_a_certificate_alone() -> None:
+def test_client_certificate_is_sufficient_off_loopback() -> None:
     Door(None, is_open=False).check("/status", "", has_certificate=True)

@@ -1,4 +1,4 @@
-"""Wrong paths, methods, types and sizes are answered with one sentence, and never with 500."""
+"""Invalid paths, methods, queries and bodies are rejected with a message, never with 500."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronik.console.http import BODY_BYTES_MAX
 from tests.console.rest.asking import Answer, Browser
 
 
-def is_told(answer: Answer, status: int) -> bool:
+def is_error(answer: Answer, status: int) -> bool:
     assert answer.status == status, answer
     assert isinstance(answer.json["error"], str)
     assert len(answer.json["error"]) > 5
@@ -33,13 +33,13 @@ def is_told(answer: Answer, status: int) -> bool:
         "/topics/%ff",
     ],
 )
-def test_paths_that_are_none(root: Browser, path: str) -> None:
-    assert is_told(root.get(path), 404)
+def test_unknown_path_returns_not_found(root: Browser, path: str) -> None:
+    assert is_error(root.get(path), 404)
 
 
-def test_methods_that_are_none(root: Browser) -> None:
+def test_unsupported_method_returns_not_allowed(root: Browser) -> None:
     answer = root.ask("DELETE", "/topics")
-    assert is_told(answer, 405)
+    assert is_error(answer, 405)
     assert answer.headers["allow"] == "GET, POST"
     assert root.ask("HEAD", "/topics").status == 200
 
@@ -51,8 +51,8 @@ def test_methods_that_are_none(root: Browser) -> None:
         *("&".join(f"a{number}=1" for number in range(60)), "limit=1e3", "limit= 1"),
     ],
 )
-def test_queries_of_another_shape(root: Browser, query: str) -> None:
-    assert is_told(root.get(f"/topics?{query.replace(' ', '%20')}"), 422)
+def test_invalid_query_is_rejected(root: Browser, query: str) -> None:
+    assert is_error(root.get(f"/topics?{query.replace(' ', '%20')}"), 422)
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,19 @@ def test_queries_of_another_shape(root: Browser, query: str) -> None:
         (b'{"name": "t\\u0000t"}', 400),
     ],
 )
-def test_bodies_of_another_shape(root: Browser, body: bytes, status: int) -> None:
-    assert is_told(root.post("/topics", body), status)
+def test_invalid_body_is_rejected(root: Browser, body: bytes, status: int) -> None:
+    assert is_error(root.post("/topics", body), status)
 
 
-def test_a_body_may_be_so_long_and_no_longer(root: Browser) -> None:
-    def of_size(size: int) -> bytes:
+def test_body_size_limit_is_enforced(root: Browser) -> None:
+    def body_of_size(size: int) -> bytes:
         start = b'{"value": "'
         return start + b"x" * (size - len(start) - 2) + b'"}'
 
-    longest = root.post("/topics/nothing/messages", of_size(BODY_BYTES_MAX))
-    assert is_told(longest, 404)
-    with pytest.raises((AssertionError, ConnectionError)):  # it may be cut off while it is sent
-        assert root.post("/topics/nothing/messages", of_size(BODY_BYTES_MAX + 1)).status != 413
+    longest = root.post("/topics/nothing/messages", body_of_size(BODY_BYTES_MAX))
+    assert is_error(longest, 404)
+    with pytest.raises((AssertionError, ConnectionError)):  # the connection may be reset during the upload
+        assert root.post("/topics/nothing/messages", body_of_size(BODY_BYTES_MAX + 1)).status != 413
     assert root.ask("DELETE", "/topics/t", {}).status == 413
 
 
@@ -144,7 +144,7 @@ def test_a_body_may_be_so_long_and_no_longer(root: Browser) -> None:
         ("GET", "/pipelines/nothing", None, 404),
     ],
 )
-def test_what_cannot_be_done_is_told_so(root: Browser, method: str, path: str, body: Any, status: int) -> None:
+def test_impossible_operation_returns_error(root: Browser, method: str, path: str, body: Any, status: int) -> None:
     root.post("/topics", {"name": "wrongly", "partitions": 1})
     data = None if body is None else json.dumps(body).encode()
-    assert is_told(root.ask(method, path, data), status)
+    assert is_error(root.ask(method, path, data), status)

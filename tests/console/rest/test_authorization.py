@@ -1,5 +1,4 @@
-"""Each operation, one by one: without a login there is nothing; without rights nothing is seen and nothing changes; and
-with them it is done. A new operation without a case fails."""
+"""Authentication and authorization of every operation. A new operation without a test case fails."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from tests.console.rest.cases import CASES, EMPTY, FOR_ALL, REFUSED, Case
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
 
 
-def test_there_is_a_case_for_each_operation() -> None:
+def test_every_operation_has_a_case() -> None:
     assert sorted(CASES) == sorted(operation.id for operation in OPERATIONS)
 
 
@@ -25,20 +24,20 @@ def ask(browser: Browser, operation: Operation, case: Case, body: object = None)
 
 
 @each_operation
-def test_without_a_login_there_is_nothing(node: GuardedNode, operation: Operation) -> None:
-    case, stranger = CASES[operation.id], Browser(node.http)
-    answer = stranger.ask(operation.method, case.path, case.body)
+def test_operation_requires_login(node: GuardedNode, operation: Operation) -> None:
+    case, anonymous = CASES[operation.id], Browser(node.http)
+    answer = anonymous.ask(operation.method, case.path, case.body)
     if operation.is_public:
         assert answer.status == 200
         return
     assert answer.status == 401
-    assert answer.json == {"error": "log in first", "code": None}
-    wrong = stranger.ask(operation.method, case.path, case.body, cookie="chronik_session=" + "x" * 43)
+    assert answer.json == {"error": "authentication required: log in first", "code": None}
+    wrong = anonymous.ask(operation.method, case.path, case.body, cookie="chronik_session=" + "x" * 43)
     assert wrong.status == 401
 
 
 @each_operation
-def test_an_operation_is_for_those_who_have_the_right(
+def test_operation_requires_permission(
     node: GuardedNode, root: Browser, mallory: Browser, operation: Operation
 ) -> None:
     case = CASES[operation.id]
@@ -47,13 +46,13 @@ def test_an_operation_is_for_those_who_have_the_right(
     bodies = [case.body] if not case.dry_run else [case.body, {**case.body, "dry_run": False}]
     for body in bodies:
         answer = ask(mallory, operation, case, body)
-        told = answer.body.decode()
+        text = answer.body.decode()
         if case.without_rights == REFUSED:
-            assert answer.status == 403, told
+            assert answer.status == 403, text
             assert answer.json["code"].endswith("AUTHORIZATION_FAILED")
         elif case.without_rights == EMPTY:
-            assert answer.status == 200, told
-            assert "secret" not in told
+            assert answer.status == 200, text
+            assert "secret" not in text
         else:
             assert case.without_rights == FOR_ALL
             assert answer.status == 200
@@ -64,4 +63,4 @@ def test_an_operation_is_for_those_who_have_the_right(
     if operation.events is None and operation.is_mutation and not case.dry_run:
         assert done.json.get("done", True), done
     if case.without_rights == EMPTY:
-        assert "secret" in done.body.decode(), "there was something that others did not see"
+        assert "secret" in done.body.decode(), "the data exists but is hidden from others"

@@ -10,16 +10,16 @@ from chronik.console.rest.table import OPERATIONS
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_docs_have_every_operation() -> None:
+def test_docs_page_lists_every_operation() -> None:
     page = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert page == written(page), f"{PAGE} is written anew by .venv/bin/python -m chronik.console.rest.listing"
+    assert page == written(page), f"{PAGE} is outdated: run .venv/bin/python -m chronik.console.rest.listing"
     assert {operation.tag for operation in OPERATIONS} == set(TITLES)
     listed = listing()
     for operation in OPERATIONS:
         assert f"`{operation.method} {operation.path}`" in listed
 
 
-def test_every_operation_is_described_once() -> None:
+def test_every_operation_is_declared_and_documented_once() -> None:
     assert len({operation.id for operation in OPERATIONS}) == len(OPERATIONS)
     assert len({(operation.method, operation.path) for operation in OPERATIONS}) == len(OPERATIONS)
     described = document()
@@ -32,7 +32,7 @@ def test_every_operation_is_described_once() -> None:
         assert (operation.events is None) != (operation.response is None)
 
 
-def test_every_reference_in_the_document_leads_somewhere() -> None:
+def test_openapi_references_resolve() -> None:
     described = document()
     known = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
 

@@ -1,4 +1,4 @@
-"""The types of request bodies."""
+"""The models of request bodies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def structs_in(kind: msgspec.inspect.Type) -> Iterator[msgspec.inspect.StructTyp
         yield from structs_in(kind.value_type)
 
 
-def test_every_struct_of_a_request_body_forbids_unknown_fields() -> None:
+def test_request_body_models_forbid_unknown_fields() -> None:
     bodies = [operation.body for operation in OPERATIONS if operation.body is not None]
     found = {each.cls: each for body in bodies for each in structs_in(msgspec.inspect.type_info(body))}
     assert len(found) > len(bodies) / 2

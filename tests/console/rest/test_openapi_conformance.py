@@ -1,5 +1,7 @@
-"""Requests made from the OpenAPI document, right ones and spoiled ones: never 500, and answers have the shapes that it
-promises. With schemathesis, where that is installed, and by a small generator of our own."""
+"""Fuzzing of the admin API with valid and invalid requests derived from the OpenAPI document.
+
+Responses must never be 500 and must match their schema. Uses a small generator, and schemathesis if it is installed.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,11 @@ from tests.console.rest.conftest import PASSWORD
 
 ROOT = Path(__file__).parents[3]
 SCHEMATHESIS = ROOT / ".tools" / "schemathesis" / "bin" / "st"
-"""In an environment of its own: its plugin would slow every run of pytest."""
+"""Installed in a separate environment, because its plugin slows down pytest."""
 
 ROUNDS = long.count(8, 2_000)
 LOGINS = long.count(8, 50)
-"""Those that fail are answered late."""
-"""For each operation."""
+"""Fewer rounds for the login operation, because failed logins are delayed."""
 
 NAMES = ("fuzzed", "fuzzed-2", "nothing", "a b", "ä/ö", "..", "x" * 300, "\u202e", "%00", "0")
 TEXTS = ("", "start", "end", "-5", "@2026-01-01", "@", "~0:1", "5", "+5", "null", "[]", "\x00", "😀", "x" * 2000)
@@ -45,7 +46,7 @@ class Generator:
         self._random = random.Random(seed)
 
     def value(self, schema: dict[str, Any], depth: int = 0) -> Any:
-        """Makes what the schema allows, or nearly so."""
+        """Generate a value that matches the schema, or almost."""
         choose = self._random.choice
         if "$ref" in schema:
             return self.value(SCHEMAS[schema["$ref"].rpartition("/")[2]], depth)
@@ -78,8 +79,8 @@ class Generator:
             found |= {key: self.value(schema["additionalProperties"], depth + 1) for key in keys}
         return found
 
-    def spoiled(self, value: Any) -> Any:
-        """Changes one thing of it."""
+    def mutate(self, value: Any) -> Any:
+        """Return the value with one random change."""
         choose = self._random.choice
         if isinstance(value, dict) and value and self._random.random() < 0.8:
             key = choose(list(value))
@@ -88,7 +89,7 @@ class Generator:
                 return {name: each for name, each in value.items() if name != key}
             if change == "more":
                 return value | {self.word(): choose(OTHERS)}
-            return value | {key: self.spoiled(value[key]) if change == "inner" else choose([*OTHERS, *NUMBERS])}
+            return value | {key: self.mutate(value[key]) if change == "inner" else choose([*OTHERS, *NUMBERS])}
         if isinstance(value, list) and value and self._random.random() < 0.8:
             return [*value, choose(OTHERS)]
         return choose([*OTHERS, *NUMBERS])
@@ -96,46 +97,46 @@ class Generator:
     def word(self) -> str:
         return "".join(self._random.choices(string.printable, k=self._random.randrange(1, 8)))
 
-    def path(self, described: dict[str, Any], template: str) -> str:
-        for each in described["parameters"]:
+    def path(self, description: dict[str, Any], template: str) -> str:
+        for each in description["parameters"]:
             if each["in"] == "path":
                 value = self._random.choice([*NAMES, "1", "7"]) if self._random.random() < 0.9 else self.word()
                 template = template.replace(f"{{{each['name']}}}", quote(str(value), safe=""))
         query = {
             each["name"]: self.value(each["schema"]) if self._random.random() < 0.7 else self._random.choice(TEXTS)
-            for each in described["parameters"]
+            for each in description["parameters"]
             if each["in"] == "query" and self._random.random() < 0.6
         }
-        told = {name: json.dumps(value) if isinstance(value, bool) else value for name, value in query.items()}
-        return template + (f"?{urlencode(told)}" if told else "")
+        detail = {name: json.dumps(value) if isinstance(value, bool) else value for name, value in query.items()}
+        return template + (f"?{urlencode(detail)}" if detail else "")
 
 
 def check(operation: Operation, answer: Answer) -> None:
-    told = f"{operation.id}: {answer}"
+    detail = f"{operation.id}: {answer}"
     if answer.status == operation.status:
         if operation.events is None:
             msgspec.json.decode(answer.body, type=operation.response)
         return
-    assert answer.status in REFUSALS, told
-    assert answer.json["error"], told
+    assert answer.status in REFUSALS, detail
+    assert answer.json["error"], detail
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
-def test_whatever_is_asked_is_answered_as_the_document_says(
+def test_responses_match_openapi_document(
     node: GuardedNode, operation: Operation, request: pytest.FixtureRequest
 ) -> None:
     root = Browser(node.http, authorization=basic("root", PASSWORD))
     root.post("/topics", {"name": "fuzzed", "partitions": 2})
-    made = Generator(long.SEED)
-    described = DOCUMENT["paths"][operation.path][operation.method.lower()]
+    generator = Generator(long.SEED)
+    description = DOCUMENT["paths"][operation.path][operation.method.lower()]
     for number in range(ROUNDS if operation.id != "session_login" else LOGINS):
-        path = made.path(described, operation.path)
+        path = generator.path(description, operation.path)
         body = None
         if operation.body is not None:
-            body = made.value(described["requestBody"]["content"]["application/json"]["schema"])
+            body = generator.value(description["requestBody"]["content"]["application/json"]["schema"])
             if number % 2:
-                body = made.spoiled(body)
-            if operation.id == "quotas_put" and isinstance(body, dict):  # nobody who asks here is to be slowed down
+                body = generator.mutate(body)
+            if operation.id == "quotas_put" and isinstance(body, dict):  # do not throttle the test client
                 body["entity"] = {"user": "fuzzed"}
         if operation.events is None:
             check(operation, root.ask(operation.method, path, json.dumps(body).encode() if body is not None else None))
@@ -143,15 +144,14 @@ def test_whatever_is_asked_is_answered_as_the_document_says(
             check(operation, root.first_event(path, waits_for_it=False))
 
 
-LEFT_OUT = (
+EXCLUDED_OPERATIONS = (
     "live_stream",
     "searching_tail",
     "searching_search",
     "quotas_put",
     *(("session_login", "users_put") if long.LONG else ()),
 )
-"""Those that go on, and those by which whoever asks could be slowed down, as by hundreds of passwords: the generator
-above has them."""
+"""Streams, and operations that could slow down the test client, such as logins. The generator covers them."""
 
 CHECKS = (
     "not_a_server_error",
@@ -162,17 +162,17 @@ CHECKS = (
 
 
 @pytest.mark.slow
-def test_schemathesis_finds_nothing(node: GuardedNode, tmp_path: Path) -> None:
+def test_schemathesis_finds_no_issues(node: GuardedNode, tmp_path: Path) -> None:
     if not SCHEMATHESIS.exists():
-        pytest.skip(f"{SCHEMATHESIS.relative_to(ROOT)} is not there: make makes it")
-    described = tmp_path / "openapi.json"
-    described.write_text(json.dumps(DOCUMENT), encoding="utf-8")
-    words = [str(SCHEMATHESIS), "run", str(described), "--url", f"http://{node.http}/api/v1"]
-    words += ["--header", f"Authorization: {basic('root', PASSWORD)}", "--checks", ",".join(CHECKS)]
-    words += ["--max-examples", str(long.count(2, 100)), "--seed", str(long.SEED), "--generation-database", "none"]
-    words += ["--phases", "coverage,fuzzing" if long.LONG else "fuzzing", "--continue-on-failure", "--no-color"]
-    words += [part for name in LEFT_OUT for part in ("--exclude-operation-id", name)]
-    words += ["--warnings", "off", "--suppress-health-check", "all", "--workers", "1"]
-    finished = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=7200, check=False)
+        pytest.skip(f"{SCHEMATHESIS.relative_to(ROOT)} is not installed: run make")
+    description = tmp_path / "openapi.json"
+    description.write_text(json.dumps(DOCUMENT), encoding="utf-8")
+    command = [str(SCHEMATHESIS), "run", str(description), "--url", f"http://{node.http}/api/v1"]
+    command += ["--header", f"Authorization: {basic('root', PASSWORD)}", "--checks", ",".join(CHECKS)]
+    command += ["--max-examples", str(long.count(2, 100)), "--seed", str(long.SEED), "--generation-database", "none"]
+    command += ["--phases", "coverage,fuzzing" if long.LONG else "fuzzing", "--continue-on-failure", "--no-color"]
+    command += [part for name in EXCLUDED_OPERATIONS for part in ("--exclude-operation-id", name)]
+    command += ["--warnings", "off", "--suppress-health-check", "all", "--workers", "1"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=7200, check=False)
     assert finished.returncode == 0, finished.stdout[-20_000:] + finished.stderr
     assert "No issues found" in finished.stdout

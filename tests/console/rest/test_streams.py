@@ -1,4 +1,4 @@
-"""What goes on and on: it ends when nobody listens, there is only so much of it, and no node waits for it to stop."""
+"""Event streams: they end when the client disconnects, are limited, and do not delay shutdown."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def application_of(node: GuardedNode) -> RestApplication:
     return found
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -47,48 +47,46 @@ def topic(root: Browser) -> str:
     return "streamed"
 
 
-def listening(browser: Browser, path: str) -> Any:
-    """Returns a connection on which events come."""
+def open_stream(browser: Browser, path: str) -> Any:
+    """Open a stream and return its connection and response."""
     connection, response = browser._begin("GET", path, None, {})
     assert response.status == 200
     return connection, response
 
 
-def test_a_tail_tells_of_messages_as_they_come_and_ends_with_its_listener(
-    node: GuardedNode, root: Browser, topic: str
-) -> None:
-    connection, response = listening(root, f"/topics/{topic}/tail")
+def test_tail_streams_messages_and_ends_on_disconnect(node: GuardedNode, root: Browser, topic: str) -> None:
+    connection, response = open_stream(root, f"/topics/{topic}/tail")
     assert root.post(f"/topics/{topic}/messages", {"value": "x"}).status == 201
     assert response.readline() == b"event: message\n"
     response.close()
     connection.close()
-    wait_until(lambda: not application_of(node).streams._calls)
+    wait_until(lambda: not application_of(node).streams._contexts)
 
 
-def test_account_may_have_so_many_streams_and_leaves_the_rest_to_others(
+def test_streams_are_limited_per_account_and_in_total(
     node: GuardedNode, root: Browser, mallory: Browser, topic: str
 ) -> None:
     streams = application_of(node).streams
-    open_ones = [listening(root, f"/topics/{topic}/tail") for _ in range(STREAMS_PER_ACCOUNT_MAX)]
+    open_streams = [open_stream(root, f"/topics/{topic}/tail") for _ in range(STREAMS_PER_ACCOUNT_MAX)]
     try:
         assert root.get(f"/topics/{topic}/tail").status == 429
         assert root.get("/topics").status == 200
         assert mallory.get(f"/topics/{topic}/tail").status == 403, "not 429"
-        assert len(streams._calls) == STREAMS_PER_ACCOUNT_MAX
+        assert len(streams._contexts) == STREAMS_PER_ACCOUNT_MAX
         others: dict[Any, Any] = {object(): number for number in range(STREAMS_MAX - STREAMS_PER_ACCOUNT_MAX)}
-        streams._calls |= others
+        streams._contexts |= others
         assert mallory.get(f"/topics/{topic}/tail").status == 429
         for each in others:
-            del streams._calls[each]
+            del streams._contexts[each]
     finally:
-        for connection, response in open_ones:
+        for connection, response in open_streams:
             response.close()
             connection.close()
-    wait_until(lambda: not application_of(node).streams._calls)
+    wait_until(lambda: not application_of(node).streams._contexts)
     assert root.first_event(f"/topics/{topic}/search?text=x").status == 200
 
 
-def test_a_search_keeps_its_budgets(root: Browser) -> None:
+def test_search_respects_limits(root: Browser) -> None:
     root.post("/topics", {"name": "searched", "partitions": 2})
     for number in range(12):
         assert root.post("/topics/searched/messages", {"key": f"k{number}", "value": f"needle {number}"}).status == 201
@@ -108,29 +106,29 @@ def test_a_search_keeps_its_budgets(root: Browser) -> None:
     assert search("text=needle&until=start")[1]["scanned"] == 0
 
 
-def test_a_tail_that_cannot_keep_up_says_what_it_leaves_out(node: GuardedNode, root: Browser, topic: str) -> None:
-    made = 3 * TAIL_MESSAGES_MAX
-    records = [OutgoingRecord(b"%d" % number) for number in range(made)]
-    connection, response = listening(root, f"/topics/{topic}/tail")
+def test_tail_that_cannot_keep_up_reports_skipped_messages(node: GuardedNode, root: Browser, topic: str) -> None:
+    total = 3 * TAIL_MESSAGES_MAX
+    records = [OutgoingRecord(b"%d" % number) for number in range(total)]
+    connection, response = open_stream(root, f"/topics/{topic}/tail")
     with node.all_allowed(), Cluster(node.bootstrap) as cluster:
         Producer(cluster).send(topic, records)
-    shown, skipped = 0, 0
-    while shown + skipped < made:
+    message_count, skipped = 0, 0
+    while message_count + skipped < total:
         name, data = response.readline(), response.readline()
-        shown += name == b"event: message\n"
+        message_count += name == b"event: message\n"
         if name == b"event: skipped\n":
             skipped += json.loads(data[6:])["count"]
         response.readline()
-    assert shown == TAIL_MESSAGES_MAX
+    assert message_count == TAIL_MESSAGES_MAX
     response.close()
     connection.close()
 
 
-def test_all_tabs_of_one_principal_are_told_the_same(node: GuardedNode, root: Browser) -> None:
-    tabs = [listening(root, "/stream") for _ in range(3)]
+def test_streams_of_one_principal_share_events(node: GuardedNode, root: Browser) -> None:
+    tabs = [open_stream(root, "/stream") for _ in range(3)]
     try:
-        told = [[response.readline() for _ in range(2)] for _, response in tabs]
-        assert told[0] == told[1] == told[2], "it was made once"
+        events = [[response.readline() for _ in range(2)] for _, response in tabs]
+        assert events[0] == events[1] == events[2], "the event is produced once"
         assert len(application_of(node).kept["tickers"]) == 1
     finally:
         for connection, response in tabs:
@@ -139,24 +137,24 @@ def test_all_tabs_of_one_principal_are_told_the_same(node: GuardedNode, root: Br
     wait_until(lambda: not application_of(node).kept["tickers"])
 
 
-def test_a_node_stops_at_once_whoever_listens(tmp_path: Path) -> None:
+def test_node_stops_with_open_streams(tmp_path: Path) -> None:
     configs: dict[str, Any] = {"super.users": "User:root"}
     node = GuardedNode(tmp_path, "127.0.0.1:0", **configs)
     try:
         node.propose(first_user("root", PASSWORD))
         root = logged_in(node, "root")
         root.post("/topics", {"name": "t", "partitions": 1})
-        open_ones = [listening(root, path) for path in ("/topics/t/tail", "/stream")]
-        began = time.monotonic()
+        open_streams = [open_stream(root, path) for path in ("/topics/t/tail", "/stream")]
+        started = time.monotonic()
     finally:
         node.close()
-    assert time.monotonic() - began < 30
-    for connection, response in open_ones:
+    assert time.monotonic() - started < 30
+    for connection, response in open_streams:
         response.close()
         connection.close()
 
 
-def test_a_body_may_come_in_pieces_and_is_asked_for(node: GuardedNode, root: Browser) -> None:
+def test_body_received_byte_by_byte_after_100_continue(node: GuardedNode, root: Browser) -> None:
     body = b'{"username": "root", "password": "wrong"}'
     head = "POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}"
@@ -165,8 +163,8 @@ def test_a_body_may_come_in_pieces_and_is_asked_for(node: GuardedNode, root: Bro
         assert peer.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         for byte in body:
             peer.sendall(bytes([byte]))
-        answer = peer.recv(10_000)
-        assert answer.startswith(b"HTTP/1.1 401 ")
+        response = peer.recv(10_000)
+        assert response.startswith(b"HTTP/1.1 401 ")
         peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert peer.recv(10_000).startswith(b"HTTP/1.1 200 "), "the next request begins behind the body"
+        assert peer.recv(10_000).startswith(b"HTTP/1.1 200 "), "the next request starts after the body"
     logged_in(node, "root")

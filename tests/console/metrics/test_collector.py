@@ -1,4 +1,4 @@
-"""A whole node, asked as Prometheus asks it, and read by Prometheus' own parser."""
+"""The metrics of a running node, parsed by the official Prometheus parser."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ T = TypeVar("T")
 MINUTE_MS = 60_000
 
 
-def test_what_is_told_is_what_the_table_declares(tmp_path: Path) -> None:
+def test_scraped_metrics_match_declared_families(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with shown_node(tmp_path) as node:
             await node.create_topics(["orders"])
-            await asyncio.to_thread(_write_and_read, node, "orders")
+            await asyncio.to_thread(_produce_and_fetch, node, "orders")
             await commit(node, 0)
-            told = await node.scrape()
+            scraped = await node.scrape()
         declared = {
             name.removesuffix("_total") if family.kind == COUNTER else name for name, family in FAMILIES.items()
         }
         silent = {name for name in declared if name.startswith("chronik_raft_")}
-        assert set(told.kinds) == declared - silent - {"chronik_request_errors"}, "no errors, and no Raft"
+        assert set(scraped.kinds) == declared - silent - {"chronik_request_errors"}, (
+            "no request failed, and the node is standalone"
+        )
         for name, family in FAMILIES.items():
             for sampled in (name, f"{name}_count") if family.kind == HISTOGRAM else (name,):
-                for labels in told.values.get(sampled, {}):
+                for labels in scraped.values.get(sampled, {}):
                     assert sorted(family.labels) == [label for label, _ in labels], name
-        assert told.kinds["chronik_request_seconds"] == "histogram"
-        assert told.series == told.value("chronik_metrics_series")
+        assert scraped.kinds["chronik_request_seconds"] == "histogram"
+        assert scraped.series == scraped.value("chronik_metrics_series")
 
     asyncio.run(scenario())
 
 
-def _write_and_read(node: ShownNode, topic: str) -> None:
+def _produce_and_fetch(node: ShownNode, topic: str) -> None:
     with RawClient(str(node.address)) as client:
         assert produce(client, topic, batch(b"one", b"two", timestamp=1000)).error_code == 0
         assert fetch(client, topic, 0).error_code == 0
@@ -52,20 +54,20 @@ async def commit(node: ShownNode, offset: int, group: str = "readers", topic: st
     await node.services.store.propose(CommitOffset(group, (OffsetToCommit(topic, 0, offset),), commit_time_ms=now_ms))
 
 
-def test_requests_are_timed_counted_and_weighed(tmp_path: Path) -> None:
+def test_requests_are_counted_with_latency_and_bytes(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with shown_node(tmp_path) as node:
             await node.create_topics(["orders"])
             before = await node.scrape()
-            await asyncio.to_thread(_write_and_read, node, "orders")
+            await asyncio.to_thread(_produce_and_fetch, node, "orders")
             after = await node.scrape_until(
-                lambda told: told.value("chronik_topic_produced_bytes_total", topic="orders") > 0
+                lambda scraped: scraped.value("chronik_topic_produced_bytes_total", topic="orders") > 0
             )
             vitals = node.status.vitals()
         assert before.labelled("chronik_requests_total", "api")["Produce"] == 0
         assert after.labelled("chronik_requests_total", "api")["Produce"] == 1
         assert after.value("chronik_request_seconds_count", api="Produce", answered="later") == 1, (
-            "it waits for the disk"
+            "Produce waits for the disk"
         )
         assert after.value("chronik_request_seconds_count", api="Fetch", answered="at_once") == 1
         buckets = [
@@ -83,12 +85,12 @@ def test_requests_are_timed_counted_and_weighed(tmp_path: Path) -> None:
         assert after.value("chronik_sync_seconds_count", log="metadata") >= 1
         assert vitals.requests == sum(after.labelled("chronik_requests_total", "api").values())
         assert 0 < (vitals.produce_since(None).p99 or 0) <= 10
-        assert vitals.produce_since(vitals).p50 is None, "nothing came since"
+        assert vitals.produce_since(vitals).p50 is None, "no requests since"
 
     asyncio.run(scenario())
 
 
-def test_errors_are_counted_by_api_and_name_of_the_code(tmp_path: Path) -> None:
+def test_errors_are_counted_by_api_and_error_code(tmp_path: Path) -> None:
     def ask(node: ShownNode) -> None:
         with RawClient(str(node.address)) as client:
             produce(client, "nowhere", batch(b"one"))
@@ -102,10 +104,10 @@ def test_errors_are_counted_by_api_and_name_of_the_code(tmp_path: Path) -> None:
             await asyncio.to_thread(ask, node)
             return await node.scrape()
 
-    told = asyncio.run(scenario())
-    assert told.value("chronik_request_errors_total", api="Produce", code="UNKNOWN_TOPIC_OR_PARTITION") == 2
-    assert told.value("chronik_request_errors_total", api="Fetch", code="UNKNOWN_TOPIC_OR_PARTITION") == 1
-    assert told.value("chronik_request_errors_total", api="ApiVersions", code="UNSUPPORTED_VERSION") == 1
+    scraped = asyncio.run(scenario())
+    assert scraped.value("chronik_request_errors_total", api="Produce", code="UNKNOWN_TOPIC_OR_PARTITION") == 2
+    assert scraped.value("chronik_request_errors_total", api="Fetch", code="UNKNOWN_TOPIC_OR_PARTITION") == 1
+    assert scraped.value("chronik_request_errors_total", api="ApiVersions", code="UNSUPPORTED_VERSION") == 1
 
 
 def test_connections_are_counted_by_listener(tmp_path: Path) -> None:
@@ -115,10 +117,10 @@ def test_connections_are_counted_by_listener(tmp_path: Path) -> None:
             await asyncio.to_thread(first.ask, ApiVersionsRequest(), 0, ApiVersionsResponse)
             refused = await asyncio.to_thread(RawClient, str(node.address))
             assert await asyncio.to_thread(refused.is_closed_by_broker)
-            told = await node.scrape()
-            assert told.value("chronik_connections", listener="PLAINTEXT") == 1
-            assert told.value("chronik_connections_accepted_total", listener="PLAINTEXT") == 1
-            assert told.value("chronik_connections_refused_total", listener="PLAINTEXT") == 1
+            scraped = await node.scrape()
+            assert scraped.value("chronik_connections", listener="PLAINTEXT") == 1
+            assert scraped.value("chronik_connections_accepted_total", listener="PLAINTEXT") == 1
+            assert scraped.value("chronik_connections_refused_total", listener="PLAINTEXT") == 1
             first.close()
             refused.close()
             async with asyncio.timeout(30):
@@ -128,13 +130,13 @@ def test_connections_are_counted_by_listener(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def lags(records: int, told: Scraped) -> bool:
-    """Whether the readers of `orders` are so many records behind."""
-    lag = told.labelled("chronik_group_lag_records", "topic")
+def has_lag(records: int, scraped: Scraped) -> bool:
+    """Return whether the lag of group `readers` on topic `orders` has this many records."""
+    lag = scraped.labelled("chronik_group_lag_records", "topic")
     return lag.get("orders") == records
 
 
-def test_lag_is_told_in_records_and_by_the_age_of_the_first_that_is_not_committed(tmp_path: Path) -> None:
+def test_group_lag_is_measured_in_records_and_seconds(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with shown_node(tmp_path) as node:
             await node.create_topics(["orders"])
@@ -148,11 +150,11 @@ def test_lag_is_told_in_records_and_by_the_age_of_the_first_that_is_not_committe
             await asyncio.to_thread(write)
             for committed, records, minutes in ((0, 6, 30), (2, 4, 20), (5, 1, 10)):
                 await commit(node, committed)
-                told = await node.scrape_until(partial(lags, records))
-                seconds = told.value("chronik_group_lag_seconds", group="readers", topic="orders")
+                scraped = await node.scrape_until(partial(has_lag, records))
+                seconds = scraped.value("chronik_group_lag_seconds", group="readers", topic="orders")
                 assert minutes * 60 <= seconds < minutes * 60 + 60
             await commit(node, 6)
-            told = await node.scrape_until(partial(lags, 0))
-            assert told.value("chronik_group_lag_seconds", group="readers", topic="orders") == 0
+            scraped = await node.scrape_until(partial(has_lag, 0))
+            assert scraped.value("chronik_group_lag_seconds", group="readers", topic="orders") == 0
 
     asyncio.run(scenario())

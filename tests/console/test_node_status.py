@@ -26,20 +26,20 @@ def http() -> Iterator[Address]:
     reserved.release()
 
 
-def requests_counted(http: Address, api: str) -> int:
+def request_count(http: Address, api: str) -> int:
     status, body = ask(http, "/metrics", TIMEOUT_S)
     assert status == 200
     (found,) = re.findall(rf'^chronik_requests_total{{api="{api}"}} (\d+)$', body.decode(), re.MULTILINE)
     return int(found)
 
 
-def ask_for_metadata(broker: Broker) -> None:
+def request_metadata(broker: Broker) -> None:
     connection = Connection(Address(HOST, broker.port), timeout_s=TIMEOUT_S)
     connection.request(MetadataRequest(topics=[]), MetadataResponse)
     connection.close()
 
 
-def test_a_node_that_stands_alone_tells_its_status(chronik_broker_factory: BrokerFactory, http: Address) -> None:
+def test_standalone_node_reports_status(chronik_broker_factory: BrokerFactory, http: Address) -> None:
     broker = chronik_broker_factory(http=str(http))
     broker.create_topic("orders")
     status = ask_status(http, TIMEOUT_S)
@@ -54,15 +54,15 @@ def test_a_node_that_stands_alone_tells_its_status(chronik_broker_factory: Broke
     assert again["pid"] != status["pid"]
 
 
-def test_every_request_is_counted_under_its_api(chronik_broker_factory: BrokerFactory, http: Address) -> None:
+def test_requests_are_counted_by_api(chronik_broker_factory: BrokerFactory, http: Address) -> None:
     broker = chronik_broker_factory(http=str(http))
-    before = requests_counted(http, "Metadata")
+    before = request_count(http, "Metadata")
     for _ in range(3):
-        ask_for_metadata(broker)
-    assert requests_counted(http, "Metadata") == before + 3
+        request_metadata(broker)
+    assert request_count(http, "Metadata") == before + 3
 
 
-def test_a_group_shows_what_it_committed(chronik_broker_factory: BrokerFactory, http: Address) -> None:
+def test_group_page_shows_committed_offsets(chronik_broker_factory: BrokerFactory, http: Address) -> None:
     broker = chronik_broker_factory(http=str(http))
     broker.create_topic("orders", partitions=2)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "a/readers"})
@@ -72,13 +72,13 @@ def test_a_group_shows_what_it_committed(chronik_broker_factory: BrokerFactory, 
     group = ask_group(http, "a/readers", TIMEOUT_S)
     assert group is not None
     shown = [(each["topic"], each["partition"], each["offset"], each["metadata"]) for each in group["offsets"]]
-    # Confluent's client counts the NUL at the end of a C string as metadata, too; a node keeps what it was given.
+    # librdkafka includes the terminating NUL of the C string in the metadata; the node stores it unchanged.
     assert shown == [("orders", 0, 0, ""), ("orders", 1, 0, "a note\0")]
     assert all(each["commit_time_ms"] > 0 for each in group["offsets"])
     assert ask_group(http, "nobody", TIMEOUT_S) is None
 
 
-def test_who_had_to_wait_for_a_quota_is_counted(chronik_broker_factory: BrokerFactory, http: Address) -> None:
+def test_throttled_requests_are_counted_by_quota(chronik_broker_factory: BrokerFactory, http: Address) -> None:
     def throttled() -> int:
         _, body = ask(http, "/metrics", TIMEOUT_S)
         pattern = r'^chronik_throttled_requests_total{quota="request"} (\d+)$'

@@ -1,4 +1,4 @@
-"""Without an authorizer there is nobody to be: on loopback all is open, and with a token the token opens it."""
+"""Nodes without an authorizer: open on loopback, or protected by http_token."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def closed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         node.close()
 
 
-def test_on_loopback_all_is_open(open_node: Browser) -> None:
+def test_loopback_without_token_allows_everything(open_node: Browser) -> None:
     session = open_node.get("/session").json
     assert session["principal"] == "User:ANONYMOUS"
     assert (session["login_required"], session["login_with"], session["authorizer"]) == (False, None, False)
     assert open_node.post("/topics", {"name": "t", "partitions": 1}).status == 200
     assert open_node.get("/topics").json["total"] == 1
     assert open_node.get("//status").status == 200
-    assert open_node.get("/acls").status == 501, "there is no authorizer that could have any"
-    assert open_node.post("/nodes/1/drain").status == 409, "it stands alone"
-    assert open_node.get("/cluster").json["verdict"] == "1 node, which agrees with itself"
+    assert open_node.get("/acls").status == 501, "no authorizer is configured"
+    assert open_node.post("/nodes/1/drain").status == 409, "the node is standalone"
+    assert open_node.get("/cluster").json["verdict"] == "1 node"
 
 
-def test_a_token_opens_what_is_closed(closed_node: str) -> None:
+def test_http_token_authenticates(closed_node: str) -> None:
     browser = Browser(closed_node)
     assert browser.get("/session").json["login_with"] == "token"
     assert browser.get("/topics").status == 401
     assert browser.get("//status").status == 401
-    assert browser.get("//").status == 200, "the page that asks for the token"
+    assert browser.get("//").status == 200, "the login page"
     assert browser.get("/topics", authorization=f"Bearer {TOKEN}").status == 200
     assert browser.log_in("", "wrong").status == 401
     assert browser.log_in("", TOKEN).status == 200

@@ -1,4 +1,4 @@
-"""Who follows `next` from the start reads every message once, however many of them stand in a batch."""
+"""Pagination of messages: following `next` returns every message once, regardless of batch sizes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.console.rest.asking import Browser
 
 TOPIC = "in-batches"
 BATCHES = {0: (60,), 1: (1, 1, 1), 2: (7, 1, 30, 2)}
-"""How many messages stand in each batch, by partition."""
-WRITTEN = {partition: list(range(sum(sizes))) for partition, sizes in BATCHES.items()}
+"""Number of messages in each batch, by partition."""
+PRODUCED = {partition: list(range(sum(sizes))) for partition, sizes in BATCHES.items()}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,25 +32,25 @@ def topic(node: GuardedNode) -> None:
 
 @pytest.mark.parametrize("limit", [1, 5, 20, 60, 500])
 @pytest.mark.parametrize("partition", [None, 0, 1, 2])
-def test_every_message_is_on_one_page(root: Browser, partition: int | None, limit: int) -> None:
+def test_every_message_is_on_exactly_one_page(root: Browser, partition: int | None, limit: int) -> None:
     found: dict[int, list[int]] = {}
     pages = list(read(root, partition, limit))
     for page in pages:
-        for of, offset in page:
-            found.setdefault(of, []).append(offset)
-    assert found == (WRITTEN if partition is None else {partition: WRITTEN[partition]})
+        for partition_query, offset in page:
+            found.setdefault(partition_query, []).append(offset)
+    assert found == (PRODUCED if partition is None else {partition: PRODUCED[partition]})
     assert all(len(page) == limit for page in pages[:-1])
 
 
 def read(root: Browser, partition: int | None, limit: int) -> Iterator[list[tuple[int, int]]]:
-    of = "" if partition is None else f"&partition={partition}"
+    partition_query = "" if partition is None else f"&partition={partition}"
     after: str | None = "start"
     while after is not None:
-        answer = root.get(f"/topics/{TOPIC}/messages?from={after}&limit={limit}{of}").json
+        answer = root.get(f"/topics/{TOPIC}/messages?from={after}&limit={limit}{partition_query}").json
         yield [(each["partition"], each["offset"]) for each in answer["items"]]
         after = answer["next"]
 
 
-def test_the_last_are_the_newest_of_all(root: Browser) -> None:
+def test_negative_position_returns_newest_messages(root: Browser) -> None:
     answer = root.get(f"/topics/{TOPIC}/messages?from=-5&limit=500&partition=0").json
     assert [each["offset"] for each in answer["items"]] == [55, 56, 57, 58, 59]

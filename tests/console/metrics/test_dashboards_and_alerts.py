@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in packaging/, held against the table of metrics; and the page of the docs."""
+"""The Grafana dashboard, the alert rules and docs/metrics.md match the declared metrics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SERIES = {
     for name, family in FAMILIES.items()
     for suffix in (("_bucket", "_sum", "_count") if family.kind == HISTOGRAM else ("",))
 }
-OF_SCRAPERS = {"job", "instance"}
-"""Labels that whoever scrapes adds."""
-OF_GRAFANA = {"$__rate_interval": "5m"}
+SCRAPE_LABELS = {"job", "instance"}
+"""Labels that Prometheus adds to scraped series."""
+GRAFANA_VARIABLES = {"$__rate_interval": "5m"}
 
 SELECTOR = re.compile(r"\b((?:chronik|process)_\w+|up)\b(?:\{([^}]*)\})?(\[)?")
 TARGETS = [target for panel in PANELS for target in panel["targets"]]
@@ -36,15 +36,15 @@ VALUES = re.compile(r"label_values\((.*), (\w+)\)")
 
 
 def labels_of(name: str) -> set[str] | None:
-    if name == "up":  # whoever scrapes makes it
-        return OF_SCRAPERS
+    if name == "up":  # created by Prometheus
+        return SCRAPE_LABELS
     if name not in SERIES:
         return None
-    return {*SERIES[name].labels, *OF_SCRAPERS, *(("le",) if name.endswith("_bucket") else ())}
+    return {*SERIES[name].labels, *SCRAPE_LABELS, *(("le",) if name.endswith("_bucket") else ())}
 
 
-def read(expression: str) -> Found:
-    for variable, value in OF_GRAFANA.items():
+def parse(expression: str) -> Found:
+    for variable, value in GRAFANA_VARIABLES.items():
         expression = expression.replace(variable, value)
     return Expression(expression, labels_of).found
 
@@ -54,20 +54,20 @@ def expressions() -> list[str]:
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_an_expression_asks_for_what_a_node_tells(expression: str) -> None:
-    assert read(expression).kind == VECTOR
+def test_expression_uses_existing_metrics_and_labels(expression: str) -> None:
+    assert parse(expression).kind == VECTOR
 
 
 @pytest.mark.parametrize("query", VARIABLES)
-def test_a_variable_takes_the_values_of_a_label_that_is_there(query: str) -> None:
-    told = VALUES.fullmatch(query)
-    assert told
-    assert told[2] in read(told[1]).labels
+def test_dashboard_variable_uses_existing_label(query: str) -> None:
+    found = VALUES.fullmatch(query)
+    assert found
+    assert found[2] in parse(found[1]).labels
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target["expr"])
-def test_a_legend_names_labels_that_the_expression_keeps(target: dict[str, str]) -> None:
-    labels = read(target["expr"]).labels
+def test_legend_uses_labels_of_expression(target: dict[str, str]) -> None:
+    labels = parse(target["expr"]).labels
     assert set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))) <= labels
 
 
@@ -97,14 +97,14 @@ def test_a_legend_names_labels_that_the_expression_keeps(target: dict[str, str])
         "1 + 1",
     ],
 )
-def test_what_is_no_expression_is_found_out(expression: str) -> None:
+def test_invalid_expression_is_rejected(expression: str) -> None:
     with pytest.raises((NotPromql, AssertionError)):
-        assert read(expression).kind == VECTOR
+        assert parse(expression).kind == VECTOR
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_counters_are_asked_for_their_rate_and_gauges_are_not(expression: str) -> None:
-    """But for indexes of logs, which are gauges that only grow, and can be rated as counters are."""
+def test_counters_use_rate_and_gauges_do_not(expression: str) -> None:
+    """Log indexes are an exception: these gauges only grow, so that rate() is valid."""
     for name, _, has_range in SELECTOR.findall(expression):
         if name in SERIES:
             kind = SERIES[name].kind
@@ -114,43 +114,43 @@ def test_counters_are_asked_for_their_rate_and_gauges_are_not(expression: str) -
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_alert_has_severity_summary_and_action(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert len(rule["annotations"]["summary"]) > 20
     assert len(rule["annotations"]["action"]) > 40
-    told = set(re.findall(r"\$labels\.(\w+)", "".join(rule["annotations"].values())))
-    assert told <= read(rule["expr"]).labels, "a label that the expression has dropped"
+    found = set(re.findall(r"\$labels\.(\w+)", "".join(rule["annotations"].values())))
+    assert found <= parse(rule["expr"]).labels, "a label that the expression drops"
 
 
-def test_names_of_alerts_are_unique() -> None:
+def test_alert_names_are_unique() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names) > 10
 
 
-def test_the_dashboard_has_a_row_for_each_subject_and_no_panel_lies_on_another() -> None:
+def test_dashboard_panels_do_not_overlap() -> None:
     rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
     assert rows == ["Overview", "Traffic", "Latency", "Replication", "Raft", "Groups", "Transactions", "Process"]
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert not cells & taken, panel["title"]
+        assert not cells & occupied, panel["title"]
         assert max(x for x, _ in cells) < 24
-        taken |= cells
+        occupied |= cells
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_every_panel_has_a_title_and_says_what_it_shows() -> None:
+def test_every_panel_has_title_and_description() -> None:
     for panel in PANELS:
         assert panel["title"]
         assert panel["description"].endswith(".")
 
 
-def test_names_follow_the_conventions_of_prometheus() -> None:
+def test_metric_names_follow_prometheus_conventions() -> None:
     for name, family in FAMILIES.items():
         assert re.fullmatch(r"(chronik|process)(_[a-z0-9]+)+", name)
         assert name.endswith("_total") == (family.kind == COUNTER), name
@@ -159,6 +159,6 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert family.help.endswith(".")
 
 
-def test_the_page_of_the_docs_tells_every_metric() -> None:
-    written = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert written == page(written), f"{PAGE} is written anew by .venv/bin/python -m chronik.console.metrics.listing"
+def test_docs_page_lists_every_metric() -> None:
+    current = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert current == page(current), f"{PAGE} is outdated: run .venv/bin/python -m chronik.console.metrics.listing"

@@ -1,4 +1,4 @@
-"""A page of another site, in the browser of somebody who is logged in, gets nothing and changes nothing."""
+"""Cross-site requests from a logged-in browser are rejected."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ NEW = {"name": "by-another-site", "partitions": 1}
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_foreign_origin_is_refused(node: GuardedNode, root: Browser, origin: str, method: str) -> None:
+def test_foreign_origin_is_rejected(node: GuardedNode, root: Browser, origin: str, method: str) -> None:
     before = node.records()
     answer = root.ask(method, "/topics", NEW if method == "POST" else None, origin=origin)
     assert answer.status == 403
     assert node.records() == before
 
 
-def test_the_same_origin_is_let_in(root: Browser) -> None:
+def test_same_origin_is_accepted(root: Browser) -> None:
     assert root.get("/topics", origin=f"http://{root.address}").status == 200
 
 
-def test_what_browsers_say_of_other_sites_is_believed(root: Browser) -> None:
+def test_cross_site_fetch_metadata_is_rejected(root: Browser) -> None:
     assert root.get("/topics", sec_fetch_site="cross-site").status == 403
     assert root.get("/topics", sec_fetch_site="same-origin").status == 200
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_forms_and_texts_change_nothing(node: GuardedNode, root: Browser, kind: str) -> None:
+def test_non_json_content_type_is_rejected(node: GuardedNode, root: Browser, kind: str) -> None:
     before = node.records()
     assert root.post("/topics", NEW, content_type=kind).status == 415
     assert node.records() == before
 
 
-def test_a_foreign_host_is_refused(root: Browser) -> None:
+def test_foreign_host_header_is_rejected(root: Browser) -> None:
     assert root.get("/session", host="rebound.example").status == 421
     assert root.get("//", host="rebound.example").status == 421
 
 
 @pytest.mark.parametrize("path", ["/session", "/topics", "//", "//healthz"])
-def test_no_answer_shares_itself_with_other_sites(root: Browser, path: str) -> None:
+def test_responses_have_no_cors_headers(root: Browser, path: str) -> None:
     answer = root.get(path, origin=f"http://{root.address}")
     assert answer.status == 200
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_console_lets_nothing_in_from_elsewhere(root: Browser) -> None:
+def test_console_has_strict_content_security_policy(root: Browser) -> None:
     page = Browser(root.address).get("//")
     assert page.status == 200
     policy = page.headers["content-security-policy"]

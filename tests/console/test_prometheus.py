@@ -10,7 +10,7 @@ from chronik.errors import InvariantBroken
 from chronik.meters import Histogram
 
 
-def test_a_family_has_its_help_its_type_and_its_samples() -> None:
+def test_family_has_help_type_and_samples() -> None:
     requests = [Sample(3, {"api": "Fetch", "node": "1"}), Sample(0, {"api": "Produce", "node": "1"})]
     metrics = [
         Metric("chronik_requests_total", "counter", "Requests by API.", requests),
@@ -27,17 +27,17 @@ def test_a_family_has_its_help_its_type_and_its_samples() -> None:
     )
 
 
-def test_a_family_without_samples_is_left_out() -> None:
+def test_family_without_samples_is_omitted() -> None:
     assert exposition([Metric("a", "gauge", "None.", [])]) == ""
 
 
-def test_what_would_break_a_line_is_escaped() -> None:
+def test_help_and_label_values_are_escaped() -> None:
     text = exposition([Metric("a", "gauge", "one\\\ntwo", [Sample(1, {"x": 'a "b"\\\nc'})])])
     assert text.splitlines() == [r"# HELP a one\\\ntwo", "# TYPE a gauge", r'a{x="a \"b\"\\\nc"} 1']
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
+    ("value", "expected"),
     [
         (2**60 + 1, "1152921504606846977"),
         (0.1, "0.1"),
@@ -48,8 +48,8 @@ def test_what_would_break_a_line_is_escaped() -> None:
         (math.nan, "NaN"),
     ],
 )
-def test_numbers_are_written_exactly(value: float, written: str) -> None:
-    assert exposition([Metric("a", "gauge", "A.", [Sample(value)])]).splitlines()[-1] == f"a {written}"
+def test_numbers_are_formatted_exactly(value: float, expected: str) -> None:
+    assert exposition([Metric("a", "gauge", "A.", [Sample(value)])]).splitlines()[-1] == f"a {expected}"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_numbers_are_written_exactly(value: float, written: str) -> None:
         Metric("a", "histogram", "", [Sample(1)]),
     ],
 )
-def test_a_name_that_no_scraper_would_take_is_refused(metric: Metric) -> None:
+def test_invalid_metric_is_rejected(metric: Metric) -> None:
     with pytest.raises(InvariantBroken):
         exposition([metric])
 
 
-def test_buckets_of_a_histogram_count_what_is_below_them_too() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     histogram = Histogram()
     for seconds in (0.0002, 0.0002, 0.3, 60.0):
         histogram.add(seconds)
@@ -87,11 +87,11 @@ def test_buckets_of_a_histogram_count_what_is_below_them_too() -> None:
     ]
 
 
-def test_pieces_say_together_what_the_whole_says() -> None:
+def test_chunks_concatenate_to_whole_exposition() -> None:
     many = Metric("a", "gauge", "A.", [Sample(number, {"n": str(number)}) for number in range(3 * LINES_PER_PIECE)])
     few = Metric("b", "gauge", "B.", [Sample(1)])
     metrics = [few, None, None, many]
-    pieces = list(exposition_pieces(metrics))
-    assert pieces[1] == NOTHING, "a turn in which there was nothing to say"
-    assert max(piece.count(b"\n") for piece in pieces) == LINES_PER_PIECE
-    assert b"".join(pieces).decode().replace("\n\n", "\n") == exposition(metrics)
+    chunks = list(exposition_pieces(metrics))
+    assert chunks[1] == NOTHING, "an iteration without output"
+    assert max(chunk.count(b"\n") for chunk in chunks) == LINES_PER_PIECE
+    assert b"".join(chunks).decode().replace("\n\n", "\n") == exposition(metrics)

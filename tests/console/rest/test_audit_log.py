@@ -1,4 +1,4 @@
-"""What is changed over HTTP, and who was refused, is in the audit log: by the name of who had logged in."""
+"""The audit log contains changes and denials over HTTP, with the principal of the session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.console.rest.asking import Browser
 from tests.console.rest.cases import TOPIC, topic
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+def audit_lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
     return [json.loads(record.getMessage()) for record in caplog.records if record.name == "chronik.audit"]
 
 
-def test_a_change_names_who_made_it(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
+def test_change_is_audited_with_principal(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "chronik.audit"):
         assert root.post("/topics", {"name": "audited", "partitions": 1}).status == 200
-    (line,) = told(caplog)
+    (line,) = audit_lines(caplog)
     assert line["event"] == "changed"
     assert (line["principal"], line["host"], line["api"]) == ("User:root", "127.0.0.1", "CreateTopics")
     assert line["changed"] == ["audited"]
@@ -34,7 +34,7 @@ def test_a_change_names_who_made_it(root: Browser, caplog: pytest.LogCaptureFixt
         ("/configs", "DescribeConfigs"),
     ],
 )
-def test_who_was_refused_is_told(
+def test_denied_request_is_audited(
     node: GuardedNode,
     root: Browser,
     mallory: Browser,
@@ -46,14 +46,14 @@ def test_who_was_refused_is_told(
     with caplog.at_level(logging.INFO, "chronik.audit"):
         assert mallory.get(path).status == 403
     assert ("refused", "User:mallory", operation) in [
-        (line["event"], line["principal"], line.get("operation")) for line in told(caplog)
+        (line["event"], line["principal"], line.get("operation")) for line in audit_lines(caplog)
     ]
 
 
-def test_what_is_only_left_out_of_a_page_is_not_told(
+def test_omitted_items_are_not_audited_as_denials(
     node: GuardedNode, root: Browser, mallory: Browser, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody asked for it: a page of topics shows no sizes and no configs to those who may not know them."""
+    """A page of topics omits sizes and configs without a permission. The client did not request them explicitly."""
     topic(node, root)
     acl = {"resource": "topic", "name": TOPIC, "principal": "User:mallory", "operation": "describe"}
     assert root.post("/acls", {"acls": [acl]}).status == 201
@@ -62,13 +62,13 @@ def test_what_is_only_left_out_of_a_page_is_not_told(
             (shown,) = mallory.get("/topics").json["items"]
             assert mallory.first_event("/stream").status == 200
         assert (shown["name"], shown["bytes"], shown["cleanup_policy"]) == (TOPIC, None, None)
-        assert told(caplog) == []
+        assert audit_lines(caplog) == []
         assert root.get(f"/topics/{TOPIC}").json["bytes"] is not None
     finally:
         root.post("/acls/delete", {"acls": [acl]})
 
 
-def test_nothing_of_a_message_or_a_password_is_in_any_log(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_contain_no_messages_or_passwords(root: Browser, caplog: pytest.LogCaptureFixture) -> None:
     root.post("/topics", {"name": "audited", "partitions": 1})
     with caplog.at_level(logging.DEBUG):
         assert root.post("/topics/audited/messages", {"key": "key-hidden", "value": "value-hidden"}).status == 201

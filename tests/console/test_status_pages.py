@@ -11,7 +11,7 @@ from chronik.console.ask import NodeSilent, ask, ask_group, ask_ready, ask_statu
 from .serving import FakeSource, console, request
 
 
-def test_a_node_whose_loop_runs_is_healthy_even_when_it_is_not_ready() -> None:
+def test_healthz_is_ok_when_node_is_not_ready() -> None:
     async def scenario() -> None:
         source = FakeSource()
         source.why_not_ready = "no leader is known"
@@ -22,7 +22,7 @@ def test_a_node_whose_loop_runs_is_healthy_even_when_it_is_not_ready() -> None:
     asyncio.run(scenario())
 
 
-def test_a_node_that_is_not_ready_says_why() -> None:
+def test_readyz_returns_reason_when_not_ready() -> None:
     async def scenario() -> None:
         source = FakeSource()
         async with console(source) as node:
@@ -35,7 +35,7 @@ def test_a_node_that_is_not_ready_says_why() -> None:
     asyncio.run(scenario())
 
 
-def test_the_status_is_the_sources_own() -> None:
+def test_status_page_returns_status_of_source() -> None:
     async def scenario() -> None:
         source = FakeSource()
         source.shown = {"node_id": 3, "recent_hashes": [[1, "ab"], [2, "cd"]], "leader": None}
@@ -48,7 +48,7 @@ def test_the_status_is_the_sources_own() -> None:
 
 
 @pytest.mark.parametrize("group", ["orders", "a/b", "weiß, nicht?", "100%"])
-def test_a_group_is_found_under_any_name_it_may_have(group: str) -> None:
+def test_group_page_accepts_any_group_id(group: str) -> None:
     async def scenario() -> None:
         source = FakeSource()
         source.groups[group] = {"group": group, "offsets": [{"topic": "t", "partition": 0, "offset": 5}]}
@@ -59,7 +59,7 @@ def test_a_group_is_found_under_any_name_it_may_have(group: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_path_that_leads_nowhere_is_answered_with_those_that_lead_somewhere() -> None:
+def test_unknown_path_returns_not_found_with_available_pages() -> None:
     async def scenario() -> None:
         async with console(FakeSource()) as node:
             for path in ("/", "/statusx", "/status/groups", "/healthz/"):
@@ -70,7 +70,7 @@ def test_a_path_that_leads_nowhere_is_answered_with_those_that_lead_somewhere() 
     asyncio.run(scenario())
 
 
-def test_a_query_does_not_change_the_page() -> None:
+def test_query_string_is_ignored() -> None:
     async def scenario() -> None:
         async with console(FakeSource()) as node:
             assert (await node.get("/healthz?verbose=1")).status == 200
@@ -78,7 +78,7 @@ def test_a_query_does_not_change_the_page() -> None:
     asyncio.run(scenario())
 
 
-def test_head_is_answered_like_get_without_the_body() -> None:
+def test_head_returns_headers_of_get_without_body() -> None:
     async def scenario() -> None:
         async with console(FakeSource()) as node:
             peer = await node.connect()
@@ -86,12 +86,12 @@ def test_head_is_answered_like_get_without_the_body() -> None:
             peer.send(request("/status", "HEAD"))
             head = await peer.answer(to_head=True)
             assert (head.status, head.headers) == (200, got.headers)
-            assert (await peer.get("/healthz")).body == b"ok\n", "nothing of a body stood in between"
+            assert (await peer.get("/healthz")).body == b"ok\n", "the HEAD response has no body"
 
     asyncio.run(scenario())
 
 
-def test_a_page_that_breaks_is_an_answer_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_page_returns_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeSource):
         def status(self) -> dict[str, Any]:
             raise ZeroDivisionError
@@ -103,10 +103,10 @@ def test_a_page_that_breaks_is_an_answer_and_a_line_in_the_log(caplog: pytest.Lo
             assert (await peer.get("/healthz")).status == 200
 
     asyncio.run(scenario())
-    assert "/status cannot be shown" in caplog.text
+    assert "status page failed: path=/status" in caplog.text
 
 
-def test_commands_and_tests_can_ask_a_node() -> None:
+def test_client_fetches_status_readiness_and_metrics() -> None:
     async def scenario() -> None:
         source = FakeSource()
         async with console(source) as node:
@@ -120,6 +120,6 @@ def test_commands_and_tests_can_ask_a_node() -> None:
     asyncio.run(scenario())
 
 
-def test_a_node_that_is_not_there_is_told_in_one_line() -> None:
-    with pytest.raises(NodeSilent, match=r"no node answers at 127\.0\.0\.1:1: .*refused"):
+def test_unreachable_node_raises_error_with_address() -> None:
+    with pytest.raises(NodeSilent, match=r"127\.0\.0\.1:1: cannot reach a node: .*refused"):
         ask_status(Address("127.0.0.1", 1), 10)

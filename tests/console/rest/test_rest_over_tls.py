@@ -1,4 +1,4 @@
-"""The admin API and the console's files over HTTPS, to who trusts the node's CA; a certificate in place of a token."""
+"""The admin API and the console's files over HTTPS, and client certificates instead of a token."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ PASSWORD = "correct horse"
 TOKEN = "battery-staple"
 WITHOUT_USERS: dict[str, Any] = {"authorizer.class.name": ""}
 
-Asking = Callable[..., Browser]
-"""Makes somebody who asks, and shows a certificate if it has a subject."""
+ClientFactory = Callable[..., Browser]
+"""Create a client, with a client certificate if a subject is given."""
 
 
 @contextmanager
-def serving(folder: Path, **options: Any) -> Iterator[tuple[GuardedNode, Asking]]:
+def serving(folder: Path, **options: Any) -> Iterator[tuple[GuardedNode, ClientFactory]]:
     keystore = written(folder / "node.pem", issued("CN=node").both)
     node = GuardedNode(folder / "data", "127.0.0.1:0", http_keystore=keystore, **options)
 
-    def asking(subject: str | None = None) -> Browser:
+    def create_client(subject: str | None = None) -> Browser:
         return Browser(node.http, tls=client_context(folder, subject))
 
     try:
-        yield node, asking
+        yield node, create_client
     finally:
         node.close()
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GuardedNode, Asking]]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GuardedNode, ClientFactory]]:
     with serving(tmp_path_factory.mktemp("tls"), **{"super.users": "User:root"}) as served:
         served[0].propose(first_user("root", PASSWORD))
         yield served
 
 
-def test_who_logs_in_gets_a_cookie_that_is_never_sent_without_tls(node: tuple[GuardedNode, Asking]) -> None:
+def test_login_over_tls_sets_secure_cookie(node: tuple[GuardedNode, ClientFactory]) -> None:
     root = node[1]()
     answer = root.log_in("root", PASSWORD)
     assert answer.status == 200
@@ -60,20 +60,20 @@ def test_who_logs_in_gets_a_cookie_that_is_never_sent_without_tls(node: tuple[Gu
     assert root.get("/topics").status == 401
 
 
-def test_a_script_shows_its_password(node: tuple[GuardedNode, Asking]) -> None:
+def test_basic_authentication_over_tls(node: tuple[GuardedNode, ClientFactory]) -> None:
     script = node[1]()
     assert script.get("/nodes", authorization=basic("root", PASSWORD)).json["total"] == 1
     assert script.get("/nodes", authorization=basic("root", "wrong")).status == 401
 
 
-def test_the_console_comes_over_tls(node: tuple[GuardedNode, Asking]) -> None:
+def test_console_is_served_over_tls(node: tuple[GuardedNode, ClientFactory]) -> None:
     page = node[1]().get("//")
     assert page.status == 200
     assert b"<title>Chronik" in page.body
     assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
-def test_strangers_and_who_speaks_no_tls_get_nothing(node: tuple[GuardedNode, Asking]) -> None:
+def test_untrusting_client_and_plain_http_fail(node: tuple[GuardedNode, ClientFactory]) -> None:
     address = node[0].http
     with pytest.raises(ssl.SSLCertVerificationError):
         Browser(address, tls=ssl.create_default_context()).get("/session")
@@ -81,21 +81,21 @@ def test_strangers_and_who_speaks_no_tls_get_nothing(node: tuple[GuardedNode, As
         Browser(address).get("/session")
 
 
-def test_where_there_are_users_a_certificate_is_nobody(tmp_path: Path) -> None:
+def test_client_certificate_does_not_authenticate_with_authorizer(tmp_path: Path) -> None:
     ca = written(tmp_path / "ca.pem", authority().certificate)
-    with serving(tmp_path, http_truststore=ca) as (_, asking):
-        operator = asking("CN=operator")
+    with serving(tmp_path, http_truststore=ca) as (_, create_client):
+        operator = create_client("CN=operator")
         assert operator.get("/session").json["login_with"] == "password"
         assert operator.get("/topics").status == 401
 
 
-def test_without_users_a_certificate_opens_as_the_token_does(tmp_path: Path) -> None:
+def test_client_certificate_authenticates_without_authorizer(tmp_path: Path) -> None:
     ca = written(tmp_path / "ca.pem", authority().certificate)
-    with serving(tmp_path, http_truststore=ca, http_token=TOKEN, **WITHOUT_USERS) as (_, asking):
-        assert asking().get("/topics").status == 401
-        operator = asking("CN=operator")
+    with serving(tmp_path, http_truststore=ca, http_token=TOKEN, **WITHOUT_USERS) as (_, create_client):
+        assert create_client().get("/topics").status == 401
+        operator = create_client("CN=operator")
         assert operator.post("/topics", {"name": "t", "partitions": 1}).status == 200
         assert operator.get("/session").json["logged_in"] is True
-        anybody = asking()
-        assert anybody.log_in("", TOKEN).headers["set-cookie"].count("Secure") == 1
-        assert anybody.get("/topics").json["total"] == 1
+        anonymous = create_client()
+        assert anonymous.log_in("", TOKEN).headers["set-cookie"].count("Secure") == 1
+        assert anonymous.get("/topics").json["total"] == 1
