@@ -65,7 +65,7 @@ class SecuredNode(ClusterNode):
 
 class SecuredCluster(Cluster):
     def __init__(self, folder: Path, **more: Any) -> None:
-        self.passrecords = {ADMIN: secrets.token_urlsafe(), ADA: secrets.token_urlsafe()}
+        self.passwords = {ADMIN: secrets.token_urlsafe(), ADA: secrets.token_urlsafe()}
         self.ca_file = folder / "ca.pem"
         self.keystore = self._certificate(folder)
         broker = {
@@ -93,7 +93,7 @@ class SecuredCluster(Cluster):
         if config["node_id"] == TLS_NODE:
             config["http_keystore"] = str(self.keystore)
         node = SecuredNode(folder, kafka, http, self.access(), **config)
-        node.name_first_user(ADMIN, self.passrecords[ADMIN])
+        node.name_first_user(ADMIN, self.passwords[ADMIN])
         return node
 
     def settings(self, user: str = ADMIN) -> dict[str, str]:
@@ -102,7 +102,7 @@ class SecuredCluster(Cluster):
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": SCRAM_SHA_256,
             "sasl.username": user,
-            "sasl.password": self.passrecords[user],
+            "sasl.password": self.passwords[user],
             "ssl.ca.location": str(self.ca_file),
         }
 
@@ -126,7 +126,7 @@ class SecuredCluster(Cluster):
         with self.client() as client:
             topics = [NewTopic("orders", 3), NewTopic("payments", 3), NewTopic("clicks.web", 6)]
             create_topics(client, [*topics, NewTopic(PIPELINES_TOPIC, 1, configs={"cleanup.policy": "compact"})])
-            set_password(client, ADA, self.passrecords[ADA], list(BY_NAME), ITERATIONS_MIN)
+            set_password(client, ADA, self.passwords[ADA], list(BY_NAME), ITERATIONS_MIN)
             binding = (PatternType.LITERAL, f"User:{ADA}", "*")
             add_acls(client, [AclBinding(ResourceType.TOPIC, "orders", *binding, Operation.READ, Permission.ALLOW)])
             records = [schema_record(Place(PIPELINE, "orders"), Schema(COLUMNS))]

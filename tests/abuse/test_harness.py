@@ -18,7 +18,7 @@ from tests.abuse.probe import value_of
 from tests.abuse.report import Row, report
 from tests.abuse.stage import grouped_losses, missing
 
-WELL = Figures(
+WITHIN_BUDGET = Figures(
     sent_bytes=10 * MIB,
     request_bytes=10 * MIB,
     held_ms=100.0,
@@ -34,35 +34,35 @@ WELL = Figures(
 )
 
 
-def test_a_row_at_its_limits_is_well() -> None:
-    assert overruns(WELL) == []
+def test_figures_at_limits_are_within_budget() -> None:
+    assert overruns(WITHIN_BUDGET) == []
 
 
 @pytest.mark.parametrize(
-    ("worse", "told"),
+    ("changes", "message"),
     [
-        ({"held_ms": 101.0}, "held the loop"),
-        ({"memory_bytes": 130 * MIB + 1}, "took 130 MB"),
+        ({"held_ms": 101.0}, "event loop blocked"),
+        ({"memory_bytes": 130 * MIB + 1}, "memory grew by 130 MB"),
         ({"probe_p99_ms": 251.0}, "probe p99"),
-        ({"arrival_p99_ms": 251.0, "arrivals": 1}, "arrivals p99"),
-        ({"arrival_p99_ms": 0.0, "arrivals": 0}, "nobody was let in"),
+        ({"arrival_p99_ms": 251.0, "arrivals": 1}, "new connections p99"),
+        ({"arrival_p99_ms": 0.0, "arrivals": 0}, "no new connection was authenticated"),
         ({"log_bytes": 64 * 1024 + 1}, "logged"),
-        ({"probe_records": 0}, "never answered"),
-        ({"pulses": 0}, "nobody saw"),
+        ({"probe_records": 0}, "received no response"),
+        ({"pulses": 0}, "no ping was answered"),
         ({"ailments": ["1 acknowledged records are lost"]}, "are lost"),
     ],
 )
-def test_a_row_beyond_a_limit_is_over(worse: dict[str, Any], told: str) -> None:
-    (overrun,) = overruns(replace(WELL, **worse))
-    assert told in overrun
+def test_figures_beyond_limit_are_over_budget(changes: dict[str, Any], message: str) -> None:
+    (overrun,) = overruns(replace(WITHIN_BUDGET, **changes))
+    assert message in overrun
 
 
 HONEST = Latencies("fetch", 100, p99_ms=250.0, longest_ms=1_000.0, p99_raw_ms=900.0, longest_raw_ms=5_000.0)
-FLOODED = replace(WELL, honest=[HONEST], disk_bytes=MIB)
+FLOODED = replace(WITHIN_BUDGET, honest=[HONEST], disk_bytes=MIB)
 FLOOD_BUDGET = Budget(longest_ms=1_000.0, disk_bytes=MIB)
 
 
-def test_flood_at_its_limits_is_within_budget() -> None:
+def test_flood_at_limits_is_within_budget() -> None:
     assert overruns(FLOODED, FLOOD_BUDGET) == []
 
 
@@ -84,69 +84,69 @@ def test_flood_that_fills_the_disk_is_over_budget() -> None:
     assert "to disk" in overrun
 
 
-def test_losses_that_differ_in_numbers_are_counted_together() -> None:
+def test_losses_that_differ_in_numbers_are_grouped() -> None:
     assert grouped_losses(["record 1: late", "record 2: late", "a stream: cut"]) == [
         "lost record 1: late (2 times)",
         "lost a stream: cut (1 times)",
     ]
 
 
-def test_only_slowness_is_measured_again() -> None:
-    assert is_only_slow(replace(WELL, held_ms=5000.0, probe_p99_ms=5000.0))
-    assert not is_only_slow(replace(WELL, memory_bytes=10_000 * MIB))
-    assert not is_only_slow(replace(WELL, ailments=["not well afterwards"]))
+def test_only_latency_overruns_are_measured_again() -> None:
+    assert is_only_slow(replace(WITHIN_BUDGET, held_ms=5000.0, probe_p99_ms=5000.0))
+    assert not is_only_slow(replace(WITHIN_BUDGET, memory_bytes=10_000 * MIB))
+    assert not is_only_slow(replace(WITHIN_BUDGET, ailments=["not healthy after the attack"]))
 
 
-def test_records_that_are_gone_or_changed_are_missing() -> None:
+def test_lost_and_changed_records_are_missing() -> None:
     read: dict[int, bytes | None] = {10: value_of(1), 11: value_of(7), 13: None}
     assert missing({10: 1, 11: 2, 12: 3, 13: 4}, read) == [11, 12, 13]
 
 
-def test_p99_of_a_hundred_is_the_longest() -> None:
+def test_p99_of_hundred_values_is_maximum() -> None:
     assert percentile([float(n) for n in range(1, 101)], 0.99) == 100.0
     assert percentile([], 0.99) == 0.0
 
 
-def test_every_attack_has_a_name_of_its_own() -> None:
+def test_attack_names_are_unique() -> None:
     assert all(name == attack.name for name, attack in ATTACKS.items())
 
 
-def stop_the_victim(target: Target) -> None:
-    """Stands for whatever holds a loop: nothing is answered for half a second, and nobody else had the core."""
+def pause_victim(target: Target) -> None:
+    """Pause the victim for half a second, as if its event loop were blocked."""
     os.kill(target.victim.pid, signal.SIGSTOP)
     time.sleep(0.5)
     os.kill(target.victim.pid, signal.SIGCONT)
 
 
-def kill_the_victim(target: Target) -> None:
+def restart_victim(target: Target) -> None:
     target.victim.kill()
     target.victim.start()
 
 
-def break_off(target: Target) -> None:
-    raise ValueError("this attack is not well made")
+def raise_error(target: Target) -> None:
+    raise ValueError("a bug in the attack")
 
 
-def test_a_loop_that_stands_still_is_noticed_from_outside() -> None:
-    figures = stage.run(Attack("stop", "", stop_the_victim, against=(NODE,)), NODE, 1, few=True)
+def test_harness_detects_blocked_event_loop() -> None:
+    figures = stage.run(Attack("stop", "", pause_victim, against=(NODE,)), NODE, 1, few=True)
     assert figures.held_ms >= 400.0
     assert figures.probe_longest_ms >= 400.0
-    assert any("held the loop" in told for told in overruns(figures))
+    assert any("event loop blocked" in message for message in overruns(figures))
 
 
-def test_arrivals_that_wait_are_noticed() -> None:
-    attack = Attack("stop", "", stop_the_victim, against=(NODE,), protocol="SASL_SSL", mechanism="PLAIN")
+def test_harness_detects_slow_new_connections() -> None:
+    attack = Attack("stop", "", pause_victim, against=(NODE,), protocol="SASL_SSL", mechanism="PLAIN")
     figures = stage.run(attack, NODE, 1, few=True)
-    assert any("arrivals p99" in told for told in overruns(figures))
+    assert any("new connections p99" in message for message in overruns(figures))
 
 
-def test_flood_reports_slow_honest_fetches() -> None:
-    attack = Attack("stop", "", stop_the_victim, against=(NODE,), budget=FLOOD, probe=ProbeOptions(-1, fetches=True))
+def test_harness_detects_slow_honest_fetches() -> None:
+    attack = Attack("stop", "", pause_victim, against=(NODE,), budget=FLOOD, probe=ProbeOptions(-1, fetches=True))
     figures = stage.run(attack, NODE, 1, few=True)
     assert {each.kind for each in figures.honest if each.longest_ms >= 400.0} == {"produce", "fetch"}
 
 
-def leave_http_alone(target: Target) -> None:
+def do_nothing(target: Target) -> None:
     time.sleep(1.0)
 
 
@@ -154,7 +154,7 @@ def test_probe_logs_in_over_http_and_holds_stream() -> None:
     attack = Attack(
         "idle",
         "",
-        leave_http_alone,
+        do_nothing,
         against=(NODE,),
         protocol="SASL_PLAINTEXT",
         mechanism="PLAIN",
@@ -165,7 +165,7 @@ def test_probe_logs_in_over_http_and_holds_stream() -> None:
     assert {each.kind for each in figures.honest if each.count} == {"produce", "fetch", "http"}
 
 
-def depose_the_leader(target: Target) -> None:
+def depose_leader(target: Target) -> None:
     """Stop the Raft leader until the other nodes have elected another."""
     assert target.cluster is not None
     leader = target.cluster.leader()
@@ -180,26 +180,26 @@ def depose_the_leader(target: Target) -> None:
         leader.resume()
 
 
-def test_deposed_raft_leader_is_reported() -> None:
-    figures = stage.run(Attack("depose", "", depose_the_leader, against=(CLUSTER,)), CLUSTER, 1, few=True)
-    assert any("the Raft leader was deposed" in told for told in overruns(figures))
+def test_harness_reports_deposed_raft_leader() -> None:
+    figures = stage.run(Attack("depose", "", depose_leader, against=(CLUSTER,)), CLUSTER, 1, few=True)
+    assert any("the Raft leader was deposed" in message for message in overruns(figures))
 
 
-def test_a_process_that_ended_is_noticed() -> None:
-    figures = stage.run(Attack("kill", "", kill_the_victim, against=(NODE,)), NODE, 1, few=True)
-    assert any("is not the process" in told for told in overruns(figures))
+def test_harness_reports_restarted_process() -> None:
+    figures = stage.run(Attack("kill", "", restart_victim, against=(NODE,)), NODE, 1, few=True)
+    assert any("was restarted or has exited" in message for message in overruns(figures))
 
 
-def test_an_attack_that_breaks_off_is_told() -> None:
-    figures = stage.run(Attack("broken", "", break_off, against=(NODE,)), NODE, 1, few=True)
-    assert any("broke off: ValueError" in told for told in overruns(figures))
+def test_harness_reports_interrupted_attack() -> None:
+    figures = stage.run(Attack("broken", "", raise_error, against=(NODE,)), NODE, 1, few=True)
+    assert any("was interrupted: ValueError" in message for message in overruns(figures))
 
 
-def test_a_run_with_a_row_over_its_budget_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_over_budget_exits_with_error(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = Budget(held_ms=0.0)
-    attack = Attack("strict", "nothing at all", lambda target: None, against=(NODE,), budget=strict)
-    row = Row(attack, NODE, WELL)
-    assert "**over**" in "\n".join(report([row], 1))
+    attack = Attack("strict", "do nothing", lambda target: None, against=(NODE,), budget=strict)
+    row = Row(attack, NODE, WITHIN_BUDGET)
+    assert "**over budget**" in "\n".join(report([row], 1))
     monkeypatch.setattr(runner, "measured", lambda *_, **__: iter([row]))
     assert runner.main(["--attacks", "frame-lengths"]) == 1
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A share of `make abuse`, with small counts."""
+"""The quick attacks of `make abuse`, with small counts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tests.abuse.catalogue import ATTACKS
 from tests.abuse.run import row_of
 from tests.long import SEED
 
-ALSO_AGAINST_A_CLUSTER = ("pipelined-unread", "flood-list-transactions-pattern-120-addresses")
+ALSO_AGAINST_CLUSTER = ("pipelined-unread", "flood-list-transactions-pattern-120-addresses")
 
 QUICK = [
     (attack, kind)
     for attack in ATTACKS.values()
     if attack.quick
     for kind in attack.against
-    if kind == attack.against[0] or attack.name in ALSO_AGAINST_A_CLUSTER
+    if kind == attack.against[0] or attack.name in ALSO_AGAINST_CLUSTER
 ]
 
 
 @pytest.mark.parametrize(("attack", "kind"), QUICK, ids=[f"{attack.name}-{kind}" for attack, kind in QUICK])
-def test_the_probe_hardly_notices(attack: Attack, kind: str) -> None:
+def test_attack_stays_within_budget(attack: Attack, kind: str) -> None:
     row = row_of(attack, kind, SEED, few=True)
     assert row.overruns == []
