@@ -1,4 +1,4 @@
-"""Small requests that ask for large answers, or make the node keep much."""
+"""Attacks with small requests that cause large responses or large state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAME_BYTES: Final = 32_000
 
 
 def ask(target: Target, request: Request, version: int) -> None:
-    """One request; what the answer says does not matter here, nor whether the connection is closed for it."""
+    """Send one request and ignore its result."""
     with target.connect() as client:
         client.send(request, version)
         client.read_frame()
@@ -47,7 +47,7 @@ def large_topic(target: Target) -> None:
         create_topics(cluster, [NewTopic(LARGE, target.count(1_000, PARTITIONS))])
 
 
-# The same name many times
+# Duplicate names
 
 
 def metadata_of(name: str, count: int) -> MetadataRequest:
@@ -136,11 +136,11 @@ def topics_of_too_many_partitions(target: Target) -> None:
         assert response.topics[-1].error_code == ErrorCode.POLICY_VIOLATION
 
 
-# What is not read
+# Unread responses
 
 
-def metadata_that_nobody_reads(target: Target) -> None:
-    """Of one large topic: a quarter of a megabyte in each answer."""
+def leave_metadata_unread(target: Target) -> None:
+    """Request Metadata of a large topic, 250 kB per response, and do not read the responses."""
     for _ in range(target.count(50, 1_000)):
         client = target.connect()
         for _ in range(20):
@@ -148,11 +148,11 @@ def metadata_that_nobody_reads(target: Target) -> None:
         target.keep(client)
 
 
-# What is claimed and does not come
+# Incomplete frames
 
 
 def claimed_frames(target: Target) -> None:
-    """While they are held, a large produce of another client must go through."""
+    """Announce large frames. A large produce request of another client must succeed meanwhile."""
     for _ in range(target.count(6, 2_000)):
         client = target.connect()
         client.send_bytes(struct.pack(">i", CLAIMED_BYTES) + bytes(68))
@@ -179,10 +179,10 @@ def produce_to(topic: str, value: bytes) -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[data])
 
 
-# What is kept
+# Large state
 
 
-def refused_names(target: Target) -> None:
+def produce_to_long_names(target: Target) -> None:
     records = encode_batch([Record(0, -1, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0)
     partition = PartitionProduceData(index=0, records=records)
     for request in range(target.count(1, 3)):
@@ -244,7 +244,7 @@ def large_joins(target: Target) -> None:
 
 
 def members_with_long_names(target: Target) -> None:
-    """They wait for a member that never comes, each with a name of 32 kB."""
+    """Join groups with member names of 32 kB that wait for a rebalance."""
     for number in range(target.count(50, 1_500)):
         client = target.connect()
         client.client_id = f"{number}-".ljust(NAME_BYTES, "x")
@@ -271,7 +271,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     ),
     Attack(
         "metadata-same-topic-unread",
-        "eight times Metadata of one topic, 1,000 times, not read",
+        "eight connections request Metadata of one topic 1,000 times and read nothing",
         one_topic_in_metadata_unread,
         large_topic,
     ),
@@ -279,7 +279,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     Attack(
         "metadata-unread",
         "1,000 connections ask for 250 kB, 20 times, and read nothing",
-        metadata_that_nobody_reads,
+        leave_metadata_unread,
         large_topic,
     ),
     Attack(
@@ -305,7 +305,10 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("frames-claimed", "2,000 connections claim 100 MB and send 72 bytes", claimed_frames, quick=True),
     Attack("frames-half-sent", "32 connections claim 100 MB and send 1 MB", half_sent_frames),
     Attack(
-        "names-refused", "Produce with a producer id to 9,000 unknown topics of 32 kB names", refused_names, quick=True
+        "names-refused",
+        "Produce with a producer id to 9,000 unknown topics of 32 kB names",
+        produce_to_long_names,
+        quick=True,
     ),
     Attack(
         "names-in-sessions",

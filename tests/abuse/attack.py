@@ -1,11 +1,11 @@
-"""What an attack is, and what it is given to work with.
+"""The definition of an attack, and its target.
 
-A row of the report is one `Attack`, in the module of its kind:
+An `Attack` is declared in the module of its category:
 
     Attack("same-topic-4000-times", "Metadata of one topic, named 4,000 times", strike, prepare=large_topic)
 
-`prepare(target)` sets the stage as an honest user would; `strike(target)` does the harm, over connections that it makes
-by `target.connect()` (whose bytes are counted). What is measured is the time of the strike and a while after it.
+`prepare(target)` creates topics and other state as an honest user would. `strike(target)` executes the attack over
+connections of `target.connect()`, which count the bytes sent. The strike and the seconds after it are measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BOTH: Final = (NODE, CLUSTER)
 
 @dataclass(slots=True)
 class Meter:
-    """Bytes that attackers have sent: altogether, and in the largest request."""
+    """Bytes sent by an attacker: the total, and the largest request."""
 
     total: int = 0
     largest: int = 0
@@ -43,6 +43,8 @@ class Meter:
 
 
 class MeteredClient(RawClient):
+    """A raw Kafka client that counts the bytes it sends."""
+
     def __init__(self, address: Address, meter: Meter) -> None:
         super().__init__(str(address))
         self._meter = meter
@@ -54,7 +56,7 @@ class MeteredClient(RawClient):
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """The honest requests that run alongside an attack, in addition to the pulses."""
+    """The honest requests that run alongside an attack, in addition to the pings."""
 
     acks: int = 1
     fetches: bool = False
@@ -64,29 +66,30 @@ class ProbeOptions:
 
 @dataclass(slots=True)
 class Target:
-    """Who is attacked: `victim` leads the probe's partition, and is the only node when there is no cluster."""
+    """The node or cluster under attack. `victim` leads the probe's partition."""
 
     kind: str
     nodes: list[ClusterNode]
     victim: ClusterNode
     probe_topic: str
     raft: Address | None = None
-    """The victim's port for its peers, in a cluster."""
+    """The victim's peer listener, in a cluster."""
     cluster: Cluster | None = None
     door: Door | None = None
-    """What the probe comes in by, if not by the open port; then that is what is attacked, from an address apart."""
+    """The secured listener under attack, if it is not the plaintext one. The attacker uses another address."""
     random: random.Random = field(default_factory=random.Random)
     meter: Meter = field(default_factory=Meter)
     responses: int = 0
     """Responses that a flood has received."""
     few: bool = False
-    """Whether small counts will do: a share of the rows runs in `make test`."""
+    """Whether to use the small counts of `make test`."""
 
     restarted: set[int] = field(default_factory=set)
-    """Node ids: their processes are new, and the probe's connections to them were lost, which is no finding."""
-    _kept: list[socket.socket | RawClient] = field(default_factory=list)
+    """Ids of nodes that the attack restarts. Lost connections to them are not reported."""
+    _open_connections: list[socket.socket | RawClient] = field(default_factory=list)
 
     def count(self, few: int, full: int) -> int:
+        """Return the small or the full count."""
         return few if self.few else full
 
     @property
@@ -98,52 +101,55 @@ class Target:
         return self.victim.http
 
     def connect(self) -> MeteredClient:
-        """A new connection to the victim's Kafka port."""
+        """Open a connection to the victim's Kafka port."""
         return MeteredClient(self.kafka, self.meter)
 
     def connect_to_leader(self, topic: str) -> MeteredClient:
-        """Of its first partition, wherever that is."""
+        """Open a connection to the leader of a topic's first partition."""
         with Client(self.victim.bootstrap, client_id="abuse") as client:
             return MeteredClient(client.retrying(lambda: client.leader(TopicPartition(topic, 0))).address, self.meter)
 
     def plain(self, address: Address, data: bytes = b"", seconds: float = 30.0) -> socket.socket:
-        """A socket to any of its ports, on which `data` was sent."""
-        connected = socket.create_connection(address, seconds, (ATTACKERS_HOST, 0) if self.door else None)
+        """Open a socket to any port of the victim and send `data`."""
+        connection = socket.create_connection(address, seconds, (ATTACKERS_HOST, 0) if self.door else None)
         if data:
-            connected.sendall(data)
+            connection.sendall(data)
             self.meter.sent(len(data))
-        return connected
+        return connection
 
     def keep(self, connection: socket.socket | RawClient) -> None:
-        """Stays open until all is measured."""
-        self._kept.append(connection)
+        """Keep a connection open until the measurement ends."""
+        self._open_connections.append(connection)
 
     def let_go(self) -> None:
-        for connection in self._kept:
+        """Close all connections that were kept open."""
+        for connection in self._open_connections:
             connection.close()
-        self._kept.clear()
+        self._open_connections.clear()
 
 
 def nothing(target: Target) -> None:
-    """No stage is needed."""
+    """Prepare nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
+    """An attack and its budget."""
+
     name: str
     what: str
-    """One line, for the report."""
+    """The description in the report, one line."""
     strike: Callable[[Target], None]
     prepare: Callable[[Target], None] = nothing
     against: tuple[str, ...] = BOTH
     quick: bool = False
-    """Whether it runs in `make test`, too, with small counts."""
+    """Whether the attack also runs in `make test`, with small counts."""
     config: dict[str, Any] = field(default_factory=dict)
-    """Keys of the nodes' config files."""
+    """Keys of the nodes' configuration files."""
     protocol: str = PLAINTEXT
-    """Of the listener that is attacked, and by which the probe comes in."""
+    """The security protocol of the attacked listener, which the probe uses as well."""
     mechanism: str = ""
-    """By which it says who it is, if it has to."""
+    """The probe's SASL mechanism, if the listener requires authentication."""
     budget: Budget = BUDGET
-    """Another one needs a reason beside it."""
+    """The budget. A comment must give the reason for a different one."""
     probe: ProbeOptions = ProbeOptions()

@@ -1,4 +1,4 @@
-"""Records that are small on the wire and large, or very many, once somebody looks into them. Pure."""
+"""Decompression bombs: batches that are small when compressed and huge, or numerous, when decoded. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ TIME_MS: Final = 1_700_000_000_000
 
 
 def many_headers(body_bytes: int, codec: Codec, *, key: bytes | None = b"k", headers: int = HEADERS) -> bytes:
-    """A batch whose records have 100,000 empty headers each: 200 kB a record."""
+    """Return a batch whose records have 100,000 empty headers each (200 kB per record)."""
     tail = field(key) + field(None) + encode_varint(headers) + _EMPTY_HEADER * headers
     return batch([record(delta, tail) for delta in range(max(1, body_bytes // len(tail)))], codec)
 
 
 def tiny_records(count: int, codec: Codec, *, key: bytes | None = b"") -> bytes:
-    """A batch of records of seven bytes and a little more, in order."""
+    """Return a batch of many records of about seven bytes."""
     tail = field(key) + field(None) + b"\x00"
     return batch([record(delta, tail) for delta in range(count)], codec)
 
 
 def one_large_record(size: int, codec: Codec, *, key: bytes | None = b"k") -> bytes:
+    """Return a batch with a single large record."""
     before = b"\x00\x00" + encode_varint(0) + field(key) + encode_varint(size)
     return batch([encode_varint(len(before) + size + 1), before, bytes(size), b"\x00"], codec, count=1)
 
@@ -43,7 +44,7 @@ def field(content: bytes | None) -> bytes:
 
 
 def batch(records: list[bytes], codec: Codec, *, max_timestamp: int = TIME_MS, count: int | None = None) -> bytes:
-    """`max_timestamp` and `count` are what the header says, true or not."""
+    """Return a batch. `max_timestamp` and `count` are the values in the header, correct or not."""
     count = len(records) if count is None else count
     header = BatchHeader(
         base_offset=0,
@@ -64,7 +65,7 @@ def batch(records: list[bytes], codec: Codec, *, max_timestamp: int = TIME_MS, c
 
 
 def old_messages(body_bytes: int, codec: Codec) -> bytes:
-    """A compressed message of magic 1 with empty messages in it: 34 bytes each."""
+    """Return a compressed message of magic 1 that contains empty messages of 34 bytes."""
     inner = old_message(b"", 0, Codec.NONE)
     return old_message(compress(codec, inner * (body_bytes // len(inner))), 0, codec)
 

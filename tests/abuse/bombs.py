@@ -1,4 +1,4 @@
-"""Records that are small on the wire and large once somebody looks into them."""
+"""Attacks with decompression bombs: batches that are small when compressed and large when decoded."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Batch = Callable[[Target], bytes]
 
 
 def topic(configs: dict[str, str], target: Target) -> None:
-    """With a partition that the victim leads."""
+    """Create a topic with a partition that the victim leads."""
     with Client(str(target.kafka), client_id="abuse") as client:
         create_topics(client, [NewTopic(TOPIC, PARTITIONS, len(target.nodes), configs)])
-        led(target)
+        led_partition(target)
 
 
-def led(target: Target) -> int:
+def led_partition(target: Target) -> int:
     with Client(str(target.kafka), client_id="abuse") as client:
         leaders = {
             index: client.retrying(partial(client.leader_id, TopicPartition(TOPIC, index)))
@@ -51,18 +51,18 @@ def led(target: Target) -> int:
     return next(index for index, leader in leaders.items() if leader == target.victim.node_id)
 
 
-def stored(batch: Batch, target: Target) -> None:
-    """As a producer of an honest kind of topic stores it: nobody looks inside."""
+def store_bombs(batch: Batch, target: Target) -> None:
+    """Store bombs in a topic whose batches the broker does not decode."""
     topic(LARGE, target)
     with target.connect() as client:
         for _ in range(3):
-            answer = talk.produce(client, TOPIC, batch(target), partition=led(target))
+            answer = talk.produce(client, TOPIC, batch(target), partition=led_partition(target))
             assert answer.error_code == ErrorCode.NONE
 
 
 def produce(batch: Batch, target: Target, version: int = 9) -> None:
-    """As an honest client does that was told to try again."""
-    data, partition = batch(target), led(target)
+    """Produce a bomb several times, as a retrying client does."""
+    data, partition = batch(target), led_partition(target)
     with target.connect() as client:
         for _ in range(target.count(2, 5)):
             client.send(talk.produce_request(TOPIC, data, partition), version)
@@ -70,8 +70,8 @@ def produce(batch: Batch, target: Target, version: int = 9) -> None:
 
 
 def produce_at_once(batch: Batch, target: Target) -> None:
-    """All of them before the first answer, on many connections."""
-    request = talk.produce_request(TOPIC, batch(target), led(target))
+    """Produce bombs concurrently on many connections."""
+    request = talk.produce_request(TOPIC, batch(target), led_partition(target))
     clients = [target.connect() for _ in range(target.count(4, 20))]
     for client in clients:
         client.send(request, 9)
@@ -82,7 +82,7 @@ def produce_at_once(batch: Batch, target: Target) -> None:
 
 
 def list_offsets(target: Target) -> None:
-    partition = led(target)
+    partition = led_partition(target)
     with target.connect() as client:
         for timestamp in (TIME_MS, TIME_MS + 1, MAX_TIMESTAMP) * target.count(1, 3):
             for times in (1, 3):
@@ -93,29 +93,29 @@ def list_offsets(target: Target) -> None:
 
 
 def fetch_as_old_client(target: Target) -> None:
-    partition, offset = led(target), 0
+    partition, offset = led_partition(target), 0
     with target.connect() as client:
         for _ in range(target.count(2, 10)):
             data = talk.fetch(client, TOPIC, offset, version=2, partition=partition)
             assert data.error_code in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
 
 
-def compaction(batch: Batch, target: Target) -> None:
-    """Of a batch that was stored before the topic was compacted, so that nobody has refused it."""
+def prepare_compaction(batch: Batch, target: Target) -> None:
+    """Store a bomb before the topic becomes compacted, so that it is not rejected."""
     segments = {"segment.ms": str(HOUR_MS // 2), "min.cleanable.dirty.ratio": "0.01"}
     topic(LARGE | segments, target)
     with target.connect() as client:
-        assert talk.produce(client, TOPIC, batch(target), partition=led(target)).error_code == ErrorCode.NONE
-        later = talk.batch(b"v", timestamp=TIME_MS + HOUR_MS)  # it begins another segment, so that theirs is closed
-        talk.produce(client, TOPIC, later, partition=led(target))
+        assert talk.produce(client, TOPIC, batch(target), partition=led_partition(target)).error_code == ErrorCode.NONE
+        later = talk.batch(b"v", timestamp=TIME_MS + HOUR_MS)  # starts a new segment
+        talk.produce(client, TOPIC, later, partition=led_partition(target))
 
 
 def compact(target: Target) -> None:
     with target.connect() as client:
         assert talk.alter(client, talk.TOPIC, TOPIC, ("cleanup.policy", talk.SET, "compact")) == ErrorCode.NONE
     deadline = time.monotonic() + COMPACTION_SECONDS_MAX
-    while "is compacted up to" not in target.victim.log and "cannot be compacted" not in target.victim.log:
-        assert time.monotonic() < deadline, "nothing is compacted"
+    while "log compacted end_offset=" not in target.victim.log and "compaction failed" not in target.victim.log:
+        assert time.monotonic() < deadline, "the topic was not compacted in time"
         time.sleep(0.1)
 
 
@@ -157,7 +157,7 @@ ATTACKS: Final = (
     ),
     Attack(
         "too-many-headers-to-compacted",
-        "99 MB of headers to a compacted topic, which is too much",
+        "99 MB of headers to a compacted topic, over the limit",
         partial(produce, HUNDRED),
         partial(topic, COMPACTED),
         against=(NODE,),
@@ -178,7 +178,7 @@ ATTACKS: Final = (
     ),
     Attack(
         "tiny-to-plain",
-        "4 million records of 9 bytes in one batch, where nobody looks inside",
+        "4 million records of 9 bytes in one batch, which the broker does not decode",
         partial(produce, tiny_in(Codec.ZSTD)),
         partial(topic, LARGE),
     ),
@@ -205,7 +205,7 @@ ATTACKS: Final = (
     ),
     Attack(
         "headers-with-old-times",
-        "40 MB of headers to a topic that refuses old records",
+        "40 MB of headers to a topic that rejects old records",
         partial(produce, headers_in(Codec.ZSTD)),
         partial(topic, LARGE | {"message.timestamp.before.max.ms": "1000"}),
         against=(NODE,),
@@ -224,9 +224,9 @@ ATTACKS: Final = (
     *(
         Attack(
             f"{name}-by-time-{codec.name.lower()}",
-            f"ListOffsets by time over stored batches of {what} in {codec.name.lower()}; the partition named thrice",
+            f"ListOffsets by time over stored batches of {what} in {codec.name.lower()}, listed three times",
             list_offsets,
-            partial(stored, batch),
+            partial(store_bombs, batch),
             quick=name == "headers" and codec is Codec.ZSTD,
             against=(NODE,),
         )
@@ -241,7 +241,7 @@ ATTACKS: Final = (
             f"{name}-for-old-client-{codec.name.lower()}",
             f"Fetch 2 over stored batches of {what} in {codec.name.lower()}",
             fetch_as_old_client,
-            partial(stored, batch),
+            partial(store_bombs, batch),
             quick=name == "headers" and codec is Codec.GZIP,
             against=(NODE,),
         )
@@ -256,7 +256,7 @@ ATTACKS: Final = (
             f"{name}-compacted",
             f"compaction of a stored batch of {what} in zstd",
             compact,
-            partial(compaction, batch),
+            partial(prepare_compaction, batch),
             config={"broker": {"log.cleaner.backoff.ms": 500}},
             against=(NODE,),
         )

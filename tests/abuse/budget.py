@@ -1,4 +1,4 @@
-"""What an attack may cost those beside it, and who says when it cost more. Pure."""
+"""The budget of an attack: the latency, memory, log and disk usage that it may cause. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Budget:
+    """Limits on the effects of an attack."""
+
     held_ms: float = 100.0
-    """The event loop's longest turn, as a client on its own connection sees it."""
+    """Maximum time that the event loop is blocked, as measured by pings on a separate connection."""
     memory_bytes: int = 100 * MIB
     memory_per_request: float = 3.0
-    """Of the largest request, on top: it is received, decoded and answered."""
+    """Additional memory per byte of the largest request, which is received, decoded and answered."""
     probe_p99_ms: float = 250.0
     arrival_p99_ms: float = 250.0
-    """The probe's arrival where it has to say who it is: with TLS, a login and the first answer."""
+    """p99 of new connections to a secured listener, including TLS, login and the first response."""
     log_bytes: int = 64 * 1024
-    """A stranger must not fill the disk through the log."""
+    """Maximum log output: an unauthenticated client must not be able to fill the disk."""
     longest_ms: float = math.inf
     """Maximum latency of an honest request."""
     disk_bytes: float = math.inf
     """Growth of a node's data directory."""
 
     def memory_max(self, request_bytes: int) -> float:
+        """Return the maximum memory growth for a given size of the largest request."""
         return self.memory_bytes + self.memory_per_request * request_bytes
 
 
@@ -36,7 +39,7 @@ BUDGET: Final = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Latencies of one kind of honest request, less the waits for a core, and `raw` with them."""
+    """Latencies of one kind of honest request, without CPU scheduling delays; `raw` includes them."""
 
     kind: str
     count: int
@@ -61,25 +64,25 @@ class NodeMemory:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured of one attack. Times are in milliseconds."""
+    """The measurements of one attack. Times are in milliseconds."""
 
     sent_bytes: int
     request_bytes: int
     held_ms: float
-    """Longest trip of a request that costs nothing, less the time in which node or client waited for a core."""
+    """Longest ping without CPU scheduling delays of the node and the client."""
     held_raw_ms: float
     memory_bytes: int
     log_bytes: int
     quiet_p99_ms: float
-    """The probe's, before the attack, in the same run, with its waits for a core."""
+    """The probe's p99 before the attack, including CPU scheduling delays."""
     probe_p99_ms: float
     probe_p99_raw_ms: float
     probe_longest_ms: float
     probe_records: int
     pulses: int
-    """Answers that `held_ms` is the longest of."""
+    """Number of pings."""
     arrival_p99_ms: float | None = None
-    """None where nobody asks who comes."""
+    """None if the listener requires no authentication."""
     arrival_p99_raw_ms: float | None = None
     arrivals: int = 0
     honest: list[Latencies] = field(default_factory=list)
@@ -91,16 +94,16 @@ class Figures:
     responses: int = 0
     """Responses that the attacker received."""
     ailments: list[str] = field(default_factory=list)
-    """What is wrong with the node afterwards, or with what it acknowledged."""
+    """Problems found during or after the attack, such as lost records."""
 
 
 def overruns(figures: Figures, budget: Budget = BUDGET) -> list[str]:
-    """Every budget that was not kept, and everything that is wrong; empty for a row that is well."""
-    return [*_too_slow(figures, budget), *_too_much(figures, budget), *figures.ailments]
+    """Return every exceeded limit and every problem; an empty list if the attack is within its budget."""
+    return [*_latency_overruns(figures, budget), *_resource_overruns(figures, budget), *figures.ailments]
 
 
 def with_waits(figures: Figures) -> Figures:
-    """As a client sees it, who does not care who had the core."""
+    """Return the figures with the raw latencies, as a client sees them."""
     return replace(
         figures,
         held_ms=figures.held_raw_ms,
@@ -111,17 +114,17 @@ def with_waits(figures: Figures) -> Figures:
 
 
 def is_only_slow(figures: Figures, budget: Budget = BUDGET) -> bool:
-    """Whether another look is fair: a machine that does much else is slow at times; it neither leaks nor forgets."""
-    return not figures.ailments and not list(_too_much(figures, budget))
+    """Return whether only latencies exceed the budget, so that a new measurement is justified."""
+    return not figures.ailments and not list(_resource_overruns(figures, budget))
 
 
-def _too_slow(figures: Figures, budget: Budget) -> Iterator[str]:
+def _latency_overruns(figures: Figures, budget: Budget) -> Iterator[str]:
     if figures.held_ms > budget.held_ms:
-        yield f"held the loop for {figures.held_ms:.0f} ms (at most {budget.held_ms:.0f})"
+        yield f"event loop blocked for {figures.held_ms:.0f} ms (at most {budget.held_ms:.0f})"
     if figures.probe_p99_ms > budget.probe_p99_ms:
         yield f"probe p99 {figures.probe_p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
     if figures.arrival_p99_ms is not None and figures.arrival_p99_ms > budget.arrival_p99_ms:
-        yield f"arrivals p99 {figures.arrival_p99_ms:.0f} ms (at most {budget.arrival_p99_ms:.0f})"
+        yield f"new connections p99 {figures.arrival_p99_ms:.0f} ms (at most {budget.arrival_p99_ms:.0f})"
     for each in figures.honest:
         if each.p99_ms > budget.probe_p99_ms:
             yield f"{each.kind} p99 {each.p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
@@ -129,10 +132,10 @@ def _too_slow(figures: Figures, budget: Budget) -> Iterator[str]:
             yield f"{each.kind} maximum {each.longest_ms:.0f} ms (at most {budget.longest_ms:.0f})"
 
 
-def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
+def _resource_overruns(figures: Figures, budget: Budget) -> Iterator[str]:
     memory_max = budget.memory_max(figures.request_bytes)
     if figures.memory_bytes > memory_max:
-        yield f"took {figures.memory_bytes / MIB:.0f} MB (at most {memory_max / MIB:.0f})"
+        yield f"memory grew by {figures.memory_bytes / MIB:.0f} MB (at most {memory_max / MIB:.0f})"
     if figures.log_bytes > budget.log_bytes:
         yield f"logged {figures.log_bytes / 1024:.0f} kB (at most {budget.log_bytes / 1024:.0f})"
     if figures.disk_bytes > budget.disk_bytes:
@@ -141,16 +144,16 @@ def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
         if not each.count:
             yield f"no honest {each.kind} request was answered"
     if not figures.probe_records:
-        yield "the probe was never answered"
+        yield "the probe received no response"
     if not figures.pulses:
-        yield "nobody saw how long the loop was held"
+        yield "no ping was answered"
     if figures.arrival_p99_ms is not None and not figures.arrivals:
-        yield "nobody was let in"
+        yield "no new connection was authenticated"
 
 
-def percentile(values: list[float], share: float) -> float:
-    """The smallest value that `share` of them do not exceed; 0 of none."""
+def percentile(values: list[float], fraction: float) -> float:
+    """Return the smallest value that a fraction of the values do not exceed; 0 if there are none."""
     ordered = sorted(values)
     if not ordered:
         return 0.0
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]

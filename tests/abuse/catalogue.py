@@ -1,4 +1,4 @@
-"""All attacks, by name. A new module of them is added here."""
+"""All attacks by name. Add new attack modules here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch for brokers that the controller takes offline while an attack runs."""
+"""Detection of brokers that are fenced during an attack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FencingMonitor:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._offline: dict[int, str] = {}
         self._threads = [
             threading.Thread(target=self._poll, args=(node.node_id,))
@@ -33,7 +33,7 @@ class FencingMonitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._stop.set()
         for thread in self._threads:
             thread.join()
 
@@ -42,7 +42,7 @@ class FencingMonitor:
 
     def _poll(self, node_id: int) -> None:
         assert self._target.cluster is not None
-        while not self._over.wait(POLL_SECONDS):
+        while not self._stop.wait(POLL_SECONDS):
             try:
                 brokers = self._target.cluster.status(node_id)["brokers"]
             except NodeSilent:  # the attack may be on the HTTP port

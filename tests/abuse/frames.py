@@ -1,4 +1,4 @@
-"""Frames that are none, too many of them, and connections that do nothing."""
+"""Attacks with malformed frames, many requests, and idle connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def frame_lengths(target: Target) -> None:
                 client.send_bytes(struct.pack(">i", length) + bytes(64))
 
 
-def in_a_loop(request: Request, few: int, full: int) -> Callable[[Target], None]:
+def repeat_request(request: Request, few: int, full: int) -> Callable[[Target], None]:
     def strike(target: Target) -> None:
         with target.connect() as client:
             for _ in range(target.count(few, full)):
@@ -50,15 +50,15 @@ def idle_connections(target: Target) -> None:
 
 
 def half_open(target: Target) -> None:
-    """Most of a length, or a length and nothing behind it."""
+    """Send an incomplete length, or a length without a frame."""
     for number in range(target.count(100, 2_000)):
         client = target.connect()
         client.send_bytes(b"\0\0\0" if number % 2 else b"\0\0\0\x20")
         target.keep(client)
 
 
-def connections_that_end(target: Target) -> None:
-    """Half of them with a reset."""
+def open_and_close(target: Target) -> None:
+    """Open and close connections immediately, half of them with a reset."""
     for number in range(target.count(200, 10_000)):
         with target.connect() as client:
             if number % 2:
@@ -66,7 +66,7 @@ def connections_that_end(target: Target) -> None:
 
 
 def pipelined_unread(target: Target) -> None:
-    """10,000 requests on each of four connections, none of whose answers are read."""
+    """Send 10,000 requests on each of four connections and read no responses."""
     count = target.count(500, 10_000)
     for request in (SOFTWARE, EVERYTHING, SOFTWARE, EVERYTHING):
         client = target.connect()
@@ -80,7 +80,7 @@ def pipelined_unread(target: Target) -> None:
             except BlockingIOError:
                 time.sleep(0.01)
                 continue
-            except ConnectionError:  # cut off: as good
+            except ConnectionError:  # closed by the broker, which is acceptable
                 break
             target.meter.sent(sent)
             unsent = unsent[sent:]
@@ -91,9 +91,9 @@ def same_correlation_id(target: Target) -> None:
         for _ in range(target.count(20, 500)):
             client.send_bytes(frame(SOFTWARE, 7) * 10)
             for _ in range(10):
-                answer = client.read_frame()
-                assert answer is not None
-                assert answer[:4] == struct.pack(">i", 7)
+                response = client.read_frame()
+                assert response is not None
+                assert response[:4] == struct.pack(">i", 7)
 
 
 def many_topics(target: Target) -> None:
@@ -102,7 +102,7 @@ def many_topics(target: Target) -> None:
 
 
 def slow_reader(target: Target) -> None:
-    """Twenty connections ask for 300 topics a hundred times, and read a byte a second."""
+    """Request 300 topics a hundred times on twenty connections, and read one byte per second."""
     clients = [target.connect() for _ in range(20)]
     for client in clients:
         client.send_bytes(frame(EVERYTHING) * target.count(5, 100))
@@ -146,16 +146,20 @@ def one_byte_at_a_time(target: Target) -> None:
 
 ATTACKS: Final = (
     Attack("frame-lengths", "frames that claim 0, -1, 1, 2^31-1 and -2^31 bytes", frame_lengths, quick=True),
-    Attack("api-versions-in-a-loop", "20,000 ApiVersions on one connection", in_a_loop(SOFTWARE, 200, 20_000)),
-    Attack("metadata-in-a-loop", "Metadata of 300 topics, 500 times", in_a_loop(EVERYTHING, 20, 500), many_topics),
-    Attack("idle-connections", "3,000 connections that say nothing", idle_connections, quick=True),
-    Attack("half-open", "2,000 connections with a length, or most of one", half_open),
-    Attack("connections-that-end", "10,000 connections that end or reset at once", connections_that_end, quick=True),
-    Attack("pipelined-unread", "40,000 requests on four connections, no answer is read", pipelined_unread, quick=True),
+    Attack("api-versions-in-a-loop", "20,000 ApiVersions on one connection", repeat_request(SOFTWARE, 200, 20_000)),
+    Attack("metadata-in-a-loop", "Metadata of 300 topics, 500 times", repeat_request(EVERYTHING, 20, 500), many_topics),
+    Attack("idle-connections", "3,000 silent connections", idle_connections, quick=True),
+    Attack("half-open", "2,000 connections with an incomplete frame", half_open),
+    Attack(
+        "connections-that-end", "10,000 connections that are closed or reset immediately", open_and_close, quick=True
+    ),
+    Attack(
+        "pipelined-unread", "40,000 requests on four connections, no response is read", pipelined_unread, quick=True
+    ),
     Attack("same-correlation-id", "5,000 requests with one correlation id", same_correlation_id),
-    Attack("slow-reader", "2,000 answers to twenty clients that read a byte a second", slow_reader, many_topics),
+    Attack("slow-reader", "2,000 responses to twenty clients that read one byte per second", slow_reader, many_topics),
     Attack("giant-client-ids", "300 client ids of 32 kB", giant_client_ids),
     Attack("giant-software-names", "300 software names of 30 kB, with escape codes", giant_software_names, quick=True),
-    Attack("unknown-apis", "2,000 requests of APIs that nobody knows", unknown_apis),
-    Attack("one-byte-at-a-time", "100 requests, a byte in a packet", one_byte_at_a_time),
+    Attack("unknown-apis", "2,000 requests with unknown API keys", unknown_apis),
+    Attack("one-byte-at-a-time", "100 requests, one byte per packet", one_byte_at_a_time),
 )

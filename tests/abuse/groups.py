@@ -1,4 +1,4 @@
-"""Members that come and go, and say too much."""
+"""Attacks on consumer groups: join storms and oversized joins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def join(group: str, member_id: str = "", protocols: int = 1) -> JoinGroupReques
 
 
 def joins_and_leaves(target: Target) -> None:
-    """Each begins a rebalance, and ends one."""
+    """Join and leave a group repeatedly. Each join starts a rebalance."""
     with coordinator(target) as client:
         for _ in range(target.count(20, 1_000)):
             member_id = client.ask(join(GROUP), 4, JoinGroupResponse).member_id
@@ -39,8 +39,8 @@ def joins_and_leaves(target: Target) -> None:
             client.ask(leave, 4, LeaveGroupResponse)
 
 
-def joins_that_never_come_back(target: Target) -> None:
-    """Ids are given out, and nobody uses them."""
+def request_unused_member_ids(target: Target) -> None:
+    """Request member ids and never use them."""
     with coordinator(target) as client:
         for _ in range(target.count(100, 5_000)):
             client.ask(join(GROUP), 4, JoinGroupResponse)
@@ -63,7 +63,7 @@ def many_protocols(count: int) -> Callable[[Target], None]:
 
 ATTACKS: Final = (
     Attack("joins-and-leaves", "1,000 members that join and leave", joins_and_leaves, quick=True),
-    Attack("joins-unused", "5,000 member ids that nobody uses", joins_that_never_come_back),
+    Attack("joins-unused", "5,000 unused member ids", request_unused_member_ids),
     Attack("groups-many", "5,000 groups of one member", many_groups),
     Attack("join-of-10000-protocols", "a join with 10,000 protocols, five times", many_protocols(10_000), quick=True),
 )

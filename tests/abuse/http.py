@@ -1,4 +1,4 @@
-"""What strangers send to the port that tells how a node is."""
+"""Attacks of unauthenticated clients on the HTTP port."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ ANSWER_SECONDS_MAX: Final = 20.0
 
 
 def header(line: bytes) -> Callable[[Target], None]:
-    """A request with this header, a few times; it may be answered or refused, but not left."""
+    """Return an attack that sends a request with this header. Each request must get a response."""
 
     def strike(target: Target) -> None:
         for _ in range(target.count(3, 20)):
-            with target.plain(target.http, HEAD + line + END, ANSWER_SECONDS_MAX) as stranger:
-                assert stranger.recv(65536).startswith(b"HTTP/1.1 ")
+            with target.plain(target.http, HEAD + line + END, ANSWER_SECONDS_MAX) as client:
+                assert client.recv(65536).startswith(b"HTTP/1.1 ")
 
     return strike
 
 
 def pipelined(target: Target) -> None:
-    """Far more than the sockets hold, and nothing is read."""
-    asked = target.count(1_000, 20_000)
+    """Pipeline more requests than the socket buffers hold, and read nothing."""
+    count = target.count(1_000, 20_000)
     for _ in range(8):
-        stranger = target.plain(target.http)
-        stranger.setblocking(False)
+        client = target.plain(target.http)
+        client.setblocking(False)
         for page in (b"/status", b"/metrics", b"/nowhere"):
-            _push(stranger, target, (b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % page) * asked)
-        target.keep(stranger)
+            _push(client, target, (b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % page) * count)
+        target.keep(client)
 
 
-def _push(stranger: socket.socket, target: Target, data: bytes) -> None:
+def _push(client: socket.socket, target: Target, data: bytes) -> None:
     try:
-        target.meter.sent(stranger.send(data))
+        target.meter.sent(client.send(data))
     except BlockingIOError:
         return
 
 
-def asked_and_read(target: Target) -> None:
-    """As fast as one connection goes."""
-    with target.plain(target.http) as stranger:
+def request_status_pages(target: Target) -> None:
+    """Request the status page as fast as one connection allows."""
+    with target.plain(target.http) as client:
         for _ in range(target.count(10, 200)):
-            stranger.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
+            client.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
             target.meter.sent(470)
-            answered = 0
-            while answered < 10:
-                answered += stranger.recv(1 << 20).count(b"HTTP/1.1 200")
+            responses = 0
+            while responses < 10:
+                responses += client.recv(1 << 20).count(b"HTTP/1.1 200")
 
 
 def slow_heads(target: Target) -> None:
     for _ in range(target.count(60, 2_000)):
         target.keep(target.plain(target.http, HEAD))
-    _still_answers(target)
+    _check_health(target)
 
 
 def connection_flood(target: Target) -> None:
@@ -74,16 +74,16 @@ def connection_flood(target: Target) -> None:
     while time.monotonic() < deadline:
         for _ in range(50):
             target.plain(target.http, HEAD).close()
-        _still_answers(target)
+        _check_health(target)
 
 
-def _still_answers(target: Target) -> None:
+def _check_health(target: Target) -> None:
     status, _ = ask(target.http, "/healthz", ANSWER_SECONDS_MAX)
     assert status == 200
 
 
 def large_group(target: Target) -> None:
-    """Offsets with notes of 4 kB: nearly as much as a group may keep."""
+    """Commit offsets with metadata of 4 kB, close to the limit of a group."""
     count = target.count(100, LARGE_GROUP_OFFSETS)
     with Cluster(target.victim.bootstrap, client_id="abuse") as client:
         create_topics(client, [NewTopic("noted", count, 1)])
@@ -98,7 +98,7 @@ def large_group(target: Target) -> None:
             assert not any(each.error_code for each in answer.topics[0].partitions)
 
 
-def large_group_is_shown(target: Target) -> None:
+def request_group_page(target: Target) -> None:
     for _ in range(3):
         status, body = ask(target.http, "/status/groups/noted", ANSWER_SECONDS_MAX)
         target.meter.sent(60)
@@ -112,9 +112,9 @@ ATTACKS: Final = (
     Attack("http-spaces", "a header of 8,000 spaces and a line feed", header(b"x:" + b" " * 8000 + b"\na"), quick=True),
     Attack("http-spaces-and-nul", "a header of 8,000 spaces and a NUL", header(b"x:" + b" " * 8000 + b"\x00")),
     Attack("http-many-headers", "1,600 headers", header(b"x:y\r\n" * 1600 + b"x:y")),
-    Attack("http-pipelined", "60,000 requests ahead of their answers on eight connections, nothing is read", pipelined),
-    Attack("http-asked-and-read", "2,000 status pages, ten at a time, on one connection", asked_and_read),
+    Attack("http-pipelined", "60,000 pipelined requests on eight connections, no response is read", pipelined),
+    Attack("http-status-pages", "2,000 status pages, ten at a time, on one connection", request_status_pages),
     Attack("http-slow-heads", "2,000 connections with half a request each", slow_heads, quick=True),
-    Attack("http-connection-flood", "connections that end at once, as fast as they go", connection_flood),
-    Attack("http-large-group", "a page of 32 MB about a group, three times", large_group_is_shown, large_group),
+    Attack("http-connection-flood", "connections that are closed immediately, as fast as possible", connection_flood),
+    Attack("http-large-group", "a group page of 32 MB, three times", request_group_page, large_group),
 )

@@ -1,4 +1,4 @@
-"""Names that are not meant to be read, and topics in numbers."""
+"""Attacks with malicious topic names and with many partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORGED: Final = "x\n2026-01-01 00:00:00,000 CRITICAL chronik.node: all is lost \
 
 
 def forged_lines(target: Target) -> None:
-    """A producer that asks for no acknowledgement is cut off, with a line that names the topic."""
+    """Produce with acks=0 to topics whose names forge log lines. The broker closes the connection and logs the name."""
     for number in range(target.count(20, 1_000)):
         with target.connect() as client:
             client.send(produce_request(f"{FORGED}{number}", batch(b"v"), acks=0), 9)
@@ -41,7 +41,9 @@ def large_topics_in_a_loop(target: Target) -> None:
 
 
 ATTACKS: Final = (
-    Attack("forged-lines", "1,000 topic names that are lines of a log", forged_lines, quick=True),
+    Attack("forged-lines", "1,000 topic names that contain forged log lines", forged_lines, quick=True),
     Attack("forged-names", "500 such names in Metadata and CreateTopics", forged_names_everywhere),
-    Attack("large-topics-in-a-loop", "10,000 partitions made and deleted, five times", large_topics_in_a_loop),
+    Attack(
+        "large-topics-in-a-loop", "a topic of 10,000 partitions created and deleted, five times", large_topics_in_a_loop
+    ),
 )

@@ -1,4 +1,4 @@
-"""What Linux and the log tell about a node's process."""
+"""Memory, disk and log usage of a node's process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.abuse.budget import NodeMemory
 SHOWN_CHARACTERS: Final = 300
 """Characters shown of each end of a long log line."""
 
-TROUBLE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^[ |]*Traceback .*", re.MULTILINE)
-"""What a node writes when something is wrong with it, and not with those who speak to it."""
+FAULT_LINE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^[ |]*Traceback .*", re.MULTILINE)
+"""Log lines that indicate a fault of the node, not of its clients."""
 
 RESET_PEAK: Final = "5"
 BLOCK_BYTES: Final = 512
@@ -23,7 +23,7 @@ BLOCK_BYTES: Final = 512
 
 
 class Process:
-    """A node's, from now on."""
+    """A node's process, measured relative to the creation of this object."""
 
     def __init__(self, node: ClusterNode) -> None:
         self.node = node
@@ -34,30 +34,33 @@ class Process:
         self._log_before = len(node.log)
 
     def memory(self) -> NodeMemory:
-        """Return the memory so far; a process that has ended, which is reported separately, has not grown."""
+        """Return the memory usage. A process that has exited, which is reported separately, counts as not grown."""
         if not self._is_alive():
             return NodeMemory(self._memory_before, 0, 0)
         return NodeMemory(self._memory_before, self._status_bytes("VmRSS"), self._status_bytes("VmHWM"))
 
     def disk_growth(self) -> int:
+        """Return the growth of the data directory in bytes."""
         return max(0, self._disk_bytes() - self._disk_before)
 
     def _disk_bytes(self) -> int:
-        """Return the allocated size of all data files. Files may vanish meanwhile."""
+        """Return the allocated size of all data files. Files may be deleted concurrently."""
         total = 0
-        for folder, _, names in os.walk(self.node.data_dir):
+        for directory, _, names in os.walk(self.node.data_dir):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
-                    total += os.stat(os.path.join(folder, name)).st_blocks * BLOCK_BYTES
+                    total += os.stat(os.path.join(directory, name)).st_blocks * BLOCK_BYTES
         return total
 
     def logged(self) -> str:
+        """Return the log output since the creation of this object."""
         return self.node.log[self._log_before :]
 
     def ailments(self) -> list[str]:
+        """Return the problems of the process."""
         if not self._is_alive():
-            return [f"{self.node} is not the process that was attacked"]
-        return [f"{self.node} logged: {shorten(line)}" for line in TROUBLE.findall(self.logged())[:3]]
+            return [f"{self.node} was restarted or has exited"]
+        return [f"{self.node} logged: {shorten(line)}" for line in FAULT_LINE.findall(self.logged())[:3]]
 
     def _is_alive(self) -> bool:
         return self.node.running and self.node.pid == self.pid

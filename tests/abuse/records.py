@@ -1,4 +1,4 @@
-"""Batches that are not what they say."""
+"""Attacks with invalid record batches."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def topic(target: Target) -> None:
     target.victim.create_topic(TOPIC)
 
 
-def harmed(at: int, form: str, value: int, *, sealed: bool = True) -> bytes:
-    """A batch with another value in its head; sealed with a right CRC, or not."""
+def corrupt_batch(at: int, form: str, value: int, *, sealed: bool = True) -> bytes:
+    """Return a batch with a modified header field, with a matching CRC if `sealed`."""
     data = bytearray(batch(b"v" * 100, b"w" * 100))
     struct.pack_into(form, data, at, value)
-    return resealed(data) if sealed else bytes(data)
+    return update_crc(data) if sealed else bytes(data)
 
 
-def resealed(data: bytearray) -> bytes:
+def update_crc(data: bytearray) -> bytes:
     struct.pack_into(">I", data, CRC, crc32c.crc32c(bytes(data[ATTRIBUTES:])))
     return bytes(data)
 
@@ -47,33 +47,33 @@ def resealed(data: bytearray) -> bytes:
 def without_records() -> bytes:
     data = bytearray(batch(b"v"))[:RECORDS]
     struct.pack_into(">i", data, LENGTH, len(data) - 12)
-    return resealed(data)
+    return update_crc(data)
 
 
-def other_records(said: bytes) -> bytes:
-    data = bytearray(batch(b"v"))[:RECORDS] + said
+def other_records(payload: bytes) -> bytes:
+    data = bytearray(batch(b"v"))[:RECORDS] + payload
     struct.pack_into(">i", data, LENGTH, len(data) - 12)
-    return resealed(data)
+    return update_crc(data)
 
 
 def batches() -> Iterator[bytes]:
     for codec in (5, 6, 7):
-        yield harmed(ATTRIBUTES, ">h", codec)
-    for codec in (1, 2, 3, 4):  # what is not compressed as it says
-        yield harmed(ATTRIBUTES, ">h", codec)
-    yield harmed(CRC, ">I", 1, sealed=False)
+        yield corrupt_batch(ATTRIBUTES, ">h", codec)
+    for codec in (1, 2, 3, 4):  # not compressed although the attributes say so
+        yield corrupt_batch(ATTRIBUTES, ">h", codec)
+    yield corrupt_batch(CRC, ">I", 1, sealed=False)
     for count in (0, -1, 2**31 - 1):
-        yield harmed(RECORD_COUNT, ">i", count)
-        yield harmed(LAST_OFFSET_DELTA, ">i", count)
+        yield corrupt_batch(RECORD_COUNT, ">i", count)
+        yield corrupt_batch(LAST_OFFSET_DELTA, ">i", count)
     for length in (0, -1, 2**31 - 1, 48, 49):
-        yield harmed(LENGTH, ">i", length)
+        yield corrupt_batch(LENGTH, ">i", length)
     yield without_records()
-    for said in (b"\0", b"\0" * 100, b"\x01", b"\xff" * 100, b"\x02\0", b"\x10\0\x01\x01\x01\x01\x01\x01\x01"):
-        yield other_records(said)
+    for payload in (b"\0", b"\0" * 100, b"\x01", b"\xff" * 100, b"\x02\0", b"\x10\0\x01\x01\x01\x01\x01\x01\x01"):
+        yield other_records(payload)
 
 
-def harmed_batches(target: Target) -> None:
-    """Refused, or stored as they are where nobody may look into them; never a broken connection for the others."""
+def produce_corrupt_batches(target: Target) -> None:
+    """Produce invalid batches. They are rejected, or stored unchanged; other clients are not affected."""
     with target.connect_to_leader(TOPIC) as client:
         for _ in range(target.count(2, 100)):
             for data in batches():
@@ -86,11 +86,19 @@ def delete_records_storm(target: Target) -> None:
         for number in range(target.count(50, 2_000)):
             client.ask(produce_request(TOPIC, batch(b"v"), acks=1), 9, ProduceResponse)
             partition = DeleteRecordsPartition(partition_index=0, offset=-1 if number % 2 else number)
-            wanted = DeleteRecordsTopic(name=TOPIC, partitions=[partition])
-            client.ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=1_000), 2, DeleteRecordsResponse)
+            topic_request = DeleteRecordsTopic(name=TOPIC, partitions=[partition])
+            client.ask(DeleteRecordsRequest(topics=[topic_request], timeout_ms=1_000), 2, DeleteRecordsResponse)
 
 
 ATTACKS: Final = (
-    Attack("batches-harmed", "batches with wrong CRCs, codecs, counts, lengths", harmed_batches, topic, quick=True),
-    Attack("delete-records-storm", "2,000 times a record and DeleteRecords", delete_records_storm, topic, quick=True),
+    Attack(
+        "batches-corrupt",
+        "batches with wrong CRCs, codecs, counts, lengths",
+        produce_corrupt_batches,
+        topic,
+        quick=True,
+    ),
+    Attack(
+        "delete-records-storm", "2,000 records, each followed by DeleteRecords", delete_records_storm, topic, quick=True
+    ),
 )

@@ -1,4 +1,4 @@
-"""Rows of figures as a table in Markdown, and what they come to."""
+"""The report of attacks in Markdown: tables of figures and a summary."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ HEAD = (
     "attack",
     "against",
     "sent",
-    "loop held ms (with waits for a core)",
+    "loop blocked ms (raw)",
     "memory MB",
     "log kB",
-    "probe p99 ms (with waits; quiet)",
-    "longest ms",
-    "arrivals p99 ms (with waits)",
-    "verdict",
+    "probe p99 ms (raw; before)",
+    "probe max ms",
+    "new connections p99 ms (raw)",
+    "result",
 )
 
 
@@ -27,22 +27,24 @@ FLOODS_HEAD = (
     "flood",
     "against",
     "sent",
-    "answered",
-    "produce p99 / max ms (with waits)",
-    "fetch p99 / max ms (with waits)",
-    "HTTP p99 / max ms (with waits)",
+    "responses",
+    "produce p99 / max ms (raw)",
+    "fetch p99 / max ms (raw)",
+    "HTTP p99 / max ms (raw)",
     "memory MB: before, peak, after",
     "disk MB",
-    "verdict",
+    "result",
 )
 
 
 class Row(NamedTuple):
+    """The result of one attack on one kind of target."""
+
     attack: Attack
     kind: str
     figures: Figures
     looks: int = 1
-    """How often it was measured until it was within its budget; a machine that does much else is slow at times."""
+    """Number of measurements until the latencies were within the budget, since a busy machine is slow at times."""
 
     @property
     def overruns(self) -> list[str]:
@@ -50,10 +52,11 @@ class Row(NamedTuple):
 
 
 def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
+    """Yield the lines of the report."""
     failed = [row for row in rows if row.overruns]
     raw = [row for row in rows if overruns(with_waits(row.figures), row.attack.budget)]
-    told = f"{len(rows) - len(failed)} within their budgets, {len(failed)} not"
-    yield f"{len(rows)} rows, seed {seed}: {told}; with the waits for a core, too: {len(rows) - len(raw)}."
+    summary = f"{len(rows) - len(failed)} within budget, {len(failed)} over budget"
+    yield f"{len(rows)} rows, seed {seed}: {summary}; within budget with raw latencies: {len(rows) - len(raw)}."
     yield ""
     floods = [row for row in rows if row.figures.honest]
     yield from _table(HEAD, [cells(row) for row in rows if not row.figures.honest])
@@ -67,7 +70,7 @@ def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
         yield f"- **{row.attack.name}** against a {row.kind}: {'; '.join(row.overruns)}"
     if failed:
         yield ""
-    yield "What each attack is:"
+    yield "Descriptions of the attacks:"
     yield ""
     for attack in dict.fromkeys(row.attack.name for row in rows):
         yield f"- `{attack}`: {next(row.attack.what for row in rows if row.attack.name == attack)}"
@@ -89,14 +92,14 @@ def flood_cells(row: Row) -> list[str]:
         row.kind,
         size(figures.sent_bytes),
         str(figures.responses),
-        *(_latencies(by_kind.get(kind)) for kind in (PRODUCE, FETCH, HTTP)),
+        *(_format_latencies(by_kind.get(kind)) for kind in (PRODUCE, FETCH, HTTP)),
         ", ".join(memory),
         f"{figures.disk_bytes / MIB:.0f}",
-        _verdict(row),
+        _format_result(row),
     ]
 
 
-def _latencies(honest: Latencies | None) -> str:
+def _format_latencies(honest: Latencies | None) -> str:
     if honest is None:
         return "–"
     raw = f"{honest.p99_raw_ms:.0f} / {honest.longest_raw_ms:.0f}"
@@ -114,21 +117,21 @@ def cells(row: Row) -> list[str]:
         f"{figures.log_bytes / 1024:.1f}",
         f"{figures.probe_p99_ms:.0f} ({figures.probe_p99_raw_ms:.0f}; {figures.quiet_p99_ms:.0f})",
         f"{figures.probe_longest_ms:.0f}",
-        _arrivals(figures),
-        _verdict(row),
+        _format_arrivals(figures),
+        _format_result(row),
     ]
 
 
-def _arrivals(figures: Figures) -> str:
+def _format_arrivals(figures: Figures) -> str:
     if figures.arrival_p99_ms is None or figures.arrival_p99_raw_ms is None:
         return "–"
     return f"{figures.arrival_p99_ms:.0f} ({figures.arrival_p99_raw_ms:.0f})"
 
 
-def _verdict(row: Row) -> str:
+def _format_result(row: Row) -> str:
     if row.overruns:
-        return "**over**"
-    return "well" if row.looks == 1 else f"well ({row.looks} looks)"
+        return "**over budget**"
+    return "ok" if row.looks == 1 else f"ok ({row.looks} runs)"
 
 
 def size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""One attack from its stage to its figures: a fresh node or cluster, a probe, the strike, a look at everything."""
+"""The execution of one attack: start a node or cluster and a probe, run the attack, and collect the figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.abuse.watching import Seen, Watch
 PROBE_TOPIC: Final = "probe"
 QUIET_SECONDS: Final = 2.0
 WATCH_SECONDS_MIN: Final = 5.0
-"""From the strike on: a hundred trips, so that the p99 is one of them; what an attack leaves behind comes late, too."""
+"""Minimum measuring time: a hundred requests for the p99, and time for delayed effects of the attack."""
 
 QUICK_SECONDS: Final = 1.0
 AFTERWARDS_SECONDS_MAX: Final = 60.0
@@ -41,11 +41,12 @@ KINDS_OF_LOSSES_MAX: Final = 3
 
 
 def run(attack: Attack, kind: str, seed: int, *, few: bool = False) -> Figures:
+    """Run an attack against a newly started target and return its figures."""
     with tempfile.TemporaryDirectory(prefix="chronik-abuse-") as home, raised(attack, kind, Path(home)) as target:
         target.random = random.Random(f"{seed} {attack.name} {kind}")
         target.few = few
         attack.prepare(target)
-        return _measured(attack, target, Path(home))
+        return _measure(attack, target, Path(home))
 
 
 @contextmanager
@@ -89,33 +90,33 @@ def _probe_leader(bootstrap: str, copies: int) -> int:
         return client.retrying(lambda: client.leader_id(TopicPartition(PROBE_TOPIC, 0)))
 
 
-def _measured(attack: Attack, target: Target, home: Path) -> Figures:
+def _measure(attack: Attack, target: Target, home: Path) -> Figures:
     target.meter.total = target.meter.largest = 0
     term = _term(target)
     with Watch(target, home, attack.probe) as watch, FencingMonitor(target) as monitor:
-        began_quiet = time.monotonic()
+        quiet_started = time.monotonic()
         time.sleep(QUICK_SECONDS if target.few else QUIET_SECONDS)
         processes = [Process(node) for node in target.nodes]
-        began = time.monotonic()
-        ailments = _struck(attack, target)
-        remaining = began + (QUICK_SECONDS if target.few else WATCH_SECONDS_MIN) - time.monotonic()
+        started = time.monotonic()
+        ailments = _run_strike(attack, target)
+        remaining = started + (QUICK_SECONDS if target.few else WATCH_SECONDS_MIN) - time.monotonic()
         time.sleep(max(0.0, remaining))
         ended = time.monotonic()
         target.let_go()
         memory = [process.memory() for process in processes]
         disk = max(process.disk_growth() for process in processes)
-    seen = Seen.between(watch.trips(), began, ended)
+    seen = Seen.between(watch.trips(), started, ended)
     processes = [process for process in processes if process.node.node_id not in target.restarted]
-    excused = {entrance(node).port for node in target.nodes if node.node_id in target.restarted}
-    ailments += grouped_losses(seen.losses(excused))
+    excused_ports = {entrance(node).port for node in target.nodes if node.node_id in target.restarted}
+    ailments += grouped_losses(seen.losses(excused_ports))
     for process in processes:
         ailments += process.ailments()
-    ailments += _unwell(target)
+    ailments += _health_problems(target)
     if target.cluster is not None and not target.restarted:
         if (now := _term(target)) != term:
             ailments.append(f"the Raft leader was deposed: the term went from {term} to {now}")
         ailments += monitor.findings()
-    ailments += _lost(watch, target)
+    ailments += _lost_records(watch, target)
     return Figures(
         sent_bytes=target.meter.total,
         request_bytes=target.meter.largest,
@@ -123,7 +124,7 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         held_raw_ms=seen.held_raw_ms(),
         memory_bytes=max(each.growth for each in memory),
         log_bytes=max(len(process.logged()) for process in processes),
-        quiet_p99_ms=Seen.between(watch.trips(), began_quiet, began).p99_raw_ms(),
+        quiet_p99_ms=Seen.between(watch.trips(), quiet_started, started).p99_raw_ms(),
         probe_p99_ms=seen.p99_ms(),
         probe_p99_raw_ms=seen.p99_raw_ms(),
         probe_longest_ms=seen.longest_ms(),
@@ -141,12 +142,12 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
 
 
 def grouped_losses(losses: list[str]) -> list[str]:
-    """Count the losses that differ in numbers only, and describe each kind by its first."""
+    """Group losses that differ only in numbers, and return the first of each group with its count."""
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for why in losses:
-        kind = re.sub(r"\d+", "N", why)
-        first.setdefault(kind, why)
+    for loss in losses:
+        kind = re.sub(r"\d+", "N", loss)
+        first.setdefault(kind, loss)
         counts[kind] += 1
     return [f"lost {first[kind]} ({count} times)" for kind, count in counts.most_common(KINDS_OF_LOSSES_MAX)]
 
@@ -165,37 +166,37 @@ def _term(target: Target) -> int | None:
     return max(int(target.cluster.status(node.node_id)["term"]) for node in target.nodes)
 
 
-def _struck(attack: Attack, target: Target) -> list[str]:
+def _run_strike(attack: Attack, target: Target) -> list[str]:
     try:
         attack.strike(target)
-    except Exception as error:  # an attack that does not run as written proves nothing
-        return [f"the attack broke off: {type(error).__name__}: {error}"]
+    except Exception as error:  # an interrupted attack proves nothing
+        return [f"the attack was interrupted: {type(error).__name__}: {error}"]
     return []
 
 
-def _unwell(target: Target) -> list[str]:
-    """Whether every node still answers, and in a cluster finds the others."""
+def _health_problems(target: Target) -> list[str]:
+    """Return the problems of nodes that do not respond, or that do not see the other nodes of the cluster."""
     try:
         if target.cluster is not None:
             target.cluster.wait_until_ready(AFTERWARDS_SECONDS_MAX)
         else:
             target.victim.listed_brokers()
     except (ClientError, BrokerFailed) as error:
-        return [f"not well afterwards: {error}"]
+        return [f"not healthy after the attack: {error}"]
     return []
 
 
-def _lost(watch: Watch, target: Target) -> list[str]:
-    """Everything that the probe was told is written can be read, where it was told."""
-    told = [trip.details for trip in watch.trips() if trip.kind == probe.PRODUCE]
+def _lost_records(watch: Watch, target: Target) -> list[str]:
+    """Return the acknowledged records of the probe that cannot be read at their offsets."""
+    acknowledged_trips = [trip.details for trip in watch.trips() if trip.kind == probe.PRODUCE]
     try:
         read = {record.offset: record.value for record in target.victim.records(target.probe_topic)}
     except (ClientError, BrokerFailed) as error:
         return [f"the probe's records cannot be read: {error}"]
-    lost = missing({each["offset"]: each["number"] for each in told}, read)
+    lost = missing({each["offset"]: each["number"] for each in acknowledged_trips}, read)
     return [f"{len(lost)} acknowledged records are lost, the first at offset {min(lost)}"] if lost else []
 
 
 def missing(acknowledged: dict[int, int], read: dict[int, bytes | None]) -> list[int]:
-    """Offsets at which another record stands than was acknowledged there, or none."""
+    """Return the offsets that hold no record, or another one than was acknowledged."""
     return [offset for offset, number in acknowledged.items() if read.get(offset) != probe.value_of(number)]

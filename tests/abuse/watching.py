@@ -1,4 +1,4 @@
-"""A probe at work beside an attack, and what it has seen."""
+"""The probe process that runs alongside an attack, and its results."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ START_SECONDS_MAX: Final = 60.0
 
 
 class Trip(NamedTuple):
+    """One request of the probe."""
+
     kind: str
     began: float
     ended: float
@@ -32,15 +34,15 @@ class Trip(NamedTuple):
 
     @property
     def held_ms(self) -> float:
-        """Less the time in which the node, or the probe, was ready to run and another process had the core."""
+        """The latency without the time in which the node or the probe waited for a CPU core."""
         return self.ms - float(self.details.get("waited", 0.0)) * 1000
 
 
 class Watch:
-    """As a context manager: the probe runs within it, and is judged after it."""
+    """A context manager that runs the probe process."""
 
-    def __init__(self, target: Target, folder: Path, options: ProbeOptions) -> None:
-        self._path = folder / "trips.jsonl"
+    def __init__(self, target: Target, directory: Path, options: ProbeOptions) -> None:
+        self._path = directory / "trips.jsonl"
         victim_first = sorted(target.nodes, key=lambda node: node is not target.victim)
         nodes = [f"{entrance(node).port}={node.pid}" for node in victim_first]
         bootstrap = ",".join(str(entrance(node)) for node in target.nodes)
@@ -78,17 +80,17 @@ class Watch:
         deadline = time.monotonic() + START_SECONDS_MAX
         while not any(trip.kind == probe.PRODUCE for trip in self.trips()):
             if time.monotonic() > deadline:
-                raise AssertionError("the probe's first record was not acknowledged")
+                raise AssertionError("the first record of the probe was not acknowledged in time")
             time.sleep(probe.PULSE_EVERY_SECONDS)
 
     def trips(self) -> list[Trip]:
         lines = self._path.read_text().splitlines(keepends=True)
-        told = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [Trip(each.pop("kind"), each.pop("began"), each.pop("ended"), each) for each in told]
+        results = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [Trip(each.pop("kind"), each.pop("began"), each.pop("ended"), each) for each in results]
 
 
 class Seen(NamedTuple):
-    """Trips of one stretch of time: all that touched it."""
+    """The requests of the probe that overlap a time interval."""
 
     trips: list[Trip]
 

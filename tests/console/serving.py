@@ -1,4 +1,4 @@
-"""A console with a source that says what a test wants, and a peer that speaks to it in raw bytes."""
+"""An HTTP listener with a fake status source, and a raw HTTP client."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ DEADLINE_SECONDS = 60.0
 
 
 class FakeSource:
+    """A status source with fixed values."""
+
     def __init__(self) -> None:
         self.why_not_ready: str | None = None
         self.groups: dict[str, dict[str, Any]] = {}
@@ -53,6 +55,8 @@ class Answer:
 
 
 class Peer:
+    """A raw HTTP client connection."""
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
@@ -98,6 +102,8 @@ def request(path: str, method: str = "GET", host: str = "localhost", more: str =
 
 
 class Console:
+    """A running HTTP listener and its client connections."""
+
     def __init__(self, listener: HttpListener, address: Address) -> None:
         self.listener = listener
         self.address = address

@@ -1,4 +1,4 @@
-"""Memory for request bodies: one account cannot exhaust it for others."""
+"""The memory budget for request bodies: one account cannot exhaust it for others."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import pytest
 from chronik.console.body_budget import BodyBudget, OverBudget
 
 
-def test_bodies_are_held_up_to_the_limit_and_one_byte_more_is_refused() -> None:
+def test_bodies_up_to_limit_are_accepted_and_one_byte_more_is_rejected() -> None:
     budget: BodyBudget[str] = BodyBudget(100)
     assert budget.hold("one", "alice", 60) == []
     assert budget.hold("two", "alice", 40) == []
     assert budget.bytes == 100
     with pytest.raises(OverBudget):
         budget.hold("two", "alice", 41)
-    assert budget.bytes == 60, "the body that was refused is released"
+    assert budget.bytes == 60, "the rejected body is released"
 
 
-def test_memory_grows_with_a_body_and_is_released() -> None:
+def test_reserved_memory_grows_with_body_and_is_released() -> None:
     budget: BodyBudget[str] = BodyBudget(100)
     for size in (10, 50, 100):
         assert budget.hold("one", "alice", size) == []
@@ -38,7 +38,7 @@ def test_account_with_most_bytes_loses_its_largest_body() -> None:
     assert budget.hold("new", "alice", 40) == []
 
 
-def test_account_that_would_have_most_bytes_is_refused() -> None:
+def test_account_that_would_use_most_memory_is_rejected() -> None:
     budget: BodyBudget[str] = BodyBudget(100)
     budget.hold("one", "alice", 50)
     budget.hold("two", "bob", 50)

@@ -1,4 +1,4 @@
-"""A long page is cut off when the client that has logged in to see it is no longer allowed to."""
+"""Long status pages are aborted when their viewer loses access."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from chronik.principals import Principal
 from tests.console.serving import DEADLINE_SECONDS, FakeSource, Peer, request
 
 
-class LoggedIn:
-    """An application in which every client is logged in, until it is not."""
+class FakeApplication:
+    """An application in which every client is logged in, until its access is revoked."""
 
     is_allowed = True
 
@@ -29,13 +29,13 @@ class LoggedIn:
 
 
 @pytest.mark.parametrize("loses_access", [False, True])
-def test_long_page_is_cut_off_when_its_viewer_loses_access(loses_access: bool) -> None:
-    application, made = LoggedIn(), 0
+def test_long_page_is_aborted_when_viewer_loses_access(loses_access: bool) -> None:
+    application, produced = FakeApplication(), 0
 
     def rows() -> Iterator[dict[str, object]]:
-        nonlocal made
-        for made in range(20 * ROWS_PER_PIECE):
-            yield {"topic": "t", "partition": made, "metadata": "x" * 4096}
+        nonlocal produced
+        for produced in range(20 * ROWS_PER_PIECE):
+            yield {"topic": "t", "partition": produced, "metadata": "x" * 4096}
 
     async def scenario() -> None:
         source = FakeSource()
@@ -46,13 +46,13 @@ def test_long_page_is_cut_off_when_its_viewer_loses_access(loses_access: bool) -
         peer = Peer(*await asyncio.open_connection(*address))
         peer.send(request("/status/groups/g"))
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while made < ROWS_PER_PIECE:
+            while produced < ROWS_PER_PIECE:
                 await asyncio.sleep(0)
             if loses_access:
                 application.is_allowed = False
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError, ValueError)):
                     await peer.answer()
-                assert made < 20 * ROWS_PER_PIECE - 1
+                assert produced < 20 * ROWS_PER_PIECE - 1
             else:
                 assert len((await peer.answer()).json["offsets"]) == 20 * ROWS_PER_PIECE
         peer.writer.close()

@@ -1,1 +1,1 @@
-"""A node's HTTP side: health, metrics and status."""
+"""A node's HTTP port: health, metrics, status, the admin API and the web console."""

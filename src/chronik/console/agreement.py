@@ -1,4 +1,4 @@
-"""Whether nodes hold the same state, judged by their status pages."""
+"""Comparison of the metadata state of several nodes, based on their status pages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import msgspec
 
 
 class Agreement(msgspec.Struct, frozen=True):
+    """The result of comparing the state hashes of several nodes."""
+
     index: int | None
-    """The highest index at which all of them can be compared; None when they are too far apart."""
+    """The highest log index at which all nodes report a state hash; None if they have no such index in common."""
     hashes: frozenset[str]
-    """What they hold there: one hash, or they have diverged."""
+    """The distinct state hashes at that index. More than one means that the nodes have diverged."""
 
     @property
     def is_same(self) -> bool:
@@ -20,7 +22,10 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 def compare_states(statuses: Iterable[Mapping[str, Any]]) -> Agreement:
-    """Compares hashes at an index that all have: nodes under load are some commands apart, so each has recent ones."""
+    """Compare the nodes' state hashes at the highest log index that all of them report.
+
+    Under load, nodes are a few commands apart. Each status therefore contains the hashes of recent indexes too.
+    """
     histories = [_history(status) for status in statuses]
     common = set.intersection(*(set(history) for history in histories)) if histories else set()
     if not common:

@@ -1,5 +1,4 @@
-"""Asks a node's HTTP port: the other side of `chronik.console.listener`, for commands and tests. With a context, `tls`,
-it asks over TLS."""
+"""A blocking client for a node's HTTP port, used by CLI commands and tests. Pass an SSL context as `tls` for HTTPS."""
 
 from __future__ import annotations
 
@@ -18,54 +17,62 @@ Tls = ssl.SSLContext | None
 
 
 class Way(NamedTuple):
-    """How one gets in."""
+    """The credentials for a node's HTTP port: a token, and the TLS context for HTTPS."""
 
     token: str | None = None
     tls: Tls = None
 
 
 class NodeSilent(ChronikError):
-    """Nobody answers at the address, or not as a node of Chronik does."""
+    """A request to a node's HTTP port failed: no response, or not the response of a Chronik node."""
 
 
 class NotAuthorized(NodeSilent):
-    """The node answers, but rejects the credentials, or asks for some."""
+    """The node rejected the credentials, or requires some."""
 
 
 Login = tuple[str, str]
-"""A user's name and password."""
+"""A user name and a password."""
 
 
 def ask_status(
     address: Address, timeout_s: float, token: str | None = None, tls: Tls = None, login: Login | None = None
 ) -> dict[str, Any]:
-    """Raises NodeSilent."""
+    """Return a node's status page.
+
+    Raises:
+        NodeRequestError: The node does not respond, or not with a status page.
+    """
     status, body = ask(address, "/status", timeout_s, token, tls, login)
-    return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
+    return _json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
 
 
 def ask_group(
     address: Address, group_id: str, timeout_s: float, token: str | None = None, tls: Tls = None
 ) -> dict[str, Any] | None:
-    """Returns None when the node knows nothing of the group. Raises NodeSilent."""
+    """Return a node's view of a consumer group, or None if the node does not know the group.
+
+    Raises:
+        NodeRequestError: The node does not respond, or not with a group.
+    """
     status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s, token, tls)
     if status == http.client.NOT_FOUND:
         return None
-    return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
+    return _json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
 
 
 def ask_ready(
     address: Address, timeout_s: float, token: str | None = None, tls: Tls = None, login: Login | None = None
 ) -> str | None:
-    """Return None when the node is ready, else why not.
+    """Return None if the node is ready, otherwise the reason why it is not.
 
     Raises:
-        NotAuthorized: the node does not say whether it is ready without other credentials.
-        NodeSilent: the node does not answer.
+        NodeAuthorizationError: The node does not report its readiness without valid credentials.
+        NodeRequestError: The node does not respond.
     """
     status, body = ask(address, "/readyz", timeout_s, token, tls, login)
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-        raise NotAuthorized(f"{address} answered with HTTP status {status}")
+        raise NotAuthorized(f"{address}: HTTP status {status}; the credentials are missing or not accepted")
     return None if status == http.client.OK else body.decode(errors="replace").strip()
 
 
@@ -77,20 +84,23 @@ def ask(
     tls: Tls = None,
     login: Login | None = None,
 ) -> tuple[int, bytes]:
-    """Return the status and the body; without a token, authenticate by name and password, if they are given. Raises
-    NodeSilent."""
-    bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+    """Send a GET request and return the status and the body. The token takes precedence over the login.
+
+    Raises:
+        NodeRequestError: The node cannot be reached or does not respond in time.
+    """
+    headers_auth = {} if token is None else {"Authorization": f"Bearer {token}"}
     if token is None and login is not None:
-        bearer = {"Authorization": f"Basic {b64encode(':'.join(login).encode()).decode()}"}
+        headers_auth = {"Authorization": f"Basic {b64encode(':'.join(login).encode()).decode()}"}
     connection = _connection(address, timeout_s, tls)
     try:
-        connection.request("GET", path, headers={"Connection": "close"} | bearer)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        connection.request("GET", path, headers={"Connection": "close"} | headers_auth)
+        response = connection.getresponse()
+        return response.status, response.read()
     except TimeoutError as error:
-        raise NodeSilent(f"{address} did not answer within {timeout_s:g} s") from error
+        raise NodeSilent(f"{address}: no response within {timeout_s:g} s") from error
     except (OSError, http.client.HTTPException) as error:
-        raise NodeSilent(f"no node answers at {address}: {error}") from error
+        raise NodeSilent(f"{address}: cannot reach a node: {error}") from error
     finally:
         connection.close()
 
@@ -107,9 +117,9 @@ def _json_object(address: Address, body: bytes) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise NodeSilent(f"{address} does not answer as a node does")
+        raise NodeSilent(f"{address}: the response is not that of a Chronik node")
     return value
 
 
-def _unexpected(address: Address, status: int) -> dict[str, Any]:
-    raise NodeSilent(f"{address} answered with HTTP status {status}")
+def _raise_unexpected(address: Address, status: int) -> dict[str, Any]:
+    raise NodeSilent(f"{address}: unexpected HTTP status {status}")

@@ -1,4 +1,4 @@
-"""Memory for request bodies of the HTTP port, divided between accounts. Pure."""
+"""A memory budget for HTTP request bodies, divided between accounts. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class OverBudget(Exception):
-    """The account that asks for memory is itself the one that holds the most."""
+    """The body budget is exhausted, and the requesting account already uses the most memory."""
 
 
 class _Held(NamedTuple):
@@ -18,8 +18,10 @@ class _Held(NamedTuple):
 
 
 class BodyBudget(Generic[T]):
-    """The bytes of bodies that have arrived. When they exceed the limit, the account with the most bytes loses its
-    largest body."""
+    """A memory budget for partially received request bodies.
+
+    When the limit is exceeded, the account that uses the most bytes loses its largest body.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._max = bytes_max
@@ -31,20 +33,23 @@ class BodyBudget(Generic[T]):
         return sum(self._by_account.values())
 
     def hold(self, connection: T, account: Hashable, count: int) -> list[T]:
-        """Record that a connection holds so many bytes. Return the connections whose bodies have to be dropped for it;
-        their memory is released.
+        """Reserve memory for the bytes of a request body that a connection has received so far.
+
+        Returns:
+            The connections whose bodies must be dropped to stay within the budget. Their memory is already released.
 
         Raises:
-            OverBudget: the memory is exhausted, and no other account holds more. The connection's memory is released.
+            BodyBudgetExceeded: The budget is exhausted and no other account uses more. The connection's memory is
+                released.
         """
         self.release(connection)
         dropped: list[T] = []
         while self.bytes + count > self._max:
-            richest = max(self._by_account, key=self._by_account.__getitem__, default=account)
-            if self._by_account.get(richest, 0) <= self._by_account.get(account, 0) + count:
+            largest_account = max(self._by_account, key=self._by_account.__getitem__, default=account)
+            if self._by_account.get(largest_account, 0) <= self._by_account.get(account, 0) + count:
                 raise OverBudget
             largest = max(
-                (each for each, held in self._held.items() if held.account == richest),
+                (each for each, held in self._held.items() if held.account == largest_account),
                 key=lambda each: self._held[each].bytes,
             )
             self.release(largest)
@@ -55,7 +60,7 @@ class BodyBudget(Generic[T]):
         return dropped
 
     def release(self, connection: T) -> None:
-        """Release a connection's memory; do nothing if it has none."""
+        """Release a connection's memory; do nothing if it holds none."""
         held = self._held.pop(connection, None)
         if held is None:
             return

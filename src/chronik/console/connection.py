@@ -1,7 +1,7 @@
-"""One connection to a node's HTTP port: one request after the other, each answered before the next is looked at.
+"""One connection to a node's HTTP port. Requests are answered in order, one at a time.
 
-Whatever a peer sends at once, and however long a page is, the loop is held for one request, or one piece of a page:
-then it is everybody else's turn. What takes time, or goes on as long as the peer listens, is a task of its own.
+Regardless of how much a client sends or how long a page is, one event-loop iteration handles one request or one chunk
+of a page. Slow and open-ended responses run in a task of their own.
 """
 
 from __future__ import annotations
@@ -41,90 +41,97 @@ logger = logging.getLogger("chronik.console")
 
 
 CONNECTIONS_SHARE_OF_ACCOUNT: Final = 4
-"""An account may have a quarter of the connections."""
+"""The fraction of the connections, one in this many, that an account may have."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
+    """Limits of the HTTP port."""
+
     head_bytes: int = HEAD_BYTES_MAX
     connections: int = 512
-    """More than the networks of most attackers: while some network has several connections, one of those is closed for
-    a new one (see `slots`), so a client with a single connection keeps it."""
+    """Maximum number of connections. It exceeds the number of networks that most attackers have: while a network has
+    several connections, one of those is closed for a new one (see `slots`), so a single connection is kept."""
     handshakes: int = 256
-    """TLS handshakes in progress; each takes up to 100 kB."""
+    """Maximum number of TLS handshakes in progress. Each takes up to 100 kB."""
     silence_seconds: float = 90.0
-    """The time between two requests, and for one to arrive or be read whole. Scrapers come every 15 to 60 s."""
+    """Maximum idle time between requests, and maximum time to receive or send one. Scrapers poll every 15 to 60 s."""
     linger_seconds: float = 1.0
-    """The time for the last answer to be read: to a request that was refused, or when the node stops."""
+    """Time for the client to read the last response, after a request was rejected or when the node stops."""
     bodies_bytes: int = 32 * MIB
-    """The large bodies of all connections together, as far as they have arrived."""
+    """Maximum memory for the partially received large bodies of all connections."""
     unauthenticated_body_bytes: int = 16 * KIB
-    """A body that is read before the request is authenticated. A login has a name and a password of up to 4 KiB, which
-    JSON may escape. It is not counted in `bodies_bytes`: there is one for each connection at most."""
+    """Maximum size of a body that is read before the request is authenticated: a login with a user name and a password
+    of up to 4 KiB, escaped in JSON. Not counted in `bodies_bytes`, since a connection has at most one."""
 
     @property
     def connections_per_account(self) -> int:
+        """Return how many connections one account may have."""
         return max(2, self.connections // CONNECTIONS_SHARE_OF_ACCOUNT)
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, as far as the connection knows."""
+    """The client of a connection: its address and TLS status."""
 
     host: str
     is_encrypted: bool = False
     has_certificate: bool = False
-    """Whether it has shown one that is accepted."""
+    """Whether the client presented a certificate that was verified."""
 
 
 @runtime_checkable
 class ShowsCertificate(Protocol):
-    """A transport with TLS: see `chronik.tls.transport`, which a node without it does not load."""
+    """A TLS transport. See `chronik.tls.transport`, which is imported only when TLS is configured."""
 
     @property
     def peer_certificate(self) -> bytes | None: ...
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A request that was routed and authenticated. Its body may still have to be read."""
+    """A request that was routed and authenticated. Its body may not have been read yet."""
 
     principal: Principal | None
     """None for an unauthenticated request."""
     response: HttpResponse | None = None
-    """The response, if it does not depend on the body."""
+    """The response, if it does not depend on the request body."""
     answer: Callable[[bytes], Awaitable[HttpResponse]] | None = None
-    """Returns the response to a request with this body, if `response` is None. Never raises."""
+    """Return the response for a given request body. Set if `response` is None; never raises."""
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """A client that may look at a page."""
+    """A client that is authorized to see a status page."""
 
     principal: Principal
     is_allowed: Callable[[], bool]
-    """Says whether it still may, while the page is being sent."""
+    """Return whether the client is still authorized; called while a long page is being sent."""
 
 
 class Application(Protocol):
-    """What is behind all paths but those of `Pages`: see `chronik.console.rest.application`."""
+    """The handler of all paths that are not status pages. See `chronik.console.rest.application`."""
 
     async def prepare(self, request: HttpRequest, caller: Caller) -> Prepared:
         """Route and authenticate a request before its body is read. Never raises."""
 
     async def check_looking(self, request: HttpRequest, caller: Caller) -> Viewer:
-        """Authenticate a client that asks for a page with neither token nor certificate. Raises BadRequest."""
+        """Authenticate a client that requests a status page without a token or certificate.
+
+        Raises:
+            HttpError: The client is not authenticated or not authorized.
+        """
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of the listener that it came through."""
+    """The interface through which a connection uses its listener."""
 
     limits: HttpLimits
     local_only: bool
     door: Door
     pages: Pages
     scratch: memoryview
-    """Room for one read: those on one loop never overlap."""
+    """A read buffer that all connections share. Reads on one event loop never overlap."""
     bodies: BodyBudget[HttpConnection]
     scheduler: Scheduler
     application: Application | None
-    """What answers all that is no page, if anything does."""
+    """The handler of requests that are not for a status page, if there is one."""
 
     def opened(self, connection: HttpConnection) -> None: ...
 
@@ -135,11 +142,11 @@ class ConnectionOwner(Protocol):
     def closed(self, connection: HttpConnection) -> None: ...
 
 
-BODIES_FULL: Final = "too many large requests are being received: try again"
+BODIES_FULL: Final = "too many large requests are being received: try again later"
 
 
 class _Rejected(Exception):
-    """A request is rejected before its body is read."""
+    """Raised to reject a request before its body is read."""
 
     def __init__(self, response: HttpResponse) -> None:
         super().__init__(response.status)
@@ -147,6 +154,8 @@ class _Rejected(Exception):
 
 
 class HttpConnection(asyncio.BufferedProtocol):
+    """A server-side HTTP connection."""
+
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -154,46 +163,47 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._caller = Caller("")
         self._received = bytearray()
         self._request: HttpRequest | None = None
-        """The request whose body is still being received."""
+        """The request whose body is being received."""
         self._prepared: Prepared | None = None
-        """That request, if it was authenticated before its body, which is large."""
+        """The same request, if it was authenticated before its large body was read."""
         self.network = ""
         """The client's IPv4 address or IPv6 /64 network."""
         self.account: str | None = None
         """The account of the latest request; None until one is authenticated."""
-        self._pieces: Iterator[bytes] | None = None
-        """What is left of the page under way."""
+        self._chunks: Iterator[bytes] | None = None
+        """The remaining chunks of the page being sent."""
         self._viewer: Viewer | None = None
-        """Who has logged in to look at that page."""
+        """The logged-in client that the page is sent to."""
         self._task: asyncio.Task[None] | None = None
-        """The answer under way, if it takes time."""
+        """The task that produces the response, if it is asynchronous."""
         self._keeps_alive = True
-        self._work: Final = Callback(self._resume)
-        self._has_more = False
-        """Whether the work is queued, or is to be."""
+        self._callback: Final = Callback(self._resume)
+        self._is_scheduled = False
+        """Whether `_work` is queued in the scheduler or about to be."""
         self.loop_account: Account
-        """What the event loop's time is charged to."""
-        self._unread = False
-        """Whether the peer has yet to read what it was sent."""
-        self._was_read = asyncio.Event()
+        """The account that event-loop time is charged to."""
+        self._is_write_paused = False
+        """Whether the transport's write buffer is full."""
+        self._write_resumed = asyncio.Event()
         self._reading_paused = False
-        self._refused = False
-        self._silence: asyncio.TimerHandle | None = None
+        self._is_rejected = False
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether a response is being made or sent."""
-        return self._task is not None or self._pieces is not None
+        """Whether a response is being produced or sent."""
+        return self._task is not None or self._chunks is not None
 
     def close(self) -> None:
-        """Closes the connection when what was written is sent."""
+        """Close the connection after the buffered data has been sent."""
         self._transport.close()
 
     def abort(self) -> None:
+        """Close the connection immediately."""
         self._listener.closed(self)
         self._transport.abort()
 
-    # The transport's side
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -208,12 +218,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._abort_after(self._listener.limits.silence_seconds)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._task is not None:
             self._task.cancel()
-        self._pieces = None
-        self._listener.scheduler.withdraw(self.loop_account, self._work)
+        self._chunks = None
+        self._listener.scheduler.withdraw(self.loop_account, self._callback)
         self._listener.scheduler.close_account(self.loop_account)
         self._listener.bodies.release(self)
         self._listener.closed(self)
@@ -222,69 +232,69 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._listener.scratch
 
     def buffer_updated(self, count: int) -> None:
-        if self._refused:
+        if self._is_rejected:
             return
         self._received += self._listener.scratch[:count]
-        self._run()
+        self._schedule()
 
     def pause_writing(self) -> None:
-        self._unread = True
-        self._was_read.clear()
+        self._is_write_paused = True
+        self._write_resumed.clear()
 
     def resume_writing(self) -> None:
-        self._unread = False
-        self._was_read.set()
-        self._run()
+        self._is_write_paused = False
+        self._write_resumed.set()
+        self._schedule()
 
-    # Work for the scheduler
+    # Scheduling
 
-    def _run(self) -> None:
-        """Do what there is to do, when the scheduler allows it."""
-        if not self._has_more:
-            self._listener.scheduler.run(self.loop_account, self._work)
-            self._has_more = self._work.is_queued
+    def _schedule(self) -> None:
+        """Run the pending work when the scheduler permits it."""
+        if not self._is_scheduled:
+            self._listener.scheduler.run(self.loop_account, self._callback)
+            self._is_scheduled = self._callback.is_queued
 
     def _resume(self) -> None:
-        """Send the next piece of a page, or handle the next request. A client that does not read gets no more."""
-        self._has_more = False
-        if not self._unread and not self._transport.is_closing() and self._task is None:
-            did_something = self._send_piece() if self._pieces is not None else self._take_request()
-            if did_something:
-                self._has_more = True
-                self._listener.scheduler.submit(self.loop_account, self._work)
+        """Send the next chunk of a page, or handle the next request. Do nothing while the write buffer is full."""
+        self._is_scheduled = False
+        if not self._is_write_paused and not self._transport.is_closing() and self._task is None:
+            has_progressed = self._send_chunk() if self._chunks is not None else self._process_request()
+            if has_progressed:
+                self._is_scheduled = True
+                self._listener.scheduler.submit(self.loop_account, self._callback)
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:
-        """While there is more than a whole request, nothing further is read."""
-        room = self._listener.limits.head_bytes + len(HEAD_END)
+        """Pause reading while more than one whole request is buffered."""
+        buffer_max = self._listener.limits.head_bytes + len(HEAD_END)
         if self._request is not None and (self._prepared is not None or not self._is_large(self._request)):
-            room = max(room, self._request.body_bytes)
-        wait = self._unread or len(self._received) > room
-        if self._transport.is_closing() or wait == self._reading_paused:
+            buffer_max = max(buffer_max, self._request.body_bytes)
+        must_pause = self._is_write_paused or len(self._received) > buffer_max
+        if self._transport.is_closing() or must_pause == self._reading_paused:
             return
-        self._reading_paused = wait
-        if wait:
+        self._reading_paused = must_pause
+        if must_pause:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
-    def _take_request(self) -> bool:
-        """Says whether there was one, or what can never become one."""
+    def _process_request(self) -> bool:
+        """Handle the next request. Return whether there was one."""
         try:
-            if self._request is None and not self._take_head():
+            if self._request is None and not self._parse_request_head():
                 return False
-            return self._task is None and self._take_body()
+            return self._task is None and self._process_body()
         except BadRequest as error:
-            self._refuse(error)
+            self._reject(error)
             return False
 
-    def _take_head(self) -> bool:
-        """Says whether there was one. Raises BadRequest."""
+    def _parse_request_head(self) -> bool:
+        """Parse the head of the next request. Return False if it is incomplete; raise HttpError if it is invalid."""
         end = self._received.find(HEAD_END)
         size = len(self._received) if end < 0 else end
         if size > self._listener.limits.head_bytes:
-            why = f"more than {self._listener.limits.head_bytes} bytes of headers"
-            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why)
+            reason = f"the request headers exceed {self._listener.limits.head_bytes} bytes"
+            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
         if end < 0:
             return False
         head = bytes(self._received[:end])
@@ -292,49 +302,49 @@ class HttpConnection(asyncio.BufferedProtocol):
         request = parse_head(head)
         self._check_host(request)
         if not self._is_for_application(request) and request.method not in WITHOUT_BODY:
-            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not for this page")
+            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not supported for this page")
         self._request = request
         application = self._listener.application
         if self._is_large(request) and application is not None:
-            self._later(self._prepare_large(application, request))
+            self._respond_in_task(self._prepare_large(application, request))
         else:
-            self._ask_for_body(request)
+            self._send_continue(request)
         return True
 
     def _is_large(self, request: HttpRequest) -> bool:
         return request.body_bytes > self._listener.limits.unauthenticated_body_bytes
 
-    def _ask_for_body(self, request: HttpRequest) -> None:
+    def _send_continue(self, request: HttpRequest) -> None:
         if b"expect" in request.headers and len(self._received) < request.body_bytes:
             self._transport.write(CONTINUE)
 
     async def _prepare_large(self, application: Application, request: HttpRequest) -> None:
-        """Authenticate a request before its body is read. Raises BadRequest or _Rejected."""
+        """Authenticate a request before its large body is read. Raise HttpError or _Rejected to reject it."""
         prepared = await application.prepare(request, self._caller)
         self._identify(prepared.principal)
         if prepared.response is not None:
             raise _Rejected(prepared.response)
         if prepared.principal is None:
-            why = f"more than {self._listener.limits.unauthenticated_body_bytes} bytes in a body without a login"
-            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+            reason = f"bodies over {self._listener.limits.unauthenticated_body_bytes} bytes require a login"
+            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
         self._prepared = prepared
-        self._ask_for_body(request)
+        self._send_continue(request)
 
-    def _take_body(self) -> bool:
+    def _process_body(self) -> bool:
         request = self._request
         assert request is not None
         if self._is_large(request):
-            self._hold_body(min(len(self._received), request.body_bytes))
+            self._reserve_body_memory(min(len(self._received), request.body_bytes))
         if len(self._received) < request.body_bytes:
             return False
         body = bytes(self._received[: request.body_bytes])
         del self._received[: request.body_bytes]
         prepared, self._request, self._prepared = self._prepared, None, None
-        self._answer(request, body, prepared)
+        self._respond(request, body, prepared)
         return True
 
-    def _hold_body(self, size: int) -> None:
-        """Reserve memory for as much of the body as has arrived. Raises BadRequest."""
+    def _reserve_body_memory(self, size: int) -> None:
+        """Reserve memory for the received part of the body. Raise HttpError if the budget is exhausted."""
         try:
             dropped = self._listener.bodies.hold(self, self.account or self.network, size)
         except OverBudget:
@@ -343,19 +353,19 @@ class HttpConnection(asyncio.BufferedProtocol):
             each.drop_body()
 
     def drop_body(self) -> None:
-        """Reject the request whose body is being received: its account holds more memory than others."""
+        """Reject the request whose body is being received, because its account uses the most memory."""
         if self._task is None:
-            self._refuse(BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, BODIES_FULL))
+            self._reject(BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, BODIES_FULL))
         else:
             self.abort()
 
-    # Answers
+    # Responses
 
     def _is_for_application(self, request: HttpRequest) -> bool:
         return not self._listener.pages.knows(request.path) and self._listener.application is not None
 
     def _identify(self, principal: Principal | None) -> None:
-        """Record whose request it is: the only place where the account of a request is decided."""
+        """Record the principal of the current request. The request's account is decided nowhere else."""
         self.account = None if principal is None else account_key(principal, self._caller.host)
         self._change_loop_account()
         self._listener.identified(self)
@@ -365,35 +375,35 @@ class HttpConnection(asyncio.BufferedProtocol):
         is_authenticated = self.account is not None
         if (before.key, before.is_authenticated) == (self.account or self.network, is_authenticated):
             return
-        was_queued = self._work.is_queued
-        scheduler.withdraw(before, self._work)
+        was_queued = self._callback.is_queued
+        scheduler.withdraw(before, self._callback)
         self.loop_account = scheduler.open_account(self.account or self.network, is_authenticated=is_authenticated)
         scheduler.close_account(before)
         if was_queued:
-            scheduler.submit(self.loop_account, self._work)
+            scheduler.submit(self.loop_account, self._callback)
 
-    def _answer(self, request: HttpRequest, body: bytes, prepared: Prepared | None) -> None:
-        """Raises BadRequest."""
+    def _respond(self, request: HttpRequest, body: bytes, prepared: Prepared | None) -> None:
+        """Respond to a complete request. Raise HttpError if it is rejected."""
         listener = self._listener
         self._viewer = None
         listener.heard_of(self)
         self._abort_after(listener.limits.silence_seconds)
         application = listener.application
         if application is not None and not listener.pages.knows(request.path):
-            self._later(self._answer_by(application, request, body, prepared))
+            self._respond_in_task(self._respond_with(application, request, body, prepared))
             return
         try:
             listener.door.check(request.path, request.authorization, has_certificate=self._caller.has_certificate)
         except BadRequest:
             if application is None:
                 raise
-            self._later(self._show_to_logged_in(application, request))
+            self._respond_in_task(self._respond_to_viewer(application, request))
             return
         if request.path not in OPEN_TO_ALL:
             self._identify(ANONYMOUS)
-        self._begin(request, listener.pages.answer(request.path))
+        self._start_response(request, listener.pages.answer(request.path))
 
-    async def _answer_by(
+    async def _respond_with(
         self, application: Application, request: HttpRequest, body: bytes, prepared: Prepared | None
     ) -> None:
         if prepared is None:
@@ -405,111 +415,111 @@ class HttpConnection(asyncio.BufferedProtocol):
             response = await prepared.answer(body)
         self._listener.bodies.release(self)
         if response.events is None or request.method == "HEAD":
-            self._begin(request, response)
+            self._start_response(request, response)
         else:
             await self._stream(request, response)
 
-    async def _show_to_logged_in(self, application: Application, request: HttpRequest) -> None:
+    async def _respond_to_viewer(self, application: Application, request: HttpRequest) -> None:
         try:
             self._viewer = await application.check_looking(request, self._caller)
             self._identify(self._viewer.principal)
         except BadRequest:
             self._identify(None)
             raise
-        self._begin(request, self._listener.pages.answer(request.path))
+        self._start_response(request, self._listener.pages.answer(request.path))
 
-    def _later(self, answering: Coroutine[None, None, None]) -> None:
-        """Answers in a task, while the peer may be silent."""
-        if self._silence is not None:
-            self._silence.cancel()
+    def _respond_in_task(self, answering: Coroutine[None, None, None]) -> None:
+        """Produce a response in a task. The idle timeout does not apply meanwhile."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         scheduler = self._listener.scheduler
         with working_for(scheduler, self.loop_account):
             self._task = self._loop.create_task(timed(answering, self._charge))
-        self._task.add_done_callback(self._answered)
+        self._task.add_done_callback(self._on_response_done)
 
     def _charge(self, seconds: float) -> None:
         self._listener.scheduler.charge(self.loop_account, seconds)
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
+    def _on_response_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if self._transport.is_closing():
             if not task.cancelled():
-                task.exception()  # it was for nobody
+                task.exception()  # Retrieve the exception: the client is gone and asyncio would log it.
             return
         self._abort_after(self._listener.limits.silence_seconds)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, BadRequest):
-            self._refuse(error)
+            self._reject(error)
         elif isinstance(error, _Rejected):
-            self._refuse_with(error.response)
+            self._reject_with(error.response)
         elif error is not None or task.cancelled():
-            logger.error("an answer broke off", exc_info=error)
+            logger.error("http response failed: unexpected error; closing the connection", exc_info=error)
             self.abort()
         else:
-            self._run()
+            self._schedule()
 
     async def _stream(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Sends what comes until there is no more, or nobody who reads it."""
+        """Send the events of a stream until it ends or the client disconnects."""
         assert response.events is not None
         if not request.takes_chunks:
-            raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this goes on and on, which needs HTTP/1.1")
+            raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "event streams require HTTP/1.1")
         self._keeps_alive = request.keep_alive
         self._transport.write(encode_response(response, keep_alive=request.keep_alive))
         async with aclosing(response.events) as pieces:
-            async for piece in pieces:
+            async for data in pieces:
                 self._listener.heard_of(self)
-                self._transport.write(chunk(piece))
-                if self._unread:
+                self._transport.write(chunk(data))
+                if self._is_write_paused:
                     async with asyncio.timeout(self._listener.limits.silence_seconds):
-                        await self._was_read.wait()
+                        await self._write_resumed.wait()
         self._transport.write(chunk(b""))
-        self._end()
+        self._finish_response()
 
-    def _begin(self, request: HttpRequest, response: HttpResponse) -> None:
+    def _start_response(self, request: HttpRequest, response: HttpResponse) -> None:
         self._keeps_alive = request.keep_alive
         if not request.takes_chunks:
             response = in_one_piece(response)
         with_body = request.method != "HEAD"
         self._transport.write(encode_response(response, with_body=with_body, keep_alive=request.keep_alive))
         if with_body and response.pieces is not None:
-            self._pieces = response.pieces
+            self._chunks = response.pieces
         else:
-            self._end()
+            self._finish_response()
 
-    def _send_piece(self) -> bool:
-        assert self._pieces is not None
+    def _send_chunk(self) -> bool:
+        assert self._chunks is not None
         if self._viewer is not None and not self._viewer.is_allowed():
-            logger.debug("a page broke off: %s is no longer allowed to see it", self._viewer.principal)
+            logger.debug("http page aborted: %s is no longer authorized", self._viewer.principal)
             self.abort()
             return False
         try:
-            piece = next(self._pieces, b"")
-        except Exception:  # a line in the log, not the end of a node; without its end the peer knows it is not whole
-            logger.exception("a page broke off")
+            data = next(self._chunks, b"")
+        except Exception:  # The missing final chunk tells the client that the page is incomplete.
+            logger.exception("http page aborted: rendering failed; closing the connection")
             self.abort()
             return False
-        self._transport.write(chunk(piece))
-        if not piece:
-            self._pieces = None
-            self._end()
+        self._transport.write(chunk(data))
+        if not data:
+            self._chunks = None
+            self._finish_response()
         return True
 
-    def _end(self) -> None:
+    def _finish_response(self) -> None:
         if not self._keeps_alive:
             self.close()
 
     def _check_host(self, request: HttpRequest) -> None:
         if self._listener.local_only and request.host and not names_this_machine(request.host):
-            raise BadRequest(HTTPStatus.MISDIRECTED_REQUEST, f"this is not {request.host!r}")
+            raise BadRequest(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
 
-    def _refuse(self, error: BadRequest) -> None:
-        """The rest of what the peer sends is read and thrown away: closing at once would reset the connection, and the
-        peer would never see why it was refused."""
-        logger.debug("a request over HTTP was refused: %s", error)
-        self._refuse_with(error_page(error.status, str(error)))
+    def _reject(self, error: BadRequest) -> None:
+        """Send an error response. The rest of the client's data is read and discarded: closing immediately would reset
+        the connection, and the client might not receive the response."""
+        logger.debug("http request rejected: %s", error)
+        self._reject_with(error_page(error.status, str(error)))
 
-    def _refuse_with(self, response: HttpResponse) -> None:
-        self._refused = True
+    def _reject_with(self, response: HttpResponse) -> None:
+        self._is_rejected = True
         self._received.clear()
         self._listener.bodies.release(self)
         self._transport.write(encode_response(response))
@@ -519,6 +529,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._abort_after(self._listener.limits.linger_seconds)
 
     def _abort_after(self, seconds: float) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
-        self._silence = self._loop.call_later(seconds, self.abort)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self._loop.call_later(seconds, self.abort)

@@ -1,8 +1,7 @@
-"""HTTP/1.1 as far as a node needs it: heads of requests in, responses out. Pure.
+"""HTTP/1.1 parsing and encoding, as far as a node needs it. Performs no I/O.
 
-Heads are read by h11, which is made for what strangers send. Bodies have a length, and no chunks; there are no
-upgrades. What cannot be understood is answered with an error and the end of the connection, since nobody knows where
-the next request begins.
+h11 parses the request heads. Bodies need a Content-Length; chunked bodies and upgrades are rejected. After a malformed
+request, the connection is closed, because the start of the next request is unknown.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ import h11
 import msgspec
 
 HEAD_BYTES_MAX: Final = 8 * 1024
-"""A request line and its headers. Browsers send under 2 kB, Prometheus 300 bytes; most servers allow 8 kB."""
+"""Maximum size of a request line and its headers. Browsers send less than 2 kB; most servers allow 8 kB."""
 
 HEAD_END: Final = b"\r\n\r\n"
 
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
-"""A message of 1 MiB in base64, with its headers, or in JSON with every other character escaped."""
+"""Maximum size of a request body: a 1 MiB message in base64 with its headers, or in JSON with many escapes."""
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 WITHOUT_BODY: Final = ("GET", "HEAD")
 LOOKING: Final = "GET, HEAD"
 
 COMPLAINT_CHARACTERS_MAX: Final = 100
-"""How much is told of what h11 says about a request, which repeats the request."""
+"""Maximum length of an h11 error message in a response. The messages quote the request."""
 
 _TEXT: Final = bytes([ord("\t"), *range(0x20, 0x7F), *range(0x80, 0x100)])
 _LOCAL_NAMES: Final = ("localhost", "localhost.localdomain")
 
 
 class BadRequest(Exception):
-    """The peer's fault: answered with `status`, then the connection ends."""
+    """A request that is rejected with `status`, after which the connection is closed."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -46,118 +45,127 @@ class BadRequest(Exception):
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
+    """The head of an HTTP request."""
+
     method: str
     path: str
-    """Decoded, without the query."""
+    """The percent-decoded path, without the query."""
     host: str
     keep_alive: bool
     takes_chunks: bool = True
-    """HTTP/1.0 does not."""
+    """Whether the client accepts chunked responses (HTTP/1.1)."""
     authorization: str = ""
     target: str = ""
-    """The path as it was sent, without the query: a name in it may have slashes of its own, as %2F."""
+    """The path as sent, without the query. Path parameters may contain encoded slashes (%2F)."""
     query: str = ""
-    """As it was sent."""
+    """The query string as sent."""
     body_bytes: int = 0
-    """How long its body is, which comes behind the head."""
+    """The value of Content-Length."""
     headers: Mapping[bytes, str] = MappingProxyType({})
-    """By their names in small letters."""
+    """Header values by lower-case name."""
 
     def header(self, name: bytes) -> str:
+        """Return the value of a header, or an empty string."""
         return self.headers.get(name, "")
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
+    """An HTTP response with a body, chunks or server-sent events."""
+
     status: HTTPStatus
     content_type: str
     body: bytes = b""
     pieces: Iterator[bytes] | None = None
-    """The pieces of a page that may be long, instead of a body: each is made when there is room for it."""
+    """The chunks of a long page, instead of a body. Each is produced when the client has read the previous ones."""
     events: AsyncGenerator[bytes, None] | None = None
-    """What comes when there is something to tell, instead of a body; it is closed when the peer goes. No piece is
-    empty."""
+    """The chunks of an open-ended stream, instead of a body. The generator is closed when the client disconnects. No
+    chunk is empty."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Those beside the ones that every answer has, or instead of them."""
+    """Additional headers. They override the default headers of the same name."""
 
 
 def parse_head(head: bytes) -> HttpRequest:
-    """Parses what stands before HEAD_END. Raises BadRequest."""
+    """Parse a request head without its final HEAD_END.
+
+    Raises:
+        HttpError: The head is malformed, or the request is not supported.
+    """
     _check_bytes(head)
-    request = _read(head)
+    request = _parse_with_h11(head)
     headers = {name: value.decode("latin-1") for name, value in request.headers}
     method = request.method.decode("ascii")
     if method not in METHODS:
-        raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{_shortened(method)} is not spoken here")
-    target, _, query = _target(request.target.decode("ascii"))
-    is_new = request.http_version == b"1.1"
+        raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"method {_shorten(method)} is not supported")
+    target, _, query = _split_target(request.target.decode("ascii"))
+    is_http_1_1 = request.http_version == b"1.1"
     return HttpRequest(
         method,
         unquote(target),
         headers.get(b"host", ""),
-        is_new and _keeps_alive(headers),
-        is_new,
+        is_http_1_1 and _keeps_alive(headers),
+        is_http_1_1,
         headers.get(b"authorization", ""),
         target,
         query,
-        _body_bytes(method, headers),
+        _parse_body_size(method, headers),
         headers,
     )
 
 
-def _body_bytes(method: str, headers: Mapping[bytes, str]) -> int:
+def _parse_body_size(method: str, headers: Mapping[bytes, str]) -> int:
     if b"transfer-encoding" in headers:
-        raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "a body has a Content-Length here, and no chunks")
+        raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "chunked request bodies are not supported: send a Content-Length")
     if headers.get(b"expect", "100-continue").lower() != "100-continue":
-        raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "expected no expectation but 100-continue")
-    size = int(headers.get(b"content-length", "0"))  # h11 has seen that it is a number
+        raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "unsupported Expect header: expected 100-continue")
+    size = int(headers.get(b"content-length", "0"))  # h11 has validated the number
     if size and method in WITHOUT_BODY:
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{method} has no body here")
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a {method} request must not have a body")
     if size > BODY_BYTES_MAX:
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {BODY_BYTES_MAX} bytes in one body")
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES_MAX} bytes")
     return size
 
 
 def _check_bytes(head: bytes) -> None:
-    """Refuses what h11 takes, and is only sent to deceive: lines that end otherwise, headers that go over two lines.
+    r"""Reject heads that h11 accepts although they are only used for attacks: bare \n line ends and folded headers.
 
-    And what it takes long to refuse: a control character after 8,000 spaces costs it 350 ms; without one it is done
-    with any head of this size in 4 ms.
+    Also reject what h11 is slow to reject: a control character after 8,000 spaces takes 350 ms. Without control
+    characters, any head of this size takes at most 4 ms.
     """
     if head.translate(None, _TEXT) != b"\r\n" * head.count(b"\r\n"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "a control character in the headers")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "control character in the headers")
     if b"\n " in head or b"\n\t" in head:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "a header goes over two lines")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "folded headers are not supported")
 
 
-def _read(head: bytes) -> h11.Request:
+def _parse_with_h11(head: bytes) -> h11.Request:
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(head + HEAD_END)
     try:
         request = connection.next_event()
     except h11.RemoteProtocolError as error:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, f"not a request of HTTP/1.1: {_shortened(str(error))}") from None
+        raise BadRequest(HTTPStatus.BAD_REQUEST, f"not a valid HTTP/1.1 request: {_shorten(str(error))}") from None
     if not isinstance(request, h11.Request) or request.http_version not in (b"1.0", b"1.1"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "expected METHOD PATH HTTP/1.1")
     return request
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= COMPLAINT_CHARACTERS_MAX else f"{text[:COMPLAINT_CHARACTERS_MAX]}…"
 
 
-def _target(target: str) -> tuple[str, str, str]:
+def _split_target(target: str) -> tuple[str, str, str]:
     if not target.startswith("/"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "the path does not begin with a slash")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the path does not start with a slash")
     return target.partition("?")
 
 
 def _keeps_alive(headers: dict[bytes, str]) -> bool:
-    """HTTP/1.0 would have to ask for it, and is used by nobody who comes twice."""
+    """Return whether the client wants to reuse the connection. HTTP/1.0's keep-alive header is not supported."""
     return "close" not in headers.get(b"connection", "").lower()
 
 
 def encode_response(response: HttpResponse, *, with_body: bool = True, keep_alive: bool = False) -> bytes:
-    """Encodes all of it; of one in pieces only the head, and `chunk` makes the rest."""
+    """Encode a response. For a chunked response, encode only the head; `encode_chunk` encodes the rest."""
     status = response.status
     chunked = response.pieces is not None or response.events is not None
     headers = {
@@ -182,19 +190,19 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
 
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue" + HEAD_END
-"""What some wait for before they send a long body."""
+"""The interim response to a request with `Expect: 100-continue`."""
 
 
 def chunk(piece: bytes) -> bytes:
-    """Encodes one piece; an empty one is the end."""
+    """Encode one chunk. An empty chunk terminates the response."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 def names_this_machine(host: str) -> bool:
-    """Whether a Host header says 127.0.0.1, [::1] or localhost.
+    """Return whether a Host header names the loopback interface: 127.0.0.1, [::1] or localhost.
 
-    A page of the web that a user looks at can make a name of its own point at 127.0.0.1 and then read what is served
-    there as if it were its own. Its requests carry that name.
+    This check prevents DNS rebinding: a web site can make a name of its own resolve to 127.0.0.1 and let the user's
+    browser read the responses. Such requests carry the site's name in the Host header.
     """
     name = re.sub(r":\d*$", "", host).strip("[]").lower()
     if name in _LOCAL_NAMES:

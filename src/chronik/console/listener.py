@@ -1,7 +1,7 @@
-"""The HTTP port of a node: accepts connections and keeps the limits they share.
+"""The HTTP port of a node: accepts connections and enforces the limits that they share.
 
-Pages are made on the node's loop, one request of a connection in a turn of it, and long ones piece by piece as they are
-read. So a connection holds at most what one read brought and what its peer has not read yet.
+Status pages are rendered on the event loop, one request of a connection per iteration, and long pages in chunks as the
+client reads them. A connection therefore buffers at most one read and the unsent part of one chunk.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.console")
 
 SCRATCH_BYTES: Final = 16 * KIB
-"""Twice what the headers of a request may have."""
+"""Size of the read buffer that all connections share: twice the maximum size of a request's headers."""
 
 
 class HttpListener:
+    """The HTTP listener of a node."""
+
     def __init__(
         self,
         address: Address,
@@ -45,13 +47,24 @@ class HttpListener:
         asks_who: bool = False,
         scheduler: Scheduler | None = None,
     ) -> None:
-        """`asks_who`: whoever shows neither token nor certificate has to log in, on loopback too."""
+        """Create a listener that is not bound yet.
+
+        Args:
+            address: The host and port to listen on.
+            source: The source of the status pages.
+            limits: Limits on connections and requests.
+            token: The bearer token that gives access to the status pages.
+            tls: The TLS configuration; None for plain HTTP.
+            application: The handler of all requests that are not for a status page.
+            requires_login: Whether clients without a token or certificate must log in, even on loopback addresses.
+            scheduler: The scheduler that divides event-loop time between accounts.
+        """
         self._address = address
         self.limits = limits or HttpLimits()
         self.pages = Pages(source)
         self.local_only = names_this_machine(str(address))
-        is_shut = bool(token) or asks_who or (tls is not None and tls.knows_certificates)
-        self.door = Door(token, is_open=self.local_only and not is_shut)
+        requires_credentials = bool(token) or asks_who or (tls is not None and tls.knows_certificates)
+        self.door = Door(token, is_open=self.local_only and not requires_credentials)
         self.application = application
         self.bodies: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -64,8 +77,13 @@ class HttpListener:
         self._all_closed = asyncio.Event()
 
     async def bind(self, listening: socket.socket | None = None) -> Address:
-        """Takes the port, unless somebody has for it: `listening`. Returns its address (a port of 0 becomes a real
-        one). Raises OSError."""
+        """Bind the port, or use a socket that is already listening, and return the bound address.
+
+        A port of 0 is replaced by the port that the system assigned.
+
+        Raises:
+            OSError: The port cannot be bound.
+        """
         loop = asyncio.get_running_loop()
         if self._tls is not None:
             self._acceptor = self._tls.acceptor(
@@ -84,12 +102,12 @@ class HttpListener:
         return HttpConnection(self)
 
     async def serve(self) -> None:
-        """Answers from now on."""
+        """Start to accept connections."""
         assert self._server is not None
         await self._server.start_serving()
 
     async def stop(self) -> None:
-        """Does nothing the second time."""
+        """Stop accepting connections and close the open ones; do nothing if already stopped."""
         if self._server is None:
             return
         self._server.close()
@@ -98,12 +116,12 @@ class HttpListener:
             self._acceptor.stop()
         for connection in self._slots.all():
             connection.close()
-        if not await self._closed_in_time():
+        if not await self._wait_until_closed():
             for connection in self._slots.all():
                 connection.abort()
-            await self._closed_in_time()
+            await self._wait_until_closed()
 
-    async def _closed_in_time(self) -> bool:
+    async def _wait_until_closed(self) -> bool:
         if len(self._slots):
             self._all_closed.clear()
             try:
@@ -116,26 +134,29 @@ class HttpListener:
     def connection_count(self) -> int:
         return len(self._slots)
 
-    # What connections ask for
+    # Callbacks of connections
 
     def opened(self, connection: HttpConnection) -> None:
+        """Assign a slot to a new connection, and close another one if all slots are taken."""
         self._close(self._slots.open(connection, connection.network))
         if self._server is None:
             connection.abort()
 
     def identified(self, connection: HttpConnection) -> None:
-        """Count a connection for the account of its latest request."""
+        """Assign a connection to the account of its latest request."""
         self._close(self._slots.identify(connection, connection.account))
 
     def heard_of(self, connection: HttpConnection) -> None:
+        """Mark a connection as the most recently active."""
         self._slots.use(connection)
 
     def closed(self, connection: HttpConnection) -> None:
+        """Release the slot of a closed connection."""
         self._slots.close(connection)
         if not len(self._slots):
             self._all_closed.set()
 
     def _close(self, connection: HttpConnection | None) -> None:
         if connection is not None:
-            logger.debug("connection from %s closed: all HTTP connections are in use", connection.network)
+            logger.debug("http connection from %s closed: all connection slots are in use", connection.network)
             connection.abort()

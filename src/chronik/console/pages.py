@@ -1,4 +1,4 @@
-"""The pages: what is answered for which path."""
+"""The status pages of the HTTP port: `/healthz`, `/readyz`, `/metrics`, `/status` and `/status/groups/GROUP`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ GROUPS_PREFIX: Final = "/status/groups/"
 JSON: Final = "application/json"
 
 ROWS_PER_PIECE: Final = 100
-"""Rows of a long page: with the longest metadata of commits they are half a megabyte, encoded in a millisecond."""
+"""Rows per chunk of a long page. With the longest commit metadata, a chunk has 0.5 MB and takes 1 ms to encode."""
 
 
 class Pages:
+    """The status pages, rendered from a `StatusSource`."""
+
     def __init__(self, source: StatusSource) -> None:
         self._source = source
         self._by_path: dict[str, Callable[[], HttpResponse]] = {
@@ -34,10 +36,11 @@ class Pages:
         }
 
     def knows(self, path: str) -> bool:
+        """Return whether this path is a status page."""
         return path in self._by_path or path.startswith(GROUPS_PREFIX)
 
     def answer(self, path: str) -> HttpResponse:
-        """Never raises: a page that breaks is a line in the log, not the end of a node."""
+        """Render a status page. An exception is logged and becomes a 500 response; this method never raises."""
         try:
             page = self._by_path.get(path)
             if page is not None:
@@ -45,20 +48,20 @@ class Pages:
             if path.startswith(GROUPS_PREFIX):
                 return self._group(path.removeprefix(GROUPS_PREFIX))
         except Exception:
-            logger.exception("%s cannot be shown", path)
-            return error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "this page is broken; the node's log says why")
+            logger.exception("status page failed: path=%s", path)
+            return error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the node's log for details")
         known = ", ".join([*self._by_path, f"{GROUPS_PREFIX}GROUP"])
-        return error_page(HTTPStatus.NOT_FOUND, f"no such page; there are {known}")
+        return error_page(HTTPStatus.NOT_FOUND, f"page not found; available pages: {known}")
 
     def _health(self) -> HttpResponse:
-        """The answer itself is the proof: the event loop runs."""
+        """Return 200: any response proves that the event loop is running."""
         return _text_page(HTTPStatus.OK, "ok")
 
     def _readiness(self) -> HttpResponse:
-        why_not = self._source.ready()
-        if why_not is None:
+        reason = self._source.ready()
+        if reason is None:
             return _text_page(HTTPStatus.OK, "ready")
-        return _text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {why_not}")
+        return _text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
 
     def _metrics(self) -> HttpResponse:
         return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, pieces=exposition_pieces(self._source.metrics()))
@@ -69,28 +72,29 @@ class Pages:
     def _group(self, group_id: str) -> HttpResponse:
         group = self._source.group(group_id)
         if group is None:
-            return error_page(HTTPStatus.NOT_FOUND, f"this node knows no group {group_id!r}")
-        return HttpResponse(HTTPStatus.OK, JSON, pieces=_group_pieces(group))
+            return error_page(HTTPStatus.NOT_FOUND, f"group {group_id!r} does not exist on this node")
+        return HttpResponse(HTTPStatus.OK, JSON, pieces=_encode_group_chunks(group))
 
 
 def error_page(status: HTTPStatus, message: str) -> HttpResponse:
+    """Return an error response with a JSON body."""
     return _json_page(status, {"error": message})
 
 
 def in_one_piece(response: HttpResponse) -> HttpResponse:
-    """Joins the pieces, for those who cannot take chunks."""
+    """Join the chunks of a response into one body, for HTTP/1.0 clients."""
     if response.pieces is None:
         return response
     return HttpResponse(response.status, response.content_type, b"".join(response.pieces))
 
 
-def _group_pieces(group: dict[str, Any]) -> Iterator[bytes]:
-    """Yields a JSON object whose "offsets", the only part that can be long, come last and in pieces."""
+def _encode_group_chunks(group: dict[str, Any]) -> Iterator[bytes]:
+    """Yield a group as a JSON object in chunks. Only its "offsets" can be long; they come last."""
     rows = iter(group["offsets"])
     head = msgspec.json.encode({name: value for name, value in group.items() if name != "offsets"})
     separator = head[:-1] + b',"offsets":['
-    while piece := list(islice(rows, ROWS_PER_PIECE)):
-        yield separator + msgspec.json.encode(piece)[1:-1]
+    while chunk_rows := list(islice(rows, ROWS_PER_PIECE)):
+        yield separator + msgspec.json.encode(chunk_rows)[1:-1]
         separator = b","
     yield (b"]}\n" if separator == b"," else separator + b"]}\n")
 

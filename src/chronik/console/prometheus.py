@@ -1,4 +1,7 @@
-"""Prometheus' text format, version 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/"""
+"""The Prometheus text exposition format, version 0.0.4.
+
+See https://prometheus.io/docs/instrumenting/exposition_formats/.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 KINDS: Final = ("counter", "gauge", "histogram")
 
 LINES_PER_PIECE: Final = 250
-"""Lines that are written in one turn of the loop: each takes 1 to 3 µs."""
+"""Lines that are encoded in one event-loop iteration. Each takes 1 to 3 µs."""
 
 NOTHING: Final = b"\n"
-"""A piece of a page that has nothing to say yet: empty lines are ignored."""
+"""A chunk without content. Prometheus ignores empty lines."""
 
 _METRIC_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -29,75 +32,75 @@ _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def exposition(metrics: Iterable[Metric | None]) -> str:
-    """All samples of a family stand together, as the format wants; a family without samples is left out."""
-    return "".join(line + "\n" for metric in metrics if metric is not None for line in _family(metric))
+    """Return the text of all metric families. The samples of a family are contiguous; empty families are omitted."""
+    return "".join(line + "\n" for metric in metrics if metric is not None for line in _format_family(metric))
 
 
 def exposition_pieces(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
-    """Yields the same in pieces, none of which takes long to make. None among the metrics ends a piece."""
+    """Yield the text of all metric families in chunks that are quick to encode. A None in `metrics` ends a chunk."""
     lines: list[str] = []
     for metric in metrics:
         if metric is None:
-            yield _piece(lines)
+            yield _encode_chunk(lines)
             lines.clear()
             continue
-        for line in _family(metric):
+        for line in _format_family(metric):
             lines.append(line)
             if len(lines) >= LINES_PER_PIECE:
-                yield _piece(lines)
+                yield _encode_chunk(lines)
                 lines.clear()
-    yield _piece(lines)
+    yield _encode_chunk(lines)
 
 
-def _piece(lines: list[str]) -> bytes:
+def _encode_chunk(lines: list[str]) -> bytes:
     return ("\n".join(lines) + "\n").encode(errors="replace") if lines else NOTHING
 
 
-def _family(metric: Metric) -> Iterator[str]:
+def _format_family(metric: Metric) -> Iterator[str]:
     name = metric.name
-    invariant(_METRIC_NAME.fullmatch(name) is not None, f"{name!r} cannot name a metric")
-    invariant(metric.kind in KINDS, f"{name} is a {metric.kind!r}; expected one of {', '.join(KINDS)}")
-    has_begun = False
+    invariant(_METRIC_NAME.fullmatch(name) is not None, f"{name!r} is not a valid metric name")
+    invariant(metric.kind in KINDS, f"{name} has the type {metric.kind!r}; expected one of {', '.join(KINDS)}")
+    has_header = False
     for sample in metric.samples:
-        if not has_begun:
+        if not has_header:
             yield f"# HELP {name} {metric.help.translate(_HELP_ESCAPES)}"
             yield f"# TYPE {name} {metric.kind}"
-            has_begun = True
+            has_header = True
         value = sample.value
         if isinstance(value, Histogram):
-            invariant(metric.kind == "histogram", f"{name} is a {metric.kind}, and not a histogram")
-            yield from _histogram(name, sample.labels, value)
+            invariant(metric.kind == "histogram", f"{name} is a {metric.kind} but its sample is a histogram")
+            yield from _format_histogram(name, sample.labels, value)
         else:
-            invariant(metric.kind != "histogram", f"{name} is a histogram, and not a number")
-            yield f"{name}{_labels(sample.labels)} {_number(value)}"
+            invariant(metric.kind != "histogram", f"{name} is a histogram but its sample is a number")
+            yield f"{name}{_format_labels(sample.labels)} {_format_number(value)}"
 
 
-def _histogram(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
-    """Each bucket counts what is in those below it, too."""
+def _format_histogram(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
+    """Yield the lines of a histogram. Bucket counts are cumulative."""
     count = 0
     for bound, own in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
         count += own
-        yield f"{name}_bucket{_labels({**labels, 'le': _number(bound)})} {count}"
-    yield f"{name}_sum{_labels(labels)} {_number(histogram.seconds)}"
-    yield f"{name}_count{_labels(labels)} {count}"
+        yield f"{name}_bucket{_format_labels({**labels, 'le': _format_number(bound)})} {count}"
+    yield f"{name}_sum{_format_labels(labels)} {_format_number(histogram.seconds)}"
+    yield f"{name}_count{_format_labels(labels)} {count}"
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    pairs = [f'{_checked(name)}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items()]
+    pairs = [f'{_check_label(name)}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items()]
     return f"{{{','.join(pairs)}}}"
 
 
 @cache
-def _checked(label: str) -> str:
-    """Returns the name of a label, of which there are few."""
-    invariant(_LABEL_NAME.fullmatch(label) is not None, f"{label!r} cannot name a label")
+def _check_label(label: str) -> str:
+    """Return a label name after checking it. The cache holds the few names that exist."""
+    invariant(_LABEL_NAME.fullmatch(label) is not None, f"{label!r} is not a valid label name")
     return label
 
 
-def _number(value: float) -> str:
-    """Whole numbers are written whole: a log index is not rounded to a float's digits."""
+def _format_number(value: float) -> str:
+    """Format a number. Integers are not converted to float, so that a log index keeps all its digits."""
     if isinstance(value, int):
         return str(int(value))
     if math.isinf(value):

@@ -1,4 +1,4 @@
-"""TLS on a node's HTTP port. With CAs of clients, whoever shows a certificate that one of them has signed may look."""
+"""TLS for a node's HTTP port, with optional client certificates."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ from chronik.tls.transport import TlsTransport
 logger = logging.getLogger("chronik.console")
 
 SHARE_OF_ADDRESS: Final = 4
-"""One address may have a fourth of the handshakes that are under way: who floods the port leaves room for a prober."""
+"""The fraction of the pending handshakes, one in this many, that a single address may have. A flood from one address
+leaves capacity for health checks."""
 
 
 class HttpTls:
+    """The TLS configuration of the HTTP port."""
+
     def __init__(self, keystore: str, truststore: str | None) -> None:
-        """PEM files: the node's key and certificates, and the CAs that sign certificates of who may look. Nobody must
-        show one: `/healthz` is for all, and the token lets in, too. Raises ConfigError."""
+        """Load the node's key and certificates, and the CAs that client certificates are verified with (PEM files).
+
+        Client certificates are optional: `/healthz` is public, and a token authenticates as well.
+
+        Raises:
+            ConfigError: A file cannot be read or is not valid.
+        """
         store = Source("http_keystore", keystore)
         trust = None if truststore is None else Source("http_truststore", truststore)
         settings = TlsSettings(store, store, trust, NONE if trust is None else REQUESTED)
@@ -33,7 +41,7 @@ class HttpTls:
         self.knows_certificates: Final = trust is not None
 
     async def keep_up_to_date(self) -> None:
-        """Follows its files until cancelled."""
+        """Reload the PEM files when they change, until cancelled."""
         await keep_up_to_date([self.context])
 
     def acceptor(
@@ -43,7 +51,7 @@ class HttpTls:
 
 
 class HttpAcceptor:
-    """The owner of the port's handshakes."""
+    """Accepts TLS connections and limits the handshakes in progress."""
 
     handshake_seconds: Final = TLS_HANDSHAKE_SECONDS_MAX
 
@@ -66,7 +74,7 @@ class HttpAcceptor:
 
     def stop(self) -> None:
         for handshake in self._handshakes.all():
-            handshake.give_up("the node stops")
+            handshake.give_up("the node is shutting down")
 
     def handshake_began(self, transport: TlsTransport) -> bool:
         if self._handshakes.refuses(transport.host):
@@ -74,9 +82,9 @@ class HttpAcceptor:
         account = self._scheduler.open_account(network_of(transport.host), is_authenticated=False)
         self._accounts[transport] = account
         transport.share = AccountShare(self._scheduler, lambda: account)
-        leaves = self._handshakes.begin(transport)
-        if leaves is not None:
-            leaves.give_up("its TLS handshake was slow, and others wait")
+        evicted = self._handshakes.begin(transport)
+        if evicted is not None:
+            evicted.give_up("handshake too slow and other clients are waiting")
         return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
@@ -92,4 +100,4 @@ class HttpAcceptor:
         if account is not None:
             self._scheduler.close_account(account)
         if reason is not None:
-            logger.info("connection over HTTP from %s:%d refused: %s", transport.host, transport.port, reason)
+            logger.info("http connection from %s:%d rejected: %s", transport.host, transport.port, reason)

@@ -1,4 +1,4 @@
-"""What the console shows, and who knows it: the node hands one of these to its listener."""
+"""The interface through which the HTTP port reads a node's status and metrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from chronik.meters import Histogram
 
 
 class Sample(NamedTuple):
+    """One value of a metric, with its labels."""
+
     value: float | Histogram
     labels: Mapping[str, str] = MappingProxyType({})
 
 
 class Metric(NamedTuple):
-    """A family of samples. `kind` is Prometheus' word for it: "counter" (its name ends in _total), "gauge", or
-    "histogram", whose samples are histograms."""
+    """A metric family: all samples of one metric.
+
+    `kind` is the Prometheus type: "counter" (the name ends in _total), "gauge" or "histogram".
+    """
 
     name: str
     kind: str
@@ -26,21 +30,26 @@ class Metric(NamedTuple):
 
 
 class StatusSource(Protocol):
-    """Called on the node's event loop, between requests: nothing here may wait."""
+    """A node's status and metrics. All methods run on the event loop and must not block."""
 
     def status(self) -> dict[str, Any]:
-        """Returns the state of this node, as JSON: node_id, role, term, leader, members, applied_index, commit_index,
-        state_hash, recent_hashes, brokers, topics, uptime_s, version, pid; more is welcome."""
+        """Return the state of this node as a JSON object.
+
+        It has at least node_id, role, term, leader, members, applied_index, commit_index, state_hash, recent_hashes,
+        brokers, topics, uptime_s, version and pid.
+        """
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Returns what this node itself holds about a group, whoever coordinates it; None when it holds nothing. Its
-        "offsets" may be an iterator, which is read over many turns of the loop."""
+        """Return this node's state of a consumer group, even if it is not the coordinator; None if it has none.
+
+        The value of "offsets" may be an iterator, which is read over many event-loop iterations.
+        """
 
     def ready(self) -> str | None:
-        """Returns None when clients can be sent here, else why not."""
+        """Return why clients should not be sent to this node, or None if it is ready."""
 
     def vitals(self) -> Vitals:
-        """Returns how the node does, now."""
+        """Return the node's cumulative statistics."""
 
     def metrics(self) -> Iterable[Metric | None]:
-        """Is read over many turns of the loop: None says that the turn is over."""
+        """Yield all metric families. A None tells the caller to continue in the next event-loop iteration."""

@@ -1,4 +1,4 @@
-"""What a node's image looks like from outside: parts of the status page, made from the image alone."""
+"""JSON views of the metadata image for the status page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from chronik.metadata.records import Broker
 
 
 def hash_text(state_hash: int) -> str:
+    """Format a state hash as 32 hexadecimal digits."""
     return f"{state_hash:032x}"
 
 
 def image_view(image: Image) -> dict[str, Any]:
-    """Returns the part of the status page that all nodes agree on at an equal `applied_index`.
+    """Return the part of the status page that is equal on all nodes with the same `applied_index`.
 
-    `recent_hashes` are [index, hash] pairs, oldest first: nodes that are some commands apart are compared by them.
+    `recent_hashes` are [index, hash] pairs, oldest first. They make nodes comparable that are some commands apart.
     """
     return {
         "cluster_id": image.cluster_id,
@@ -33,6 +34,7 @@ def image_view(image: Image) -> dict[str, Any]:
 
 
 def broker_view(broker: Broker) -> dict[str, Any]:
+    """Return a registered broker as a JSON object."""
     return {
         "id": broker.id,
         "host": broker.host,
@@ -48,7 +50,7 @@ def broker_view(broker: Broker) -> dict[str, Any]:
 
 
 def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
-    """Returns this node's own view of a group: its state and what it has committed; None when there is neither."""
+    """Return a group's state and committed offsets as this node knows them, or None if it knows neither."""
     group, offsets = image.groups.get(group_id), image.frozen_offsets(group_id)
     if group is None and not offsets:
         return None
@@ -64,7 +66,7 @@ def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
 
 
 def _offset_rows(offsets: GroupOffsets) -> Iterator[dict[str, Any]]:
-    """Yield a row per committed offset, sorted by topic and partition. Commits after the call are not included."""
+    """Yield a row per committed offset, sorted by topic and partition. Later commits are not included."""
     for topic, partitions in offsets.by_topic():
         for partition, committed in partitions:
             yield {

@@ -1,4 +1,4 @@
-"""How a node does, in a few numbers: what the console's live stream is made of."""
+"""A node's key statistics, from which the console's live view is computed."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ import msgspec
 from chronik.meters import quantile
 
 Counts = tuple[int, ...]
-"""By bucket of `chronik.meters`."""
+"""Counts per histogram bucket of `chronik.meters`."""
 
 
 class Latency(NamedTuple):
-    """In seconds; None when there was nothing to measure."""
+    """Latency quantiles in seconds; None if nothing was measured."""
 
     p50: float | None
     p99: float | None
 
 
 class Vitals(msgspec.Struct, frozen=True):
-    """Totals since the node started. Two of them, taken one after the other, give rates."""
+    """Cumulative statistics since the node started. Rates are the difference of two snapshots."""
 
     in_bytes: int
     out_bytes: int
     requests: int
     errors: int
-    """Error codes that were answered, one for each part that failed."""
+    """Error codes in responses. A response has one for each part that failed."""
     connections: int
     memory_bytes: int | None
     cpu_seconds: float
     produce_counts: Counts
     fetch_counts: Counts
-    """Of fetches that were answered at once: others wait for records as long as their clients want."""
+    """Fetch requests that were answered immediately. Others wait for records for as long as the client asks."""
 
     def produce_since(self, earlier: Vitals | None) -> Latency:
+        """Return the latency of Produce requests since an earlier snapshot, or since the start."""
         return _latency(self.produce_counts, earlier.produce_counts if earlier is not None else None)
 
     def fetch_since(self, earlier: Vitals | None) -> Latency:
+        """Return the latency of Fetch requests since an earlier snapshot, or since the start."""
         return _latency(self.fetch_counts, earlier.fetch_counts if earlier is not None else None)
 
 

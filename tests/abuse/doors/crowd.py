@@ -1,4 +1,4 @@
-"""Many connections at a time from the attacker's address, each followed by another when it has ended."""
+"""Connection storms: many concurrent connections from the attacker's address, each replaced when it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE: Final = struct.Struct(">i")
 
 
 class Caller:
-    """One connection of the crowd."""
+    """One connection of the storm."""
 
     def __init__(self, target: Target, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.target = target
@@ -37,23 +37,23 @@ class Caller:
         await self._writer.drain()
 
     async def ask(self, *requests: Request) -> bytes:
-        """Sends them at once, and returns the last answer."""
+        """Send several requests at once and return the last response."""
         await self.send(b"".join(map(frame_of, requests)))
         for _ in requests:
             answer = await self.answer()
         return answer
 
     async def answer(self) -> bytes:
-        """Without its correlation id. Raises asyncio.IncompleteReadError when there is none."""
+        """Return the next response without its correlation id. Raise asyncio.IncompleteReadError if the node closes."""
         (size,) = SIZE.unpack(await self._reader.readexactly(SIZE.size))
         return (await self._reader.readexactly(size))[4:]
 
     async def some(self) -> bytes:
-        """Of what the node says, whatever it is."""
+        """Return some received bytes."""
         return await self._reader.read(READ_BYTES)
 
     async def until_closed(self, seconds: float | None = None) -> None:
-        """Or for so many seconds."""
+        """Read until the node closes the connection, at most for the given time."""
         async with asyncio.timeout(seconds):
             while await self._reader.read(READ_BYTES):
                 pass
@@ -70,13 +70,17 @@ def frame_of(request: Request) -> bytes:
 
 
 def storm(target: Target, visit: Visit, at_once: int, seconds: float, tls: ssl.SSLContext | None = None) -> None:
-    """With a context each visit begins with a handshake of TLS. Takes longer where a machine does much else: until all
-    have come once, and one has gone again, be it that the node has cut it short."""
+    """Run a connection storm for some seconds, and until every connection was open once and one has ended.
+
+    With an SSL context, every connection starts with a TLS handshake.
+    """
     crowd = Crowd(target, visit, at_once, tls)
     asyncio.run(crowd.come(seconds))
 
 
 class Crowd:
+    """A running connection storm."""
+
     def __init__(self, target: Target, visit: Visit, at_once: int, tls: ssl.SSLContext | None) -> None:
         self._target = target
         self._visit = visit
@@ -86,7 +90,7 @@ class Crowd:
         self._gone = asyncio.Event()
 
     async def come(self, seconds: float) -> None:
-        """Raises TimeoutError, and what a visit raises that is not as it should be."""
+        """Run the storm. Raise TimeoutError if it does not get going, or the unexpected error of a connection."""
         async with asyncio.timeout(seconds + SECONDS_MORE_MAX), asyncio.TaskGroup() as group:
             each = [group.create_task(self._keep_coming(number)) for number in range(self._at_once)]
             await asyncio.sleep(seconds)
@@ -101,14 +105,14 @@ class Crowd:
         while True:
             try:
                 opened = await asyncio.open_connection(host, port, local_addr=(ATTACKERS_HOST, 0), ssl=self._tls)
-            except OSError:  # it is not let in, or has no port left for a moment
+            except OSError:  # rejected, or no free local port
                 await asyncio.sleep(POLL_SECONDS)
                 continue
             self._came += 1
             caller = Caller(self._target, number, *opened)
             try:
                 await self._visit(caller)
-            except (OSError, asyncio.IncompleteReadError):  # cut off: as good
+            except (OSError, asyncio.IncompleteReadError):  # closed by the node, which is acceptable
                 pass
             finally:
                 caller.close()

@@ -1,6 +1,6 @@
-"""Listeners that ask who is there: each node has one beside its open port, and the probe comes in through it.
+"""Listeners with TLS or SASL: each node has one in addition to its plaintext listener, and the probe uses it.
 
-Whoever attacks comes from an address of his own (Linux has all of 127.0.0.0/8), since limits go by address.
+The attacker uses a different loopback address (Linux accepts all of 127.0.0.0/8), because limits apply per address.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ OPEN_SECONDS_MAX: Final = 60.0
 
 
 class Door:
-    """A protocol, and what the nodes and the probe need for it: files in one folder."""
+    """The security configuration of a listener: certificates, credentials and client settings in one directory."""
 
-    def __init__(self, protocol: str, mechanism: str, folder: Path) -> None:
+    def __init__(self, protocol: str, mechanism: str, directory: Path) -> None:
         self._protocol = protocol
-        self._folder = folder
+        self._directory = directory
         self._password = secrets.token_urlsafe()
         self.broker: dict[str, str] = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
         """Configs of the nodes."""
         self.settings: dict[str, str] = {"security.protocol": protocol}
-        """Those of the probe, as every client has them."""
-        folder.mkdir(parents=True)
+        """Client settings of the probe."""
+        directory.mkdir(parents=True)
         if "SSL" in protocol:
-            self._certify()
+            self._create_certificates()
         if "SASL" in protocol:
-            self._name(mechanism)
+            self._create_credentials(mechanism)
 
-    def _certify(self) -> None:
+    def _create_certificates(self) -> None:
         authority = Authority("abuse")
-        keystore, trusted = self._folder / "node.pem", self._folder / "ca.pem"
+        keystore, trusted = self._directory / "node.pem", self._directory / "ca.pem"
         keystore.write_bytes(authority.issue("CN=node", [HOST]).both)
         trusted.write_bytes(authority.certificate)
         self.broker |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(keystore)}
         self.settings |= {"ssl.ca.location": str(trusted)}
 
-    def _name(self, mechanism: str) -> None:
-        issuer, token = Issuer(self._folder), self._folder / "token"
+    def _create_credentials(self, mechanism: str) -> None:
+        issuer, token = Issuer(self._directory), self._directory / "token"
         token.write_text(issuer.token(TOKEN_SECONDS, sub=PROBE_USER))
         self.broker |= {"sasl.oauthbearer.jwks.endpoint.url": issuer.file.as_uri()}
         self.settings |= {"sasl.mechanism": mechanism}
@@ -71,7 +71,7 @@ class Door:
 
     @property
     def settings_file(self) -> Path:
-        path = self._folder / "client.json"
+        path = self._directory / "client.json"
         path.write_text(json.dumps(self.settings))
         return path
 
@@ -80,16 +80,16 @@ class Door:
         return parse_security(self.settings)
 
     def open(self, nodes: list[GuardedNode]) -> None:
-        """Returns when the probe is let in by every node."""
+        """Create the probe's user, and wait until every node authenticates it."""
         with Client(nodes[0].bootstrap, client_id="abuse") as client:
             set_password(client, PROBE_USER, self._password, list(BY_NAME), ITERATIONS_MIN)
         deadline = time.monotonic() + OPEN_SECONDS_MAX
         for node in nodes:
-            while not self._lets_in(node):
-                assert time.monotonic() < deadline, f"{node} does not let the probe in"
+            while not self._authenticates(node):
+                assert time.monotonic() < deadline, f"{node} does not authenticate the probe"
                 time.sleep(POLL_SECONDS)
 
-    def _lets_in(self, node: GuardedNode) -> bool:
+    def _authenticates(self, node: GuardedNode) -> bool:
         try:
             Connection(node.guarded, security=self.security).close()
         except ClientError:
@@ -98,24 +98,24 @@ class Door:
 
 
 class GuardedNode(ClusterNode):
-    """Its own port asks nobody; `guarded` is the second one."""
+    """A node with a plaintext listener and a second, secured listener (`guarded`)."""
 
-    def __init__(self, door: Door, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
+    def __init__(self, door: Door, directory: Path, kafka: Address, http: Address, **config: Any) -> None:
         self._reserved = ReservedPorts(1)
         self.guarded = Address(HOST, self._reserved.ports[0])
         broker = {"listeners": door.listeners(kafka, self.guarded)} | door.broker | config.pop("broker", {})
-        super().__init__(folder, kafka, http, broker=broker, **config)
+        super().__init__(directory, kafka, http, broker=broker, **config)
 
     def release(self) -> None:
         self._reserved.release()
 
 
 class StageCluster(Cluster):
-    """Of nodes that are made in one way or the other."""
+    """A cluster whose nodes are created by a given function."""
 
-    def __init__(self, new_node: Callable[..., ClusterNode], folder: Path, **config: Any) -> None:
+    def __init__(self, new_node: Callable[..., ClusterNode], directory: Path, **config: Any) -> None:
         self._make = new_node
-        super().__init__(3, folder, **config)
+        super().__init__(3, directory, **config)
 
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
         return as_users_have_it(self._make(folder, kafka, http, **config))
@@ -128,11 +128,11 @@ class StageCluster(Cluster):
 
 
 def as_users_have_it(node: ClusterNode) -> ClusterNode:
-    """Without what only tests need, which would be measured, too."""
+    """Disable request recording, which only tests need and which would distort the measurements."""
     node.keeps_requests = False
     return node
 
 
 def entrance(node: ClusterNode) -> Address:
-    """Where the probe comes in, and the attacker wants to."""
+    """Return the address of the attacked listener: the secured one if the node has one."""
     return node.guarded if isinstance(node, GuardedNode) else node.kafka

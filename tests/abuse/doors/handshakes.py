@@ -1,4 +1,4 @@
-"""TLS handshakes that never end, that begin again and again, and that are none."""
+"""Attacks with incomplete, repeated and malformed TLS handshakes."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ BYTE_EVERY_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 0.2
 NO_HANDSHAKES: Final = (
     b"GET / HTTP/1.1\r\n\r\n",
-    b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\0\0",  # ApiVersions as without TLS
+    b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\0\0",  # ApiVersions without TLS
     b"\x16\x03\x01\xff\xff" + b"\xff" * 300,  # a record that is too long
     b"\x15\x03\x03\x00\x02\x02\x28",  # an alert
 )
 
 
 @cache
-def hello() -> bytes:
-    """What a client says first."""
+def client_hello() -> bytes:
+    """Return a ClientHello."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     try:
         client.do_handshake()
     except ssl.SSLWantReadError:
         return outgoing.read()
-    raise AssertionError("a handshake without the other end")
+    raise AssertionError("the handshake completed without a server")
 
 
 async def half_open(caller: Caller) -> None:
-    """A third says nothing, a third no more than hello, and a third says it byte by byte."""
+    """Send nothing, a ClientHello, or a ClientHello byte by byte, and wait."""
     if caller.number % 3 == 1:
-        await caller.send(hello())
+        await caller.send(client_hello())
     elif caller.number % 3 == 2:
-        for byte in hello():
+        for byte in client_hello():
             await caller.send(bytes([byte]))
             await asyncio.sleep(BYTE_EVERY_SECONDS)
     await caller.until_closed()
 
 
 async def hello_and_goodbye(caller: Caller) -> None:
-    """The node has made keys and signed them by then."""
-    await caller.send(hello())
+    """Send a ClientHello and close after the response: the node has created and signed keys by then."""
+    await caller.send(client_hello())
     await caller.some()
 
 
 async def no_handshake(caller: Caller) -> None:
     choose = caller.target.random
-    said = bytearray(choose.choice((*NO_HANDSHAKES, choose.randbytes(choose.randrange(1, 600)), hello())))
+    data = bytearray(choose.choice((*NO_HANDSHAKES, choose.randbytes(choose.randrange(1, 600)), client_hello())))
     for _ in range(choose.randrange(1, 8)):
-        said[choose.randrange(len(said))] = choose.randrange(256)
-    await caller.send(bytes(said) + choose.randbytes(choose.randrange(100)))
-    await caller.until_closed(PATIENCE_SECONDS)  # some are the beginning of what could be one
+        data[choose.randrange(len(data))] = choose.randrange(256)
+    await caller.send(bytes(data) + choose.randbytes(choose.randrange(100)))
+    await caller.until_closed(PATIENCE_SECONDS)  # some could be the start of a valid handshake
 
 
 def half_open_handshakes(target: Target) -> None:
@@ -73,11 +73,11 @@ def garbage(target: Target) -> None:
 ATTACKS: Final = (
     Attack(
         "tls-half-open",
-        "1,000 TLS handshakes at a time from one address: silent, no more than a hello, or a byte at a time",
+        "1,000 TLS handshakes at a time from one address: silent, only a ClientHello, or one byte at a time",
         half_open_handshakes,
         quick=True,
         protocol="SSL",
     ),
-    Attack("tls-hellos", "ClientHellos as fast as they go, 100 at a time", hellos, protocol="SSL"),
-    Attack("tls-garbage", "what is no handshake, as fast as it goes", garbage, quick=True, protocol="SSL"),
+    Attack("tls-hellos", "ClientHellos as fast as possible, 100 at a time", hellos, protocol="SSL"),
+    Attack("tls-garbage", "malformed handshakes as fast as possible", garbage, quick=True, protocol="SSL"),
 )

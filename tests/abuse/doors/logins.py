@@ -1,4 +1,4 @@
-"""SASL as nobody speaks it: noise, messages that are cut off, frames that are too large, tokens of garbage."""
+"""Attacks with malformed SASL messages: random bytes, truncated messages, oversized frames and invalid tokens."""
 
 from __future__ import annotations
 
@@ -22,69 +22,69 @@ def message(data: bytes) -> SaslAuthenticateRequest:
     return SaslAuthenticateRequest(auth_bytes=data)
 
 
-async def noise(caller: Caller) -> None:
-    choose = caller.target.random
-    mechanism = SaslHandshakeRequest(mechanism=choose.choice(MECHANISMS))
-    await caller.ask(mechanism, message(choose.randbytes(choose.randrange(5_000))))
+async def send_random_bytes(caller: Caller) -> None:
+    rng = caller.target.random
+    mechanism = SaslHandshakeRequest(mechanism=rng.choice(MECHANISMS))
+    await caller.ask(mechanism, message(rng.randbytes(rng.randrange(5_000))))
     await caller.until_closed()
 
 
-async def cut_off(caller: Caller) -> None:
-    """Half of them come to the second message, with a nonce that is right."""
-    choose = caller.target.random
+async def send_truncated_messages(caller: Caller) -> None:
+    """Truncate SCRAM messages: half of the connections reach the second message with a valid nonce."""
+    rng = caller.target.random
     first = b"n,,n=probe,r=" + b"abcdefgh" * 4
-    begin = SaslHandshakeRequest(mechanism=choose.choice((SCRAM_SHA_256, SCRAM_SHA_512)))
-    if choose.random() < 0.5:
-        await caller.ask(begin, message(first[: choose.randrange(len(first))]))
+    begin = SaslHandshakeRequest(mechanism=rng.choice((SCRAM_SHA_256, SCRAM_SHA_512)))
+    if rng.random() < 0.5:
+        await caller.ask(begin, message(first[: rng.randrange(len(first))]))
     else:
         answer = await caller.ask(begin, message(first))
         nonce = answer[answer.index(b"r=") :].partition(b",")[0]
         final = b"c=biws," + nonce + b",p=" + b"A" * 44
-        await caller.ask(message(final[: choose.randrange(len(final))]))
-    await caller.until_closed(PATIENCE_SECONDS)  # some of what is left is a message still
+        await caller.ask(message(final[: rng.randrange(len(final))]))
+    await caller.until_closed(PATIENCE_SECONDS)  # some truncated messages are still valid
 
 
-async def too_large(caller: Caller) -> None:
-    """Some as a frame, before anything is said; some as a message, with a frame around it that is just small enough."""
-    choose = caller.target.random
-    if choose.random() < 0.5:
-        await caller.send(SIZE.pack(choose.choice(SIZES)) + bytes(UNAUTHENTICATED_FRAME_BYTES_MAX))
+async def send_oversized_messages(caller: Caller) -> None:
+    """Send oversized frames before authentication, or oversized messages in frames of the maximum size."""
+    rng = caller.target.random
+    if rng.random() < 0.5:
+        await caller.send(SIZE.pack(rng.choice(SIZES)) + bytes(UNAUTHENTICATED_FRAME_BYTES_MAX))
     else:
         largest = bytes(UNAUTHENTICATED_FRAME_BYTES_MAX - 100)
-        await caller.ask(SaslHandshakeRequest(mechanism=choose.choice(MECHANISMS)), message(largest))
+        await caller.ask(SaslHandshakeRequest(mechanism=rng.choice(MECHANISMS)), message(largest))
     await caller.until_closed()
 
 
-def in_base64(data: bytes) -> bytes:
+def encode_base64(data: bytes) -> bytes:
     return urlsafe_b64encode(data).rstrip(b"=")
 
 
-def garbage_token(choose: random.Random) -> bytes:
-    """What is no token, or one whose signature is noise: the key that it names is the issuer's."""
+def garbage_token(rng: random.Random) -> bytes:
+    """Return a malformed token, or one with an invalid signature and a valid key id."""
     header = b'{"alg":"RS256","kid":"issuer"}'
     claims = b'{"sub":"probe","iat":1700000000,"exp":2000000000}'
-    parts = choose.choice(
+    parts = rng.choice(
         (
-            (header, claims, choose.randbytes(256)),
-            (header, claims, choose.randbytes(256)),
+            (header, claims, rng.randbytes(256)),
+            (header, claims, rng.randbytes(256)),
             (b'{"alg":"none"}', claims, b""),
-            (b'{"alg":"RS256","kid":"%d"}' % choose.randrange(10**9), claims, choose.randbytes(256)),
+            (b'{"alg":"RS256","kid":"%d"}' % rng.randrange(10**9), claims, rng.randbytes(256)),
             (b"[" * 9_000 + b"]" * 9_000, claims, b"x"),
             (b'{"a":' * 5_000 + b"1" + b"}" * 5_000, claims, b"x"),
-            (header, choose.randbytes(30_000), choose.randbytes(256)),
-            (choose.randbytes(50), choose.randbytes(50), choose.randbytes(50)),
+            (header, rng.randbytes(30_000), rng.randbytes(256)),
+            (rng.randbytes(50), rng.randbytes(50), rng.randbytes(50)),
         )
     )
-    return b".".join(map(in_base64, parts))
+    return b".".join(map(encode_base64, parts))
 
 
-async def token(caller: Caller) -> None:
-    said = b"n,,\x01auth=Bearer " + garbage_token(caller.target.random) + b"\x01\x01"
-    await caller.ask(SaslHandshakeRequest(mechanism=OAUTHBEARER), message(said), message(b"\x01"))
+async def send_invalid_token(caller: Caller) -> None:
+    data = b"n,,\x01auth=Bearer " + garbage_token(caller.target.random) + b"\x01\x01"
+    await caller.ask(SaslHandshakeRequest(mechanism=OAUTHBEARER), message(data), message(b"\x01"))
     await caller.until_closed()
 
 
-def in_a_storm(visit: Visit) -> Callable[[Target], None]:
+def as_storm(visit: Visit) -> Callable[[Target], None]:
     return lambda target: storm(target, visit, target.count(40, 500), target.count(1, 10))
 
 
@@ -94,31 +94,31 @@ ATTACKS: Final = (
     Attack(
         "sasl-noise",
         "random bytes as SaslAuthenticate, 500 connections at a time",
-        in_a_storm(noise),
+        as_storm(send_random_bytes),
         quick=True,
         protocol=LISTENER,
         mechanism=SCRAM_SHA_256,
     ),
     Attack(
         "sasl-cut-off",
-        "SCRAM's messages cut off somewhere, 500 connections at a time",
-        in_a_storm(cut_off),
+        "truncated SCRAM messages, 500 connections at a time",
+        as_storm(send_truncated_messages),
         quick=True,
         protocol=LISTENER,
         mechanism=SCRAM_SHA_512,
     ),
     Attack(
         "sasl-too-large",
-        "frames and messages that are too large, before anybody has said who it is",
-        in_a_storm(too_large),
+        "oversized frames and messages before authentication",
+        as_storm(send_oversized_messages),
         quick=True,
         protocol=LISTENER,
         mechanism=PLAIN,
     ),
     Attack(
         "sasl-tokens",
-        "tokens of garbage, or signed with noise, beside a probe that has a token",
-        in_a_storm(token),
+        "malformed or wrongly signed tokens, alongside a probe with a valid token",
+        as_storm(send_invalid_token),
         quick=True,
         protocol=LISTENER,
         mechanism=OAUTHBEARER,

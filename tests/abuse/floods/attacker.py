@@ -3,7 +3,7 @@
     python -m tests.abuse.floods.attacker < spec.json
 
 Opens connections from addresses 127.0.1.1, 127.0.1.2, … to the addresses of a `Spec` and keeps each of them busy until
-the time or the number of requests runs out, or stdin ends. Reopens connections that the server closes. Prints a `Done`.
+the time or the number of requests runs out, or stdin ends. Reopens connections that the server closes. Prints totals.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.abuse.floods.requests import PAYLOADS, Payload, login
 
 READ_BYTES: Final = 1 << 20
 SCRATCH: Final = memoryview(bytearray(READ_BYTES))
-"""One buffer for all connections: the loop reads from one at a time."""
+"""A read buffer that all connections share, since the event loop reads from one at a time."""
 
 STDIN: Final = 0
 SIZE: Final = struct.Struct(">i")
@@ -44,7 +44,7 @@ HEAD: Final = (
     "Content-Length: {size}\r\n\r\n"
 )
 Visit = Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]]
-"""Open a connection and use it until it is closed; return whether to open another."""
+"""Open a connection and use it until it is closed. Return whether to open another."""
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -148,19 +148,19 @@ class Flood:
 
     async def run(self) -> None:
         """Run until the time is up, all requests have been answered, or stdin ends."""
-        began = time.monotonic()
-        is_over = asyncio.Event()
-        asyncio.get_running_loop().add_reader(STDIN, is_over.set)
+        started = time.monotonic()
+        is_finished = asyncio.Event()
+        asyncio.get_running_loop().add_reader(STDIN, is_finished.set)
         tasks = [asyncio.ensure_future(each) for each in self._tasks()]
         try:
-            while not is_over.is_set() and time.monotonic() < began + self._spec.seconds:
+            while not is_finished.is_set() and time.monotonic() < started + self._spec.seconds:
                 finished, _ = await asyncio.wait(tasks, timeout=0.1)
                 for each in finished:
                     each.result()
                 if len(finished) == len(tasks):
                     break
         finally:
-            self.done.seconds = time.monotonic() - began
+            self.done.seconds = time.monotonic() - started
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -209,24 +209,26 @@ class Flood:
 
     def _kafka_visit(self, next_frame: Callable[[], bytes | None]) -> Visit:
         first = login(self._spec.user, self._spec.password) if self._spec.user else []
-        is_over = False
+        is_finished = False
 
-        def counted() -> bytes | None:
-            nonlocal is_over
+        def next_counted_frame() -> bytes | None:
+            nonlocal is_finished
             data = next_frame()
-            is_over = data is None
+            is_finished = data is None
             return data
 
         async def visit(address: tuple[str, int], number: int) -> bool:
             transport, requester = await asyncio.get_running_loop().create_connection(
-                lambda: Requester(first, counted, self.done), *address, local_addr=source_of(self._spec, number)
+                lambda: Requester(first, next_counted_frame, self.done),
+                *address,
+                local_addr=source_of(self._spec, number),
             )
             self.done.opened += 1
             try:
                 await requester.closed
             finally:
                 transport.abort()
-            return not is_over
+            return not is_finished
 
         return visit
 
@@ -269,10 +271,10 @@ class Flood:
     async def _open_silently(self, address: tuple[str, int]) -> None:
         """Open connections at a fixed rate, and keep the latest of them open without sending anything."""
         held: deque[asyncio.StreamWriter] = deque()
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             for number in itertools.count():
-                await asyncio.sleep(began + number / SILENT_PER_SECOND - time.monotonic())
+                await asyncio.sleep(started + number / SILENT_PER_SECOND - time.monotonic())
                 try:
                     _, writer = await asyncio.open_connection(*address, local_addr=source_of(self._spec, number))
                 except OSError:

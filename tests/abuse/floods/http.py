@@ -1,4 +1,4 @@
-"""HTTP connections that reserve memory (S2) or connection slots (S5), alongside honest logins and an open `/stream`."""
+"""Floods of the HTTP port that occupy memory or connection slots, alongside honest logins and an open `/stream`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ HONEST: Final = ProbeOptions(acks=-1, fetches=True, http=True)
 
 
 def flood(kind: str, sources: int, connections: int) -> Strike:
+    """Return a strike that floods the HTTP port of the victim."""
+
     def strike(target: Target) -> None:
         spec = Spec(
             [kind], [(target.http.host, target.http.port)], connections, sources=sources, seconds=target.count(4, 15)

@@ -1,4 +1,4 @@
-"""Many connections that repeat expensive requests, from one address and from 120 (S1), and long names (S3)."""
+"""Floods of the Kafka port: many connections that repeat expensive requests, from one address or 120."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.abuse.floods.attacker import Spec
 from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, topic_name
 
 BUDGET: Final = Budget(
-    held_ms=1_000.0,  # the pulse is an honest client like the others: its requests have the same maximum
+    held_ms=1_000.0,  # pings have the same maximum latency as the other honest requests
     memory_bytes=200 * MIB,
     memory_per_request=0.0,
     longest_ms=1_000.0,
@@ -42,7 +42,7 @@ PARTITIONS_FEW, PARTITIONS = 500, 10_000
 GROUPS_FEW, GROUPS = 200, 3_000
 ACLS_FEW, ACLS = 500, 5_000
 LONG_IDS_SECONDS_MAX: Final = 60.0
-"""For a busy machine: 20,000 ids take 20 s."""
+"""Maximum duration, for a busy machine: 20,000 ids take 20 s."""
 
 ACLS_PER_REQUEST: Final = 500
 
@@ -57,7 +57,7 @@ LITERAL, ALLOW = 3, 3
 Strike = Callable[[Target], None]
 
 
-# Stages
+# Preparation
 
 
 def transactional_ids(target: Target) -> None:

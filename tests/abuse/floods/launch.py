@@ -1,4 +1,4 @@
-"""Start floods in a process of their own and return their totals."""
+"""Starts floods in a process of their own and returns their totals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> Done:
-    """Wait for a flood to end. Raises AssertionError when its process fails."""
+    """Wait for a flood to end and return its totals. Raise AssertionError if its process fails."""
     assert process.stdout is not None
     assert process.stdin is not None
     try:

@@ -1,4 +1,4 @@
-"""A node of this process that shows its metrics, and what official code reads out of them."""
+"""An in-process node, and its metrics as parsed by the official Prometheus client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Scraped:
-    """What Prometheus' own parser makes of a page."""
+    """The metrics of a page, parsed by the official Prometheus parser."""
 
     def __init__(self, text: str) -> None:
         families = list(text_string_to_metric_families(text))
@@ -33,16 +33,16 @@ class Scraped:
         for family in families:
             for sample in family.samples:
                 labels = tuple(sorted(sample.labels.items()))
-                told = self.values.setdefault(sample.name, {})
-                assert labels not in told, f"{sample.name}{labels} is told twice"
-                told[labels] = sample.value
+                samples = self.values.setdefault(sample.name, {})
+                assert labels not in samples, f"{sample.name}{labels} occurs twice"
+                samples[labels] = sample.value
                 self.series += 1
 
     def value(self, name: str, **labels: str) -> float:
         return self.values[name][tuple(sorted(labels.items()))]
 
     def labelled(self, name: str, label: str) -> dict[str, float]:
-        """The samples of a family with one label, by its values."""
+        """Return the samples of a family by the value of one label."""
         return {dict(labels)[label]: value for labels, value in self.values.get(name, {}).items()}
 
 
@@ -70,11 +70,11 @@ class ShownNode:
         return Scraped(answer.body.decode())
 
     async def scrape_until(self, holds: Callable[[Scraped], bool]) -> Scraped:
-        """What is summed over topics may be of a moment ago: a look at all of them is followed by a rest."""
+        """Scrape until a condition holds: partition statistics are cached for a short time."""
         async with asyncio.timeout(30):
-            while not holds(told := await self.scrape()):
+            while not holds(samples := await self.scrape()):
                 await asyncio.sleep(0.01)
-        return told
+        return samples
 
     @property
     def http(self) -> Address:

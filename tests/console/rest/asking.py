@@ -1,4 +1,4 @@
-"""Somebody who asks a node's admin API: as a browser does, with a cookie, or as a script does, with a password."""
+"""A client of the admin API: with a session cookie like a browser, or with a password like a script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
 
 class Browser:
-    """`origin` and `host` are what it would say of itself. With `tls` it speaks that."""
+    """A client of the admin API. `headers` are sent with every request; `tls` enables HTTPS."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None, **headers: str) -> None:
         self.address = address
@@ -35,7 +35,7 @@ class Browser:
         self.cookie = ""
 
     def ask(self, method: str, path: str, body: Any = None, **more: str) -> Answer:
-        """The path is that behind BASE, unless it begins with two slashes, one of which goes."""
+        """Send a request. The path is relative to BASE_PATH, unless it starts with two slashes (one is removed)."""
         connection, response = self._begin(method, path, body, more)
         try:
             content = response.read()
@@ -54,7 +54,7 @@ class Browser:
         return self.ask("POST", path, {} if body is None else body, **more)
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
-        """Yields what comes; close it to go."""
+        """Yield the events of a stream. Close the generator to disconnect."""
         connection, response = self._begin("GET", path, None, {})
         name = ""
         try:
@@ -69,7 +69,7 @@ class Browser:
             connection.close()
 
     def first_event(self, path: str, waits_for_it: bool = True) -> Answer:
-        """Returns what is refused, or the first of the events; or without it that they have begun."""
+        """Return the error response, or the first event; without `waits_for_it` only the response head."""
         connection, response = self._begin("GET", path, None, {})
         headers = {name.lower(): value for name, value in response.getheaders()}
         try:

@@ -1,4 +1,4 @@
-"""A case for each operation: what is there before it, how it is asked for, and what those without rights see of it."""
+"""A test case for each operation: preparation, request, and the result without permissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.api.guarded import GuardedNode
 from tests.console.rest.asking import Browser
 
 REFUSED, EMPTY, FOR_ALL = "refused", "empty", "for all"
-"""What those without rights get: 403, an empty list, or what everybody gets who has logged in."""
+"""The result without permissions: 403, an empty list, or the same as for any logged-in user."""
 
 TOPIC, GROUP, TRANSACTION, PIPELINE = "topic-secret", "group-secret", "transaction-secret", "pipeline-secret"
 ACL = {"resource": "topic", "name": TOPIC, "principal": "User:alice", "operation": "read"}
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     prepare: Prepare = nothing
     without_rights: str = REFUSED
     dry_run: bool = False
-    """Whether it is only tried: one node cannot do it."""
+    """Whether only a dry run is tested, because a single node cannot execute the operation."""
 
 
 def topic(node: GuardedNode, root: Browser) -> None:
@@ -52,28 +52,28 @@ def group(node: GuardedNode, root: Browser) -> None:
 def transaction(node: GuardedNode, root: Browser) -> None:
     topic(node, root)
     with node.all_allowed(), Cluster(node.bootstrap) as cluster:
-        begun = Transaction(cluster, TRANSACTION)
-        begun.begin()
-        begun.add_partitions([TopicPartition(TOPIC, 0)])
+        opened = Transaction(cluster, TRANSACTION)
+        opened.begin()
+        opened.add_partitions([TopicPartition(TOPIC, 0)])
 
 
 def pipeline(node: GuardedNode, root: Browser) -> None:
     topic(node, root)
     if "__chronik_pipelines" not in node.services.image.topics:
         assert root.post("/topics", {"name": "__chronik_pipelines", "partitions": 1}).status == 200
-    told = {
+    progress = {
         "state": "running",
         "table": "/lake/orders",
         "next_offsets": {"0": 0},
         "round_rows": 5,
         "round_seconds": 2.0,
     }
-    message = {"key": f"progress/{PIPELINE}/{TOPIC}", "value": json.dumps(told)}
+    message = {"key": f"progress/{PIPELINE}/{TOPIC}", "value": json.dumps(progress)}
     assert root.post("/topics/__chronik_pipelines/messages", message).status == 201
 
 
 def driver(node: GuardedNode, root: Browser) -> None:
-    """One that ends with its first answer."""
+    """Start a driver that stops after its first response."""
     pipeline(node, root)
     node.allow(Operation.WRITE, ResourceType.TOPIC, "__chronik_pipelines")
 

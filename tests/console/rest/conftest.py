@@ -1,4 +1,4 @@
-"""A cluster of one node, in this process, with an authorizer and users."""
+"""An in-process cluster of one node with an authorizer and users."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
     reserved = ReservedPorts(1)
     me = Peer(1, Address("127.0.0.1", 0), Address("127.0.0.1", reserved.ports[0]))
     configs = {"super.users": "User:root", "connection.failed.authentication.delay.ms": "1"}
-    made = GuardedNode(folder, "127.0.0.1:0", [me], **configs)
+    started = GuardedNode(folder, "127.0.0.1:0", [me], **configs)
     try:
-        made.until(lambda: level_of(made.services.image.features) == HIGHEST and not made.services.is_fenced())
-        made.propose(first_user("root", PASSWORD))
-        root = logged_in(made, "root")
+        started.until(lambda: level_of(started.services.image.features) == HIGHEST and not started.services.is_fenced())
+        started.propose(first_user("root", PASSWORD))
+        root = logged_in(started, "root")
         for name in ("mallory", "alice"):
             assert root.post("/users", {"name": name, "password": PASSWORD, "iterations": 4096}).status == 201
-        yield made
+        yield started
     finally:
-        made.close()
+        started.close()
         reserved.release()
 
 
@@ -43,7 +43,7 @@ def root(node: GuardedNode) -> Browser:
 
 @pytest.fixture
 def mallory(node: GuardedNode) -> Browser:
-    """Has no rights at all."""
+    """A user without any permissions."""
     return logged_in(node, "mallory")
 
 

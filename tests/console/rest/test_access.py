@@ -36,7 +36,7 @@ def application_of(node: GuardedNode) -> RestApplication:
 
 @pytest.fixture
 def watcher(node: GuardedNode, root: Browser) -> Iterator[Browser]:
-    """A user who may read a topic, and nothing else."""
+    """A user with the Read permission on one topic only."""
     root.post("/topics", {"name": WATCHED, "partitions": 1})
     assert root.post("/users", {"name": "watcher", "password": PASSWORD, "iterations": 4096}).status == 201
     assert root.post("/acls", {"acls": [READ]}).status == 201
@@ -122,7 +122,7 @@ Ends = Callable[[Browser, Browser], None]
 
 
 @pytest.mark.parametrize("end_access", [*END_OF_SESSION, revoke_permission, deny_permission])
-def test_tail_ends_within_a_second_of_its_access(root: Browser, watcher: Browser, end_access: Ends) -> None:
+def test_tail_ends_within_a_second_of_revocation(root: Browser, watcher: Browser, end_access: Ends) -> None:
     with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
         assert root.post(f"/topics/{WATCHED}/messages", {"value": "before"}).status == 201
         tail.wait_for(1)
@@ -135,7 +135,7 @@ def test_tail_ends_within_a_second_of_its_access(root: Browser, watcher: Browser
 
 
 @pytest.mark.parametrize("end_access", [change_password, delete_user, revoke_permission])
-def test_tail_of_a_script_ends_with_the_credentials_that_it_showed(
+def test_tail_ends_when_its_basic_credentials_are_revoked(
     node: GuardedNode, root: Browser, watcher: Browser, end_access: Ends
 ) -> None:
     script = Browser(node.http, authorization=basic("watcher", PASSWORD))
@@ -147,7 +147,7 @@ def test_tail_of_a_script_ends_with_the_credentials_that_it_showed(
 
 
 @pytest.mark.parametrize("end_access", END_OF_SESSION)
-def test_overview_ends_within_a_second_of_its_session(root: Browser, watcher: Browser, end_access: Ends) -> None:
+def test_overview_ends_within_a_second_of_session_end(root: Browser, watcher: Browser, end_access: Ends) -> None:
     with stream(watcher, "/stream") as overview:
         overview.wait_for(1)
         end_access(root, watcher)
@@ -156,7 +156,7 @@ def test_overview_ends_within_a_second_of_its_session(root: Browser, watcher: Br
         assert overview.events[-1][0] == "error"
 
 
-def test_overview_ends_when_the_cluster_may_no_longer_be_described(root: Browser, watcher: Browser) -> None:
+def test_overview_ends_when_describe_permission_is_revoked(root: Browser, watcher: Browser) -> None:
     describe = {"resource": "cluster", "name": "kafka-cluster", "principal": "User:watcher", "operation": "describe"}
     assert root.post("/acls", {"acls": [describe]}).status == 201
     with stream(watcher, "/stream") as overview:
@@ -172,12 +172,12 @@ def test_overview_ends_when_the_cluster_may_no_longer_be_described(root: Browser
         overview.end()
 
 
-def test_search_ends_with_its_session(root: Browser, watcher: Browser) -> None:
+def test_search_is_rejected_after_session_ends(root: Browser, watcher: Browser) -> None:
     for number in range(50):
         root.post(f"/topics/{WATCHED}/messages", {"value": f"message {number}"})
     with stream(watcher, f"/topics/{WATCHED}/search?text=nothing&max_seconds=60&from=start&until=end") as search:
         search.end()
-        assert search.events[-1][0] == "end", "one that has ended before is not disturbed"
+        assert search.events[-1][0] == "end", "a finished search is not affected"
     log_out(root, watcher)
     assert watcher.get(f"/topics/{WATCHED}/search?text=x").status == 401
 
@@ -186,21 +186,21 @@ def test_tail_ends_when_its_session_expires(
     node: GuardedNode, root: Browser, watcher: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "SECONDS_MAX", 2.0)
-    began = time.monotonic()
+    started = time.monotonic()
     late = logged_in(node, "watcher")
     with stream(late, f"/topics/{WATCHED}/tail") as tail:
         ended = tail.end()
-        assert 1.5 < ended - began < 2.0 + ENDS_WITHIN_SECONDS + 1.0
+        assert 1.5 < ended - started < 2.0 + ENDS_WITHIN_SECONDS + 1.0
         assert [name for name, _ in tail.events] == ["error"]
 
 
-def test_stream_keeps_its_session_from_becoming_idle(
+def test_stream_keeps_session_active(
     node: GuardedNode, root: Browser, watcher: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stream(watcher, f"/topics/{WATCHED}/tail") as tail:
         monkeypatch.setattr(sessions, "IDLE_SECONDS_MAX", 1.0)
-        began = time.monotonic()
-        while time.monotonic() - began < 2.5:
+        started = time.monotonic()
+        while time.monotonic() - started < 2.5:
             count = len(tail.events)
             root.post(f"/topics/{WATCHED}/messages", {"value": "x"})
             tail.wait_for(count + 1)
@@ -210,29 +210,29 @@ def test_stream_keeps_its_session_from_becoming_idle(
 
 
 @pytest.mark.parametrize("end_access", END_OF_SESSION)
-def test_request_that_waits_for_a_driver_ends_with_its_session(
+def test_request_waiting_for_driver_ends_with_session(
     node: GuardedNode, root: Browser, watcher: Browser, end_access: Ends
 ) -> None:
     pipeline(node, root)
-    rights = [READ | {"name": name} for name in (TOPIC, "__chronik_pipelines")]
-    assert root.post("/acls", {"acls": rights}).status == 201
-    answers: list[int] = []
-    asker = Browser(node.http)
-    asker.cookie = watcher.cookie
-    asking = threading.Thread(
-        target=lambda: answers.append(asker.get(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}").status)
+    acls = [READ | {"name": name} for name in (TOPIC, "__chronik_pipelines")]
+    assert root.post("/acls", {"acls": acls}).status == 201
+    statuses: list[int] = []
+    client = Browser(node.http)
+    client.cookie = watcher.cookie
+    request_thread = threading.Thread(
+        target=lambda: statuses.append(client.get(f"/pipelines/{PIPELINE}/sample?topic={TOPIC}").status)
     )
-    asking.start()
+    request_thread.start()
     node.until(lambda: bool(node.services.samples._questions))
     end_access(root, watcher)
     ended = time.monotonic()
-    asking.join(DEADLINE_SECONDS)
-    assert answers == [401]
+    request_thread.join(DEADLINE_SECONDS)
+    assert statuses == [401]
     assert time.monotonic() - ended < ENDS_WITHIN_SECONDS
-    root.post("/acls/delete", {"acls": rights})
+    root.post("/acls/delete", {"acls": acls})
 
 
-def test_other_users_streams_go_on(node: GuardedNode, root: Browser, watcher: Browser) -> None:
+def test_streams_of_other_users_continue(node: GuardedNode, root: Browser, watcher: Browser) -> None:
     other = logged_in(node, "root")
     with stream(other, f"/topics/{WATCHED}/tail") as tail:
         for end_access in (revoke_permission, log_out, delete_user):

@@ -1,4 +1,4 @@
-"""The admin API reaches the handlers of the Kafka APIs, so that the same limits apply to the names that it is given."""
+"""Name length limits of the admin API: those of the Kafka API handlers apply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.console.rest.asking import Browser
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "most"),
+    ("method", "path", "body", "limit"),
     [
         ("POST", "/users", {"name": "NAME", "password": "correct horse", "iterations": 4096}, USER_NAME_CHARACTERS_MAX),
         ("PATCH", "/configs", {"set": {"NAME": "value"}}, CONFIG_NAME_CHARACTERS_MAX),
@@ -21,11 +21,11 @@ from tests.console.rest.asking import Browser
     ],
 )
 def test_name_one_above_its_limit_is_rejected(
-    node: GuardedNode, root: Browser, method: str, path: str, body: Any, most: int
+    node: GuardedNode, root: Browser, method: str, path: str, body: Any, limit: int
 ) -> None:
-    assert root.ask(method, path, named(body, "x" * most)).status in (200, 201)
+    assert root.ask(method, path, insert_name(body, "x" * limit)).status in (200, 201)
     before = node.services.image.applied_index
-    rejected = root.ask(method, path, named(body, "x" * (most + 1)))
+    rejected = root.ask(method, path, insert_name(body, "x" * (limit + 1)))
     assert is_rejected(rejected.status, rejected.json), rejected
     assert node.services.image.applied_index == before
 
@@ -38,11 +38,11 @@ def test_group_id_above_its_limit_is_rejected(node: GuardedNode, root: Browser) 
 
 
 def is_rejected(status: int, answer: Any) -> bool:
-    """Plans that cannot be carried out are answered with 200 and the reason."""
+    """Return whether a request was rejected. Plans that cannot be executed are returned with 200 and the reason."""
     return 400 <= status < 500 or bool(answer.get("refused"))
 
 
-def named(value: Any, name: str) -> Any:
+def insert_name(value: Any, name: str) -> Any:
     if isinstance(value, dict):
-        return {name if key == "NAME" else key: named(each, name) for key, each in value.items()}
+        return {name if key == "NAME" else key: insert_name(each, name) for key, each in value.items()}
     return name if value == "NAME" else value

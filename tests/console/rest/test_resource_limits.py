@@ -1,4 +1,4 @@
-"""Connections, bodies and threads of the HTTP port are divided between clients: one cannot lock out another."""
+"""Connections, bodies and threads of the HTTP port are divided between clients: no client can lock out another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 60.0
 SMALL_BODY_BYTES = HttpLimits().unauthenticated_body_bytes
 BODIES_BYTES = HttpLimits().bodies_bytes
 FILLING_BODIES = [*[BODY_BYTES_MAX] * (BODIES_BYTES // BODY_BYTES_MAX), BODIES_BYTES % BODY_BYTES_MAX]
-"""Sizes of bodies that take all of the memory."""
+"""Sizes of bodies that exhaust the body budget."""
 
 
 def connected(node: GuardedNode, source: str) -> socket.socket:
@@ -66,7 +66,7 @@ def status_line(connection: socket.socket) -> bytes:
     return connection.makefile("rb").readline().strip()
 
 
-def test_declared_bodies_of_idle_connections_do_not_affect_logins(node: GuardedNode) -> None:
+def test_declared_body_sizes_of_idle_connections_do_not_block_logins(node: GuardedNode) -> None:
     with ExitStack() as stack:
         for size in FILLING_BODIES:
             idle = stack.enter_context(connected(node, "127.0.0.2"))
@@ -89,12 +89,12 @@ def test_large_body_without_a_login_is_rejected_before_it_is_read(node: GuardedN
         assert status_line(connection) == b"HTTP/1.1 400 Bad Request"
 
 
-def test_large_body_is_asked_for_after_the_request_is_authenticated(node: GuardedNode, root: Browser) -> None:
+def test_large_body_is_requested_after_authentication(node: GuardedNode, root: Browser) -> None:
     root.post("/topics", {"name": "uploaded", "partitions": 1})
     body = json.dumps({"value": "x" * 100_000}).encode()
     with connected(node, "127.0.0.1") as connection:
         connection.sendall(head_of(len(body), Expect="100-continue"))
-        assert status_line(connection) == b"HTTP/1.1 401 Unauthorized", "without asking for the body"
+        assert status_line(connection) == b"HTTP/1.1 401 Unauthorized", "without 100 Continue"
     with connected(node, "127.0.0.1") as connection:
         connection.sendall(head_of(len(body), Expect="100-continue", Cookie=root.cookie))
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -102,7 +102,7 @@ def test_large_body_is_asked_for_after_the_request_is_authenticated(node: Guarde
         assert status_line(connection) == b"HTTP/1.1 201 Created"
 
 
-def test_unfinished_uploads_of_one_account_do_not_block_those_of_another(node: GuardedNode, root: Browser) -> None:
+def test_unfinished_uploads_of_one_account_do_not_block_others(node: GuardedNode, root: Browser) -> None:
     root.post("/topics", {"name": "uploaded", "partitions": 1})
     mallory = logged_in(node, "mallory").cookie
     with ExitStack() as stack:
@@ -127,7 +127,7 @@ def overview(node: GuardedNode, browser: Browser) -> Iterator[http.client.HTTPRe
         connection.close()
 
 
-def test_silent_connections_of_another_address_do_not_end_a_stream(node: GuardedNode, root: Browser) -> None:
+def test_idle_connections_of_other_address_do_not_end_stream(node: GuardedNode, root: Browser) -> None:
     connections_max = listener_of(node).limits.connections
     with ExitStack() as stack:
         response = stack.enter_context(overview(node, root))
@@ -156,9 +156,9 @@ def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -
         body = json.dumps({"username": "alice", "password": "wrong"}).encode()
         head = b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         guess = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-        kept: dict[str, list[socket.socket]] = {address: [] for address in addresses}
+        open_connections: dict[str, list[socket.socket]] = {address: [] for address in addresses}
         while not stop.is_set():
-            for address, connections in kept.items():
+            for address, connections in open_connections.items():
                 connection = connected(node, address)
                 connection.sendall(guess)
                 connections.append(connection)
@@ -167,7 +167,7 @@ def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -
                     connections.pop(0).close()
                 if stop.is_set():
                     break
-        for connections in kept.values():
+        for connections in open_connections.values():
             for connection in connections:
                 connection.close()
 
@@ -177,14 +177,14 @@ def test_logins_succeed_while_120_addresses_guess_passwords(node: GuardedNode) -
     try:
         node.until(lambda: sent > 600)
         statuses: list[int] = []
-        began = time.monotonic()
-        while time.monotonic() - began < 5.0 or len(statuses) < 5:
+        started = time.monotonic()
+        while time.monotonic() - started < 5.0 or len(statuses) < 5:
             statuses.append(log_in_from(node, "127.0.0.9", user="mallory").status)
     finally:
         stop.set()
         for each in attackers:
             each.join()
-    assert statuses == [200] * len(statuses), f"{len(statuses)} logins beside {sent} guesses"
+    assert statuses == [200] * len(statuses), f"{len(statuses)} logins during {sent} guesses"
 
 
 def test_basic_authentication_also_authorizes_a_large_body(node: GuardedNode, root: Browser) -> None:

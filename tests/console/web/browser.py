@@ -1,7 +1,6 @@
-"""A real browser on the console: Debian's Chromium, driven by Playwright, and axe-core, which finds what people would
-stumble over.
+"""The console in Chromium, driven by Playwright, with accessibility checks by axe-core.
 
-`CHRONIK_SCREENSHOTS=1` has the tests take the pictures of docs/images/console anew.
+With `CHRONIK_SCREENSHOTS=1`, the tests take the screenshots of docs/images/console.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ from tests import long
 
 ROOT: Final = Path(__file__).parents[3]
 AXE: Final = ROOT / ".tools" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
-PICTURES: Final = ROOT / "docs" / "images" / "console"
-TAKES_PICTURES: Final = bool(os.environ.get("CHRONIK_SCREENSHOTS"))
+SCREENSHOTS_DIR: Final = ROOT / "docs" / "images" / "console"
+TAKES_SCREENSHOTS: Final = bool(os.environ.get("CHRONIK_SCREENSHOTS"))
 
 WAIT_MS: Final = 60_000
-"""For machines that do much else."""
+"""Timeout of browser actions, long enough for busy machines."""
 DESKTOP: Final = {"width": 1280, "height": 860}
 PHONE: Final = {"width": 390, "height": 844}
 TALL: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120, "table": 1340}
-"""Pictures that show more: the charts, a whole message, columns and rows."""
+"""Heights of screenshots that show more: charts, a whole message, columns and rows."""
 SIZES: Final = {"": DESKTOP, "-phone": PHONE}
 THEMES: Final = {"": "light", "-dark": "dark"}
-USUAL: Final = ("", "-phone-dark")
-TELLS_WHAT_IS_PRESSED: Final = """
+DEFAULT_VARIANTS: Final = ("", "-phone-dark")
+CLICK_RECORDER: Final = """
 addEventListener("click", (event) => {
   const pressed = event.isTrusted && event.target.closest("button");
-  if (pressed) wasPressed(pressed.dataset.action ?? pressed.outerHTML);
+  if (pressed) recordClick(pressed.dataset.action ?? pressed.outerHTML);
 }, true);
 """
 
 
 def chromium() -> str:
-    """Without windows it takes a fifth less of a processor, and draws pages the same."""
+    """Return the path of Chromium, or skip the test. The headless shell renders the same and uses less CPU."""
     path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None or not AXE.exists():
-        pytest.skip("chromium or axe-core is not there; run tools/clients/setup browser")
+        pytest.skip("chromium or axe-core is not installed: run tools/clients/setup browser")
     return path
 
 
-def pin_of(certificate: Path) -> str:
-    """What Chromium knows a certificate's key by."""
+def public_key_pin(certificate: Path) -> str:
+    """Return the SPKI hash by which Chromium can pin a certificate."""
     loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
     key = loaded.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return b64encode(hashlib.sha256(key).digest()).decode()
@@ -61,7 +60,7 @@ def pin_of(certificate: Path) -> str:
 
 @contextmanager
 def browser(pin: str | None = None) -> Iterator[Any]:
-    """`pin` is that of the one certificate that it trusts: it has no place of its own for CAs, but the machine's."""
+    """Start a browser that trusts one pinned certificate, since Chromium only uses the CAs of the machine."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = chromium()
     pins = [] if pin is None else [f"--ignore-certificate-errors-spki-list={pin}"]
@@ -74,7 +73,7 @@ def browser(pin: str | None = None) -> Iterator[Any]:
 
 
 class Console:
-    """A tab with the console in it. `faults` is what the browser complained of, `pressed` the buttons that were."""
+    """A browser tab with the console. `errors` are script and console errors, `pressed` the clicked actions."""
 
     def __init__(self, started: Any, address: str, pressed: set[str] | None = None) -> None:
         self.address = address if "://" in address else f"http://{address}"
@@ -83,36 +82,36 @@ class Console:
         self.page = context.new_page()
         self.page.set_default_timeout(WAIT_MS)
         self.pressed = set() if pressed is None else pressed
-        self.page.expose_function("wasPressed", lambda action: self.pressed.add(action))
-        self.page.add_init_script(TELLS_WHAT_IS_PRESSED)
-        self.faults: list[str] = []
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("console", self._heard)
+        self.page.expose_function("recordClick", lambda action: self.pressed.add(action))
+        self.page.add_init_script(CLICK_RECORDER)
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._on_console_message)
 
-    def _heard(self, message: Any) -> None:
-        # That something was not answered is what some tests are about; what the policy forbids never is.
+    def _on_console_message(self, message: Any) -> None:
+        # Failed requests are part of some tests; violations of the content security policy never are.
         if message.type == "error" and "Failed to load resource" not in message.text:
-            self.faults.append(message.text)
+            self.errors.append(message.text)
 
     def close(self) -> None:
         self.page.context.close()
 
-    # Ways about
+    # Actions
 
-    def open(self, place: str = "/overview") -> None:
-        self.page.goto(f"{self.address}/#{place}")
+    def open(self, path: str = "/overview") -> None:
+        self.page.goto(f"{self.address}/#{path}")
         self.settle()
 
     def settle(self) -> None:
-        """Waits until nothing is being asked for any more, but what goes on for good."""
+        """Wait until the page has finished loading."""
         self.page.locator("h1").first.wait_for()
         self.page.locator("main .waiting").first.wait_for(state="detached")
 
     def log_in(self, user: str, password: str) -> None:
         self.page.goto(f"{self.address}/")
-        self.say_who(user, password)
+        self.enter_credentials(user, password)
 
-    def say_who(self, user: str, password: str) -> None:
+    def enter_credentials(self, user: str, password: str) -> None:
         self.page.get_by_label("User").fill(user)
         self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Log in").click()
@@ -125,12 +124,12 @@ class Console:
         self.dialog().wait_for(state="detached")
 
     def press(self, action: str, *, row: str | None = None) -> None:
-        """Presses the first button of that name: of all, or of the row with this key."""
-        place = self.page.locator("body" if row is None else f'tr[data-key="{row}"]')
-        place.locator(f'[data-action="{action}"]').first.click()
+        """Click the first button with an action, on the page or in the row with a key."""
+        scope = self.page.locator("body" if row is None else f'tr[data-key="{row}"]')
+        scope.locator(f'[data-action="{action}"]').first.click()
 
     def fill(self, **fields: str) -> None:
-        """Fills the fields of a dialog, by their names."""
+        """Fill in the fields of a dialog by name."""
         for name, value in fields.items():
             field = self.dialog().locator(f'[name="{name}"]')
             if field.evaluate("each => each.tagName") == "SELECT":
@@ -138,13 +137,13 @@ class Console:
             else:
                 field.fill(value)
 
-    def planned(self, action: str, plan: str) -> None:
-        """Has a form make its plan, reads it, and has it done."""
+    def submit_with_plan(self, action: str, plan: str) -> None:
+        """Let a form show its plan, check the plan, and confirm it."""
         self.press("show-plan")
-        self.does(action, plan=plan)
+        self.confirm(action, plan=plan)
 
-    def does(self, action: str, *, typed: str | None = None, plan: str | None = None) -> None:
-        """Does what a dialog asks for: the plan is read, the name typed, the button pressed; then it is gone."""
+    def confirm(self, action: str, *, typed: str | None = None, plan: str | None = None) -> None:
+        """Confirm a dialog: check the plan, type the name, click the button, and wait until the dialog closes."""
         dialog = self.dialog()
         if plan is not None:
             dialog.locator(".plan", has_text=plan).wait_for()
@@ -153,34 +152,36 @@ class Console:
         dialog.locator(f'[data-action="{action}"]').click()
         dialog.wait_for(state="detached")
 
-    def copied(self) -> str:
-        """What is in the clipboard."""
+    def clipboard_text(self) -> str:
+        """Return the content of the clipboard."""
         return str(self.page.evaluate("navigator.clipboard.readText()"))
 
-    def sees(self, text: str) -> None:
+    def expect_text(self, text: str) -> None:
         self.page.get_by_text(text).first.wait_for()
 
-    # Looking
+    # Checks
 
-    def look(self, name: str, *pictures: str) -> None:
-        """Has axe look at the page as it is: light on a desktop and dark on a phone, and the other two in long runs.
-        `pictures` are those to take: "" on a desktop, "-phone", "-dark", "-phone-dark"."""
+    def check_page(self, name: str, *screenshots: str) -> None:
+        """Check the accessibility of the page with axe, light on a desktop and dark on a phone, in long runs all four.
+
+        `screenshots` are the variants to take: "" (desktop), "-phone", "-dark", "-phone-dark".
+        """
         found: list[str] = []
-        for (ending, size), (theme, colours) in product(SIZES.items(), THEMES.items()):
-            is_pictured = TAKES_PICTURES and ending + theme in pictures
-            if not (is_pictured or long.LONG or ending + theme in USUAL):
+        for (suffix, size), (theme, scheme) in product(SIZES.items(), THEMES.items()):
+            takes_screenshot = TAKES_SCREENSHOTS and suffix + theme in screenshots
+            if not (takes_screenshot or long.LONG or suffix + theme in DEFAULT_VARIANTS):
                 continue
             self.page.set_viewport_size(size)
-            self.page.emulate_media(color_scheme=colours, reduced_motion="reduce")
-            found += [f"{name}{ending}{theme}: {each}" for each in self._axe()]
-            nameless = self.page.evaluate(
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            found += [f"{name}{suffix}{theme}: {each}" for each in self._axe()]
+            without_action = self.page.evaluate(
                 "[...document.querySelectorAll('button:not([data-action])')].map(each => each.outerHTML)"
             )
-            found += [f"{name}: without data-action: {each}" for each in nameless]
+            found += [f"{name}: without data-action: {each}" for each in without_action]
             if self.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                found.append(f"{name}{ending}{theme}: wider than the window")
-            if is_pictured:
-                self._picture(f"{name}{ending}{theme}")
+                found.append(f"{name}{suffix}{theme}: wider than the viewport")
+            if takes_screenshot:
+                self._screenshot(f"{name}{suffix}{theme}")
         self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
         self.page.set_viewport_size(DESKTOP)
         assert not found, "\n".join(found)
@@ -192,9 +193,9 @@ class Console:
         nodes = [(each["id"], node) for each in result["violations"] for node in each["nodes"]]
         return [f"{rule}: {node['html'][:200]} ({node['failureSummary']})" for rule, node in nodes]
 
-    def _picture(self, name: str) -> None:
-        PICTURES.mkdir(parents=True, exist_ok=True)
+    def _screenshot(self, name: str) -> None:
+        SCREENSHOTS_DIR.mkdir(parents=True, exist_ok=True)
         self.page.evaluate("document.querySelectorAll('.toast').forEach(each => each.remove())")
         if name in TALL:
             self.page.set_viewport_size({**DESKTOP, "height": TALL[name]})
-        self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+        self.page.screenshot(path=SCREENSHOTS_DIR / f"{name}.png", animations="disabled")

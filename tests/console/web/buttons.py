@@ -1,5 +1,7 @@
-"""What can be pressed in the console, as its files tell: whatever makes a button takes the name of what it does first,
-and a dialog that asks before it acts has it under `action`."""
+"""The buttons of the console, extracted from its scripts.
+
+The first argument of functions that create buttons is the name of the action; dialogs have it under `action`.
+"""
 
 from __future__ import annotations
 
@@ -11,48 +13,50 @@ from typing import NamedTuple
 import chronik.console.web
 
 STATIC = Path(chronik.console.web.__file__).parent / "static"
-MAKERS = STATIC / "ui" / "parts.js"
-"""Where buttons are made: they get their names from elsewhere."""
+BUTTON_MODULE = STATIC / "ui" / "parts.js"
+"""The module that creates buttons; it gets the action names from its callers."""
 
-MADE = re.compile(r"(?<![\w.])(?:button|iconButton|copyButton|press)\(")
-ASKING = re.compile(r"(?<![\w.])(?:confirm|formDialog)\(\{(?!\s*action, )\s*")
-NAMING = re.compile(r"action: ")
-NAME = re.compile(r'"([a-z][a-z-]*\??)"')
+BUTTON_CALL = re.compile(r"(?<![\w.])(?:button|iconButton|copyButton|press)\(")
+DIALOG_CALL = re.compile(r"(?<![\w.])(?:confirm|formDialog)\(\{(?!\s*action, )\s*")
+ACTION_KEY = re.compile(r"action: ")
+ACTION_NAME = re.compile(r'"([a-z][a-z-]*\??)"')
 
 
 class Button(NamedTuple):
     file: Path
     code: str
-    """What says its name."""
-    asks: bool
-    """Whether it is that of a dialog."""
+    """The source code of the action name."""
+    is_dialog: bool
+    """Whether the button belongs to a dialog."""
 
     @property
     def names(self) -> set[str]:
-        """What is pressed: of a dialog also what opens it."""
-        names = set(NAME.findall(self.code))
-        return names | {f"{name}?" for name in names} if self.asks else names
+        """The action names; for a dialog also that of the button that opens it."""
+        names = set(ACTION_NAME.findall(self.code))
+        return names | {f"{name}?" for name in names} if self.is_dialog else names
 
     @property
     def is_named(self) -> bool:
-        """Here, or where what it does is told from."""
+        """Whether the action is named here or by a variable."""
         return bool(self.names) or "action" in self.code
 
 
 def buttons() -> Iterator[Button]:
     for file in sorted(STATIC.rglob("*.js")):
         text = file.read_text(encoding="utf-8")
-        if file != MAKERS:
-            yield from (Button(file, name_after(text, made.end()), asks=False) for made in MADE.finditer(text))
-        for asking in ASKING.finditer(text):
-            naming = NAMING.match(text, asking.end())
-            yield Button(file, name_after(text, naming.end()) if naming else "", asks=True)
-        for naming in NAMING.finditer(text):
-            yield Button(file, name_after(text, naming.end()), asks=True)
+        if file != BUTTON_MODULE:
+            yield from (
+                Button(file, name_after(text, call.end()), is_dialog=False) for call in BUTTON_CALL.finditer(text)
+            )
+        for call in DIALOG_CALL.finditer(text):
+            key = ACTION_KEY.match(text, call.end())
+            yield Button(file, name_after(text, key.end()) if key else "", is_dialog=True)
+        for key in ACTION_KEY.finditer(text):
+            yield Button(file, name_after(text, key.end()), is_dialog=True)
 
 
 def name_after(text: str, start: int) -> str:
-    """Neither names nor what chooses between two of them have commas."""
+    """Return the expression up to the next comma or line end; action names contain no commas."""
     return re.split(r",|\n", text[start:], maxsplit=1)[0]
 
 
@@ -61,5 +65,5 @@ def actions() -> set[str]:
 
 
 def palette() -> list[str]:
-    """The actions that can be jumped to."""
+    """Return the actions in the command palette."""
     return re.findall(r'\["plus", "([^"]+)"', (STATIC / "ui" / "palette.js").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Three nodes that let in only whom they know, over TLS, with something in them to look at."""
+"""A three-node cluster with TLS, SASL and ACLs, and with test data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from chronik.testing.cluster import ASK_SECONDS_MAX, ClusterNode
 
 ADMIN: Final = "admin"
 ADA: Final = "ada"
-"""May read orders, and nothing else."""
+"""A user who may only read topic orders."""
 PIPELINE: Final = "shop"
 COLUMNS: Final = (
     Column("_partition", "int"),
@@ -45,8 +45,8 @@ COLUMNS: Final = (
     Column("euros", "double"),
     Column("items", "array<struct<sku: string, count: bigint>>"),
 )
-OVER_TLS: Final = 2
-"""The node whose console has TLS; those of the others are on loopback without."""
+TLS_NODE: Final = 2
+"""The node whose console uses TLS; the others serve it on loopback without TLS."""
 
 
 class SecuredNode(ClusterNode):
@@ -90,7 +90,7 @@ class SecuredCluster(Cluster):
         return keystore
 
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
-        if config["node_id"] == OVER_TLS:
+        if config["node_id"] == TLS_NODE:
             config["http_keystore"] = str(self.keystore)
         node = SecuredNode(folder, kafka, http, self.access(), **config)
         node.name_first_user(ADMIN, self.passwords[ADMIN])
@@ -110,11 +110,11 @@ class SecuredCluster(Cluster):
         return Access(self.bootstrap, parse_security(self.settings(user)))
 
     def console(self, node_id: int) -> str:
-        """Where browsers find the console of a node."""
-        return f"{'https' if node_id == OVER_TLS else 'http'}://{self[node_id].http}"
+        """Return the URL of a node's console."""
+        return f"{'https' if node_id == TLS_NODE else 'http'}://{self[node_id].http}"
 
-    def forget(self, node_id: int) -> None:
-        """Ends a node that is no member any more: clients are not sent there again."""
+    def remove_node(self, node_id: int) -> None:
+        """Stop a node that was removed from the cluster, and drop its addresses."""
         self.nodes.pop(node_id).kill()
         del self._kafka[node_id], self._raft[node_id]
 
@@ -122,33 +122,33 @@ class SecuredCluster(Cluster):
         return Client(self.access())
 
     def fill(self) -> None:
-        """Topics, messages, a group that is behind, a transaction that is left open, a pipeline's word, rights."""
+        """Create topics, messages, a group with lag, a pipeline's progress, a user and an ACL."""
         with self.client() as client:
             topics = [NewTopic("orders", 3), NewTopic("payments", 3), NewTopic("clicks.web", 6)]
             create_topics(client, [*topics, NewTopic(PIPELINES_TOPIC, 1, configs={"cleanup.policy": "compact"})])
             set_password(client, ADA, self.passwords[ADA], list(BY_NAME), ITERATIONS_MIN)
-            right = (PatternType.LITERAL, f"User:{ADA}", "*")
-            add_acls(client, [AclBinding(ResourceType.TOPIC, "orders", *right, Operation.READ, Permission.ALLOW)])
-            words = [schema_record(Place(PIPELINE, "orders"), Schema(COLUMNS))]
-            OurProducer(client).send(PIPELINES_TOPIC, words)
-        self.tell_of_tables("orders", "payments")
+            binding = (PatternType.LITERAL, f"User:{ADA}", "*")
+            add_acls(client, [AclBinding(ResourceType.TOPIC, "orders", *binding, Operation.READ, Permission.ALLOW)])
+            records = [schema_record(Place(PIPELINE, "orders"), Schema(COLUMNS))]
+            OurProducer(client).send(PIPELINES_TOPIC, records)
+        self.report_progress("orders", "payments")
         self.produce("orders", 600)
         self.produce("payments", 60)
-        self.read_some()
+        self.commit_offsets()
 
-    def tell_of_tables(self, *topics: str, state: str | None = None) -> None:
-        """As a driver does every ten seconds."""
+    def report_progress(self, *topics: str, state: str | None = None) -> None:
+        """Report the progress of topics, as a driver does every ten seconds."""
         with self.client() as client:
-            words = [progress_record(Place(PIPELINE, topic), progress_of(topic, state)) for topic in topics]
-            OurProducer(client).send(PIPELINES_TOPIC, words)
+            records = [progress_record(Place(PIPELINE, topic), build_progress(topic, state)) for topic in topics]
+            OurProducer(client).send(PIPELINES_TOPIC, records)
 
     @contextmanager
     def driver(self) -> Iterator[list[bytes]]:
-        """Answers those who ask for rows with what is put into the list, one after the other."""
-        answers: list[bytes] = []
-        answerer = SampleAnswerer(self.access(), PIPELINE, lambda topic, rows: answers.pop(0))
+        """Answer requests for sample rows with the responses that are appended to the list."""
+        responses: list[bytes] = []
+        answerer = SampleAnswerer(self.access(), PIPELINE, lambda topic, rows: responses.pop(0))
         try:
-            yield answers
+            yield responses
         finally:
             answerer.close()
 
@@ -168,7 +168,7 @@ class SecuredCluster(Cluster):
             producer.produce(topic, json.dumps(order).encode(), key=customer.encode(), headers=headers)
         assert producer.flush(60) == 0
 
-    def read_some(self) -> None:
+    def commit_offsets(self) -> None:
         consumer = Consumer(self.settings() | {"group.id": "billing", "enable.auto.commit": False})
         behind = [TopicPartition("orders", partition, 40) for partition in range(2)]
         consumer.commit(offsets=behind, asynchronous=False)
@@ -183,7 +183,7 @@ class SecuredCluster(Cluster):
         return producer
 
 
-def progress_of(topic: str, state: str | None = None) -> Progress:
+def build_progress(topic: str, state: str | None = None) -> Progress:
     now = int(time.time() * 1000)
     return Progress(
         state=state or ("running" if topic == "orders" else "failing"),

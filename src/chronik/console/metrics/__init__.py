@@ -1,1 +1,1 @@
-"""What /metrics tells: the table of all families, and who makes their samples."""
+"""The metrics of `/metrics`: the declared families, and the code that collects their samples."""

@@ -1,6 +1,7 @@
-"""At most so many series: of topics and groups the largest are told, and the rest is summed up in one of them.
+"""A limit on the number of metric series: only the largest topics and groups get series of their own.
 
-Series cost memory wherever they are collected, and topics and groups are made by clients.
+Every series costs memory wherever it is collected, and clients can create any number of topics and groups. The series
+of all other topics and groups are aggregated under the label "_other".
 """
 
 from __future__ import annotations
@@ -15,36 +16,37 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OTHER: Final = "_other"
-"""The label of what is summed up. What has this very name is summed up, too."""
+"""The label of aggregated series. A topic or group with exactly this name is aggregated too."""
 
 NAME_CHARACTERS_MAX: Final = 255
-"""A group's name may have 32,000 characters, and clients choose it: longer ones are summed up, too. Topics have 249."""
+"""Maximum length of a label value. Clients choose group names of up to 32,000 characters; longer ones are
+aggregated. Topic names have at most 249."""
 
 HISTOGRAM_SERIES: Final = len(LATENCY_SECONDS) + 3
-"""Each bucket, the last one, the sum and the count."""
+"""Series of a histogram: its buckets, the +Inf bucket, the sum and the count."""
 
 
 def is_summed_up(*names: str) -> bool:
-    """Whether what has these names is never told by itself."""
+    """Return whether a topic or group with one of these names never gets series of its own."""
     return OTHER in names or any(len(name) > NAME_CHARACTERS_MAX for name in names)
 
 
 class Room(NamedTuple):
-    """How many rows may be told, where a row has a series in each of several families."""
+    """The number of topics and of group lags that get series of their own."""
 
     topics: int
     lags: int
 
 
 def shared_out(series: int, topics: int, topic_families: int, lags: int, lag_families: int) -> Room:
-    """Shares out `series` among as many topics and lags as there are: what one of them does not need is the other's."""
+    """Divide a number of series between topics and group lags. Series that one does not need go to the other."""
     series = max(series, 0)
     topic_series = min(topics * topic_families, max(series // 2, series - lags * lag_families))
     return Room(topic_series // topic_families, (series - topic_series) // lag_families)
 
 
 class Cut(Generic[K, V]):
-    """Rows of which the largest are told, and the others added up into `rest`. Go through `steps` first."""
+    """The largest rows of a mapping, and the sum of the others. Iterate over `steps` before reading the results."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class Cut(Generic[K, V]):
         rest: V,
         is_other: Callable[[K], bool],
     ) -> None:
-        """`rest` is empty, and `add` adds a row to it."""
+        """Create the selection. `rest` must be empty; `add` adds a row to it."""
         self.told: list[tuple[K, V]] = []
         self.rest = rest
         self.left_out = 0
@@ -66,17 +68,17 @@ class Cut(Generic[K, V]):
         self._is_other = is_other
 
     def steps(self) -> Iterator[None]:
-        least: list[tuple[float, int]] = []  # the largest, the least of them first; numbers, as keys may not compare
+        heap: list[tuple[float, int]] = []  # A min-heap of (size, -row number): keys may not be comparable.
         room = self._room if len(self._rows) <= self._room else max(self._room - 1, 0)
         for number, (key, value) in enumerate(self._rows.items()):
             if not self._is_other(key):
-                ranked = self._size(value), -number
-                if len(least) < room:
-                    heapq.heappush(least, ranked)
+                entry = self._size(value), -number
+                if len(heap) < room:
+                    heapq.heappush(heap, entry)
                 elif room:
-                    heapq.heappushpop(least, ranked)
+                    heapq.heappushpop(heap, entry)
             yield
-        numbers = {-number for _, number in least}
+        numbers = {-number for _, number in heap}
         for number, (key, value) in enumerate(self._rows.items()):
             if number in numbers:
                 self.told.append((key, value))

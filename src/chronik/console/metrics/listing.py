@@ -1,4 +1,4 @@
-"""The metrics as a page of the docs: `python -m chronik.console.metrics.listing` writes it."""
+"""Generates the tables of `docs/metrics.md`: `python -m chronik.console.metrics.listing`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import Final
 from chronik.console.metrics.table import SECTIONS, Family
 
 PAGE: Final = Path("docs", "metrics.md")
-"""From the root of a clone."""
+"""The page, relative to the root of the repository."""
 
 MARK: Final = "<!-- from here on written by `.venv/bin/python -m chronik.console.metrics.listing` -->"
-"""What stands before it in the page is written by people."""
+"""Separates the handwritten part of the page from the generated tables below it."""
 
 
 def tables() -> str:
+    """Return the tables of all metric families in Markdown."""
     return "\n".join([MARK, *(line for section in SECTIONS for line in _section(section.title, section.families)), ""])
 
 
 def page(before: str) -> str:
-    """Returns the page with its tables as they should be now."""
-    written, _, _ = before.partition(MARK)
-    return written + tables()
+    """Return a page with its generated tables replaced by the current ones."""
+    handwritten, _, _ = before.partition(MARK)
+    return handwritten + tables()
 
 
 def _section(title: str, families: tuple[Family, ...]) -> Iterator[str]:
-    yield from ("", f"### {title}", "", "| name | kind | labels | what |", "|---|---|---|---|")
+    yield from ("", f"### {title}", "", "| name | type | labels | description |", "|---|---|---|---|")
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         yield f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"

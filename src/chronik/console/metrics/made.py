@@ -1,4 +1,4 @@
-"""The samples of all families, made of a node's parts when somebody asks, over many turns of the loop."""
+"""Collects the samples of all metric families from a node's components, over several event-loop iterations."""
 
 from __future__ import annotations
 
@@ -39,16 +39,19 @@ ABOUT: Final = ("chronik_metrics_series", "chronik_metrics_series_left_out", "ch
 
 
 class Metrics:
+    """The metrics of a node."""
+
     def __init__(self, parts: Metered) -> None:
         self._parts = parts
         services = parts.services
         self._surveyor = Surveyor(services.store, services.replicas, services.clock)
 
     def survey(self) -> Steps[Survey]:
+        """Return the statistics of partitions and group lags; see `PartitionStatsCollector.collect`."""
         return self._surveyor.look()
 
     def all(self) -> Iterator[Metric | None]:
-        """Yields None whenever it is time for others."""
+        """Yield all metric families. A None tells the caller to continue in the next event-loop iteration."""
         series = len(SURVEYED) + len(ABOUT)
         for metric in plain_metrics(self._parts):
             samples = list(metric.samples)
@@ -62,8 +65,10 @@ class Metrics:
 
 
 def cut_metrics(survey: Survey, series: int, series_max: int) -> Iterator[Metric | None]:
-    """Yields the families that may be large, cut where they and the others have more than `series_max` series, and what
-    is to be known about that."""
+    """Yield the families with a series per topic or group, and the metrics about the metrics.
+
+    Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
+    """
     room = shared_out(series_max - series, len(survey.topics), len(TOPICS), len(survey.lags), len(LAGS))
     topics = Cut(survey.topics, room.topics, lambda sums: sums.log_bytes, _add_topic, TopicSums(), is_summed_up)
     lags = Cut(survey.lags, room.lags, lambda lag: lag.records, _add_lag, Lag(), lambda key: is_summed_up(*key))
@@ -71,10 +76,10 @@ def cut_metrics(survey: Survey, series: int, series_max: int) -> Iterator[Metric
     yield from pace.over(topics.steps())
     yield from pace.over(lags.steps())
     yield None
-    for name, of_topic in TOPICS.items():
-        yield FAMILIES[name].of(_samples(topics, OTHER, lambda topic: {"topic": topic}, of_topic))
-    for name, of_lag in LAGS.items():
-        yield FAMILIES[name].of(_samples(lags, (OTHER, OTHER), _lag_labels, of_lag))
+    for name, topic_value in TOPICS.items():
+        yield FAMILIES[name].of(_samples(topics, OTHER, lambda topic: {"topic": topic}, topic_value))
+    for name, lag_value in LAGS.items():
+        yield FAMILIES[name].of(_samples(lags, (OTHER, OTHER), _lag_labels, lag_value))
     rows = (len(topics.told) + bool(topics.left_out), len(lags.told) + bool(lags.left_out))
     left_out = topics.left_out * len(TOPICS) + lags.left_out * len(LAGS)
     about = (series + rows[0] * len(TOPICS) + rows[1] * len(LAGS), left_out, survey.loop_seconds)

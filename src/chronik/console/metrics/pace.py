@@ -1,4 +1,4 @@
-"""Long work on the loop, a little in each turn."""
+"""Cooperative multitasking for long work on the event loop."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 SLICE_SECONDS: Final = 0.002
-"""How long others wait for the loop."""
+"""Maximum time that a slice of work may hold the event loop."""
 
 LOOKS_PER_CLOCK: Final = 16
-"""After how many steps the clock is asked: they take microseconds."""
+"""Steps between two reads of the clock. A step takes microseconds."""
 
 
 class Pace:
+    """A stopwatch that splits long work into short slices."""
+
     def __init__(self) -> None:
-        self._before = 0.0
-        self._began = time.perf_counter()
+        self._previous_seconds = 0.0
+        self._slice_started = time.perf_counter()
 
     def over(self, steps: Iterable[object]) -> Iterator[None]:
-        """Goes through all steps, and yields whenever it is time for others."""
+        """Run all steps, and yield whenever the current slice has used up its time."""
         for number, _ in enumerate(steps):
-            if number % LOOKS_PER_CLOCK == 0 and time.perf_counter() - self._began > SLICE_SECONDS:
-                self._before += time.perf_counter() - self._began
+            if number % LOOKS_PER_CLOCK == 0 and time.perf_counter() - self._slice_started > SLICE_SECONDS:
+                self._previous_seconds += time.perf_counter() - self._slice_started
                 yield
-                self._began = time.perf_counter()
+                self._slice_started = time.perf_counter()
 
     def spent(self) -> float:
-        """Returns how long the loop was held, all turns together."""
-        return self._before + time.perf_counter() - self._began
+        """Return the total time of all slices in seconds."""
+        return self._previous_seconds + time.perf_counter() - self._slice_started

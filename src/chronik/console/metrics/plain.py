@@ -1,4 +1,4 @@
-"""Samples of what is counted anyway, and of which there is a bounded number: made in one turn of the loop."""
+"""Metrics with a bounded number of series, read from existing counters in one event-loop iteration."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from chronik.quorum.watchdog import LoopWatchdog
 from chronik.server.listener import Listener
 
 CONNECTION: Final = "connection"
-"""What connections wait for that come too fast: `max.connection.creation.rate`."""
+"""The `quota` label of connections that were delayed by `max.connection.creation.rate`."""
 
 
 class Metered(msgspec.Struct, frozen=True):
-    """The parts of a node that count."""
+    """The components of a node that the metrics are read from."""
 
     services: Services
     router: Router
@@ -39,14 +39,15 @@ class Metered(msgspec.Struct, frozen=True):
     metadata_syncs: Callable[[], Histogram]
     watchdog: LoopWatchdog
     raft: Callable[[], Mapping[str, int]]
-    """Values of the families `chronik_raft_…`, by the rest of their names; none where there is no Raft."""
+    """Return the values of the `chronik_raft_…` families by name suffix; empty in standalone mode."""
     started_seconds: float
-    """Since 1970."""
+    """The start of the node, in seconds since 1970."""
 
 
 def plain_metrics(parts: Metered) -> Iterator[Metric]:
+    """Yield all families with a bounded number of series."""
     yield from api_metrics(parts.router.meters)
-    yield from _front_metrics(parts)
+    yield from _network_metrics(parts)
     yield from _disk_metrics(parts)
     yield from _change_metrics(parts)
     yield from image_metrics(parts.services.image)
@@ -60,7 +61,7 @@ def plain_metrics(parts: Metered) -> Iterator[Metric]:
 
 
 def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
-    """Yields counts of every API, and times and errors of those that have some."""
+    """Yield the counters of every API, and the latencies and errors of the APIs that have some."""
     named = [(APIS[key].name, meter) for key, meter in meters.items()]
     counts: dict[str, Callable[[ApiMeter], int]] = {
         "chronik_requests_total": lambda meter: meter.requests,
@@ -70,11 +71,11 @@ def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
     }
     for name, count in counts.items():
         yield FAMILIES[name].of([Sample(count(meter), {"api": api}) for api, meter in named])
-    times = ((api, meter, which) for api, meter in named for which in ("at_once", "later"))
+    latencies = ((api, meter, which) for api, meter in named for which in ("at_once", "later"))
     yield FAMILIES["chronik_request_seconds"].of(
-        Sample(took, {"api": api, "answered": which})
-        for api, meter, which in times
-        if (took := getattr(meter, which)).count
+        Sample(histogram, {"api": api, "answered": which})
+        for api, meter, which in latencies
+        if (histogram := getattr(meter, which)).count
     )
     yield FAMILIES["chronik_request_errors_total"].of(
         Sample(count, {"api": api, "code": code_name(code)})
@@ -83,19 +84,23 @@ def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
     )
 
 
-def _front_metrics(parts: Metered) -> Iterator[Metric]:
+def _network_metrics(parts: Metered) -> Iterator[Metric]:
     yield told("chronik_unsent_bytes", parts.services.outbox.unsent_bytes)
     yield told("chronik_large_requests_bytes", parts.listener.bytes_reserved)
-    comings = [({"listener": name}, each) for name, each in parts.listener.comings.items()]
-    yield FAMILIES["chronik_connections"].of([Sample(each.open, labels) for labels, each in comings])
-    yield FAMILIES["chronik_connections_accepted_total"].of([Sample(each.accepted, labels) for labels, each in comings])
-    yield FAMILIES["chronik_connections_refused_total"].of([Sample(each.refused, labels) for labels, each in comings])
-    limiter, came = parts.router.limiter, parts.listener.comings.values()
+    counters_by_listener = [({"listener": name}, each) for name, each in parts.listener.comings.items()]
+    yield FAMILIES["chronik_connections"].of([Sample(each.open, labels) for labels, each in counters_by_listener])
+    yield FAMILIES["chronik_connections_accepted_total"].of(
+        [Sample(each.accepted, labels) for labels, each in counters_by_listener]
+    )
+    yield FAMILIES["chronik_connections_refused_total"].of(
+        [Sample(each.refused, labels) for labels, each in counters_by_listener]
+    )
+    limiter, counters = parts.router.limiter, parts.listener.comings.values()
     waits: dict[str, Mapping[str, float]] = {
-        "chronik_throttled_requests_total": {**limiter.throttled, CONNECTION: sum(each.throttled for each in came)},
+        "chronik_throttled_requests_total": {**limiter.throttled, CONNECTION: sum(each.throttled for each in counters)},
         "chronik_throttled_seconds_total": {
             **limiter.throttled_seconds,
-            CONNECTION: sum(each.throttled_seconds for each in came),
+            CONNECTION: sum(each.throttled_seconds for each in counters),
         },
     }
     for name, by_quota in waits.items():
@@ -104,8 +109,8 @@ def _front_metrics(parts: Metered) -> Iterator[Metric]:
 
 def _disk_metrics(parts: Metered) -> Iterator[Metric]:
     records = parts.record_syncs
-    took = {"records": records.took, "metadata": parts.metadata_syncs()}
-    yield FAMILIES["chronik_sync_seconds"].of([Sample(times, {"log": log}) for log, times in took.items()])
+    histograms = {"records": records.took, "metadata": parts.metadata_syncs()}
+    yield FAMILIES["chronik_sync_seconds"].of([Sample(times, {"log": log}) for log, times in histograms.items()])
     yield told("chronik_syncs_total", records.count)
     yield told("chronik_slow_syncs_total", records.slow_count)
     yield told("chronik_longest_sync_seconds", records.longest_seconds)
@@ -120,6 +125,7 @@ def _change_metrics(parts: Metered) -> Iterator[Metric]:
 
 
 def image_metrics(image: Image) -> Iterator[Metric]:
+    """Yield the metrics of the metadata image."""
     statuses = [broker.status for broker in image.brokers.values()]
     yield told("chronik_metadata_applied_index", image.applied_index)
     yield FAMILIES["chronik_brokers"].of(

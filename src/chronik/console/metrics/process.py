@@ -1,4 +1,4 @@
-"""What this process takes of the machine."""
+"""Resource usage of the process, in the names of the Prometheus client libraries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from chronik.console.source import Metric
 
 
 def cpu_seconds() -> float:
-    """Returns the time on processors, in the system too, of all threads."""
+    """Return the user and system CPU time of all threads."""
     return time.process_time()
 
 
 def memory_bytes() -> int | None:
-    """Returns what of its memory is in use; None where the system does not tell."""
+    """Return the resident memory of the process, or None if the system does not report it."""
     try:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -26,8 +26,10 @@ def memory_bytes() -> int | None:
 
 
 def open_files() -> int | None:
-    """Returns how many descriptors are open; None where the system does not tell. Linux counts them
-    from 6.2 on; to list 10,000 takes 5 ms."""
+    """Return the number of open file descriptors, or None if the system does not report it.
+
+    Linux reports the number since 6.2. Before, the descriptors are listed, which takes 5 ms for 10,000.
+    """
     try:
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -35,6 +37,7 @@ def open_files() -> int | None:
 
 
 def open_files_max() -> int | None:
+    """Return the maximum number of open file descriptors, or None if there is no limit."""
     if sys.platform == "win32":
         return None
     import resource
@@ -44,6 +47,7 @@ def open_files_max() -> int | None:
 
 
 def process_metrics(started_seconds: float) -> Iterator[Metric]:
+    """Yield the `process_…` metrics that the system supports."""
     yield told("process_cpu_seconds_total", cpu_seconds())
     yield told("process_start_time_seconds", started_seconds)
     found = {

@@ -1,7 +1,7 @@
-"""One look at all that there may be much of: the partitions of this node, and the offsets that groups have committed.
+"""Statistics about all partitions of this node and all committed offsets.
 
-It takes a few microseconds for each, and is made over many turns of the loop. Whoever asks again soon is told the same:
-however many scrapers there are, they take a twentieth of the loop at most.
+Collecting them takes a few microseconds per partition or offset, and is spread over many event-loop iterations. The
+result is cached, so that scrapers use at most a twentieth of the event loop's time, however many there are.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from chronik.metadata.stores.store import MetadataStore
 T = TypeVar("T")
 
 REST: Final = 20
-"""The next look comes after so many times what the last one took."""
+"""The result is cached for this many times the event-loop time that collecting it took."""
 
 AGES_MAX: Final = 20_000
-"""Offsets for which a log is asked how old their record is. That of others counts from the commit."""
+"""Maximum number of offsets whose record timestamp is read from the log. The lag of others is measured from the time of
+the commit."""
 
 Steps = Generator[None, None, T]
 AgeKey = tuple[bytes, int, int]
 
 
 class TopicSums(msgspec.Struct, gc=False):
-    """What this node holds of a topic."""
+    """The replicas of one topic on this node."""
 
     log_bytes: int = 0
     partitions: int = 0
@@ -41,14 +42,18 @@ class TopicSums(msgspec.Struct, gc=False):
 
 
 class Lag(msgspec.Struct, gc=False):
+    """The lag of one group on one topic."""
+
     records: int = 0
     seconds: float = 0.0
 
 
 class Survey(msgspec.Struct):
+    """Statistics about the partitions of this node and the lag of consumer groups."""
+
     topics: dict[str, TopicSums] = msgspec.field(default_factory=dict)
     lags: dict[tuple[str, str], Lag] = msgspec.field(default_factory=dict)
-    """By group and topic, of partitions that this node leads."""
+    """Lag by group and topic, for partitions that this node leads."""
     partitions: int = 0
     led: int = 0
     under_replicated: int = 0
@@ -57,32 +62,34 @@ class Survey(msgspec.Struct):
     replica_lag: int = 0
     damaged: int = 0
     loop_seconds: float = 0.0
-    """How long the loop was held for it, all turns together."""
+    """Total event-loop time that collecting the statistics took."""
 
 
 class Surveyor:
+    """Collects and caches `PartitionStats`."""
+
     def __init__(self, store: MetadataStore, replicas: Replicas, clock: Clock) -> None:
         self._store = store
         self._replicas = replicas
         self._clock = clock
         self._last: Survey | None = None
-        self._rests_until = 0.0
-        self._ages: dict[AgeKey, int | None] = {}
-        """The times of records at offsets that did not move since the last look."""
+        self._cached_until = 0.0
+        self._record_times: dict[AgeKey, int | None] = {}
+        """Record timestamps of the committed offsets, reused for offsets that have not changed since."""
 
     def look(self) -> Steps[Survey]:
-        """Yields whenever it is time for others."""
-        if self._last is not None and self._clock.monotonic() < self._rests_until:
+        """Return the statistics. Yield whenever the event loop should run other work."""
+        if self._last is not None and self._clock.monotonic() < self._cached_until:
             return self._last
         survey = Survey()
         pace = Pace()
         yield from pace.over(self._partitions(survey))
         yield from pace.over(self._offline(survey))
-        ages: dict[AgeKey, int | None] = {}
-        yield from pace.over(self._offsets(survey, ages))
+        record_times: dict[AgeKey, int | None] = {}
+        yield from pace.over(self._offsets(survey, record_times))
         survey.loop_seconds = pace.spent()
-        self._last, self._ages = survey, ages
-        self._rests_until = self._clock.monotonic() + REST * survey.loop_seconds
+        self._last, self._record_times = survey, record_times
+        self._cached_until = self._clock.monotonic() + REST * survey.loop_seconds
         return survey
 
     def _partitions(self, survey: Survey) -> Iterator[None]:
@@ -114,8 +121,8 @@ class Surveyor:
             survey.offline += sum(partition.leader == NO_LEADER for partition in topic.partitions)
             yield
 
-    def _offsets(self, survey: Survey, ages: dict[AgeKey, int | None]) -> Iterator[None]:
-        for group, topic, partitions in _committed(self._store.image):
+    def _offsets(self, survey: Survey, record_times: dict[AgeKey, int | None]) -> Iterator[None]:
+        for group, topic, partitions in _committed_offsets(self._store.image):
             now_ms = self._clock.now_ms()
             lag: Lag | None = None
             for index, committed in partitions:
@@ -126,27 +133,31 @@ class Surveyor:
                     records = replica.high_watermark - committed.offset
                     if records > 0:
                         lag.records += records
-                        began_ms = self._time_of(replica, committed, ages)
-                        lag.seconds = max(lag.seconds, (now_ms - began_ms) / 1000)
+                        record_time_ms = self._record_time_ms(replica, committed, record_times)
+                        lag.seconds = max(lag.seconds, (now_ms - record_time_ms) / 1000)
                 yield
 
-    def _time_of(self, replica: Replica, committed: CommittedOffset, ages: dict[AgeKey, int | None]) -> int:
-        """Returns when the first record that is not committed was written, in milliseconds."""
+    def _record_time_ms(
+        self, replica: Replica, committed: CommittedOffset, record_times: dict[AgeKey, int | None]
+    ) -> int:
+        """Return the timestamp of the first uncommitted record in milliseconds."""
         log = replica.opened_log
-        if log is None:  # nobody has written or read since the start, and to open it would take long
+        if log is None:  # The log has not been used since the start; opening it would be slow.
             return committed.commit_time_ms
         key = replica.topic_id, replica.index, committed.offset
-        found = ages.get(key, -1)
-        if found == -1 and len(ages) < AGES_MAX:
-            found = ages[key] = self._ages[key] if key in self._ages else log.time_at(committed.offset)
+        found = record_times.get(key, -1)
+        if found == -1 and len(record_times) < AGES_MAX:
+            found = record_times[key] = (
+                self._record_times[key] if key in self._record_times else log.time_at(committed.offset)
+            )
         return committed.commit_time_ms if found is None or found < 0 else found
 
 
 Partitions = Iterator[tuple[int, CommittedOffset]]
 
 
-def _committed(image: Image) -> Iterator[tuple[str, str, Partitions]]:
-    """Yield the groups' committed offsets by topic. Each group's are those of the moment at which it is reached."""
+def _committed_offsets(image: Image) -> Iterator[tuple[str, str, Partitions]]:
+    """Yield the committed offsets of all groups by topic. A group's offsets are read when the iteration reaches it."""
     for group in list(image.groups_with_offsets()):
         for topic, partitions in image.frozen_offsets(group).by_topic():
             yield group, topic, partitions

@@ -1,7 +1,7 @@
-"""Every family of metrics that a node tells, declared once: its name, kind, labels and what it means.
+"""All metric families of a node: name, type, labels and description.
 
-`docs/metrics.md` is written from this table (`python -m chronik.console.metrics.listing`), and tests hold the dashboard
-and the alerts in `packaging/` against it. Names are forever, since others build upon them.
+`docs/metrics.md` is generated from this table (`python -m chronik.console.metrics.listing`). Tests compare the
+dashboard and the alerts in `packaging/` with it. Names must not change: users' dashboards and alerts depend on them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ HISTOGRAM: Final = "histogram"
 
 
 class Family(NamedTuple):
+    """The declaration of a metric family."""
+
     name: str
     kind: str
     help: str
     labels: tuple[str, ...] = ()
 
     def of(self, samples: Iterable[Sample]) -> Metric:
+        """Return a metric of this family with the given samples."""
         return Metric(self.name, self.kind, self.help, samples)
 
 
 class Section(NamedTuple):
+    """A group of metric families in the documentation."""
+
     title: str
     families: tuple[Family, ...]
 
@@ -35,46 +40,46 @@ SECTIONS: Final = (
     Section(
         "Requests",
         (
-            Family("chronik_requests_total", COUNTER, "Requests of Kafka clients by API.", ("api",)),
+            Family("chronik_requests_total", COUNTER, "Kafka requests by API.", ("api",)),
             Family(
                 "chronik_request_seconds",
                 HISTOGRAM,
-                "Time from a whole request to its encoded answer, by API; answered is at_once for those that waited "
-                "for nothing, and later for those that waited for a disk, other nodes or (Fetch) records.",
+                "Time from receiving a request to encoding its response, by API. answered is at_once for requests that "
+                "did not wait, and later for those that waited for a disk, other nodes or (Fetch) records.",
                 ("api", "answered"),
             ),
             Family(
                 "chronik_request_errors_total",
                 COUNTER,
-                "Error codes in answers, by API and Kafka's name of the code; an answer has one for each part of it "
-                "that failed.",
+                "Error codes in responses, by API and Kafka error name. A response has one for each part of it that "
+                "failed.",
                 ("api", "code"),
             ),
-            Family("chronik_request_failures_total", COUNTER, "Requests whose handler broke, by API.", ("api",)),
+            Family("chronik_request_failures_total", COUNTER, "Requests whose handler raised an error.", ("api",)),
             Family("chronik_received_bytes_total", COUNTER, "Bytes of requests by API.", ("api",)),
-            Family("chronik_sent_bytes_total", COUNTER, "Bytes of answers by API.", ("api",)),
-            Family("chronik_unsent_bytes", GAUGE, "Bytes of answers that slow clients have yet to read."),
-            Family("chronik_large_requests_bytes", GAUGE, "Memory that large requests take until they are answered."),
+            Family("chronik_sent_bytes_total", COUNTER, "Bytes of responses by API.", ("api",)),
+            Family("chronik_unsent_bytes", GAUGE, "Bytes of responses that clients have not read yet."),
+            Family("chronik_large_requests_bytes", GAUGE, "Memory of large requests until they are answered."),
         ),
     ),
     Section(
         "Connections and quotas",
         (
             Family("chronik_connections", GAUGE, "Open client connections by listener.", ("listener",)),
-            Family("chronik_connections_accepted_total", COUNTER, "Connections let in, by listener.", ("listener",)),
+            Family("chronik_connections_accepted_total", COUNTER, "Accepted connections by listener.", ("listener",)),
             Family(
                 "chronik_connections_refused_total",
                 COUNTER,
-                "Connections closed at once for a limit (max.connections and its like, rates, handshakes).",
+                "Connections rejected because of a limit (max.connections, connection rates, TLS handshakes).",
                 ("listener",),
             ),
             Family(
                 "chronik_throttled_requests_total",
                 COUNTER,
-                "Requests whose clients had to wait, by the quota that they exceeded; connection: those that did.",
+                "Throttled requests by quota. connection counts connections that exceeded the creation rate.",
                 ("quota",),
             ),
-            Family("chronik_throttled_seconds_total", COUNTER, "How long they had to, by quota.", ("quota",)),
+            Family("chronik_throttled_seconds_total", COUNTER, "Total throttle time by quota.", ("quota",)),
         ),
     ),
     Section(
@@ -83,52 +88,52 @@ SECTIONS: Final = (
             Family(
                 "chronik_sync_seconds",
                 HISTOGRAM,
-                "Time of syncs to disk (fdatasync), by log: records (partitions) or metadata (the write-ahead log).",
+                "Latency of syncs to disk (fdatasync), by log: records (partitions) or metadata (write-ahead log).",
                 ("log",),
             ),
-            Family("chronik_syncs_total", COUNTER, "Times that records were synced to disk."),
-            Family("chronik_slow_syncs_total", COUNTER, "Of those, the ones that took over 50 ms."),
-            Family("chronik_longest_sync_seconds", GAUGE, "The longest of them."),
-            Family("chronik_damaged_partitions", GAUGE, "Partitions of which this disk has lost records."),
+            Family("chronik_syncs_total", COUNTER, "Syncs of partition logs to disk."),
+            Family("chronik_slow_syncs_total", COUNTER, "Syncs of partition logs that took longer than 50 ms."),
+            Family("chronik_longest_sync_seconds", GAUGE, "The longest sync of partition logs since the start."),
+            Family("chronik_damaged_partitions", GAUGE, "Replicas on this node that have lost records."),
         ),
     ),
     Section(
         "Partitions and replication",
         (
-            Family("chronik_fenced", GAUGE, "1 while this broker serves no data."),
-            Family("chronik_partitions", GAUGE, "Partitions that this node holds a replica of."),
-            Family("chronik_leader_partitions", GAUGE, "Of those, the ones that it leads."),
+            Family("chronik_fenced", GAUGE, "1 while this broker is fenced."),
+            Family("chronik_partitions", GAUGE, "Partitions with a replica on this node."),
+            Family("chronik_leader_partitions", GAUGE, "Partitions that this node leads."),
             Family(
                 "chronik_under_replicated_partitions",
                 GAUGE,
-                "Of those that it leads, the ones with a replica that is not in sync; add up over nodes.",
+                "Partitions led by this node that have a replica out of sync. Sum over nodes.",
             ),
             Family(
                 "chronik_under_min_isr_partitions",
                 GAUGE,
-                "Of those that it leads, the ones that acks=all cannot write to; add up over nodes.",
+                "Partitions led by this node whose ISR is too small for acks=all. Sum over nodes.",
             ),
             Family(
                 "chronik_offline_partitions",
                 GAUGE,
-                "Partitions of the cluster that nobody leads, as this node sees it; take the maximum over nodes.",
+                "Partitions of the cluster without a leader, as this node sees it. Take the maximum over nodes.",
             ),
             Family(
                 "chronik_replica_lag_records_max",
                 GAUGE,
-                "Records that the replica here lacks most, of those it follows.",
+                "The largest number of records that a follower on this node is behind its leader.",
             ),
-            Family("chronik_isr_shrinks_total", COUNTER, "Times that a follower left the ISR, counted by the leader."),
-            Family("chronik_isr_expands_total", COUNTER, "Times that a follower joined it, counted by the leader."),
+            Family("chronik_isr_shrinks_total", COUNTER, "Followers removed from the ISR, counted by the leader."),
+            Family("chronik_isr_expands_total", COUNTER, "Followers added to the ISR, counted by the leader."),
             Family(
                 "chronik_leader_elections_total",
                 COUNTER,
-                "Partitions whose leader this node has become, or become anew; not the first leader of a new one.",
+                "Elections of this node as the leader of a partition, without the first election of a new partition.",
             ),
             Family(
                 "chronik_unclean_leader_elections_total",
                 COUNTER,
-                "Of those, the ones for which it was not in sync: records may be lost.",
+                "Unclean elections of this node as the leader of a partition: records may be lost.",
             ),
         ),
     ),
@@ -140,7 +145,7 @@ SECTIONS: Final = (
             Family(
                 "chronik_topic_produced_bytes_total",
                 COUNTER,
-                "Bytes of batches that clients wrote to partitions led by this node, by topic.",
+                "Bytes of batches that clients produced to partitions led by this node, by topic.",
                 ("topic",),
             ),
         ),
@@ -152,14 +157,14 @@ SECTIONS: Final = (
             Family(
                 "chronik_group_lag_records",
                 GAUGE,
-                "Committed offsets behind the high watermark, of partitions that this node leads; add up over nodes.",
+                "Records between committed offset and high watermark, for partitions led by this node. Sum over nodes.",
                 ("group", "topic"),
             ),
             Family(
                 "chronik_group_lag_seconds",
                 GAUGE,
-                "Age of the oldest record not committed, of partitions that this node leads, by the time of its batch; "
-                "0 when all are; take the maximum over nodes.",
+                "Age of the oldest uncommitted record, by the timestamp of its batch, for partitions led by this node; "
+                "0 without lag. Take the maximum over nodes.",
                 ("group", "topic"),
             ),
         ),
@@ -168,12 +173,12 @@ SECTIONS: Final = (
         "Transactions",
         (
             Family("chronik_transactional_ids", GAUGE, "Transactional ids in this node's image."),
-            Family("chronik_open_transactions", GAUGE, "Of those, the ones with an open transaction."),
-            Family("chronik_decided_transactions", GAUGE, "Of those, the ones whose markers are on their way."),
+            Family("chronik_open_transactions", GAUGE, "Transactional ids with an open transaction."),
+            Family("chronik_decided_transactions", GAUGE, "Transactions whose markers are being written."),
             Family(
                 "chronik_oldest_open_transaction_began_seconds",
                 GAUGE,
-                "When the oldest open transaction began, in seconds since 1970; 0 when none is open.",
+                "Start of the oldest open transaction, in seconds since 1970; 0 if none is open.",
             ),
         ),
     ),
@@ -182,53 +187,53 @@ SECTIONS: Final = (
         (
             Family("chronik_brokers", GAUGE, "Registered brokers by status, as this node sees them.", ("status",)),
             Family("chronik_topics", GAUGE, "Topics in this node's image."),
-            Family("chronik_metadata_applied_index", GAUGE, "The last command applied to this node's image."),
-            Family("chronik_raft_term", GAUGE, "The term that this node is in. Only in a cluster, like all of Raft."),
-            Family("chronik_raft_is_leader", GAUGE, "1 where this node leads the metadata log."),
-            Family("chronik_raft_leader", GAUGE, "The node that leads as far as this one knows; -1 if nobody."),
-            Family("chronik_raft_first_index", GAUGE, "The first entry of the log that is still there."),
-            Family("chronik_raft_last_index", GAUGE, "The last entry of the log, durable or not."),
-            Family("chronik_raft_snapshot_index", GAUGE, "Up to where the last snapshot goes."),
-            Family("chronik_raft_commit_index", GAUGE, "The last entry that is known to be committed."),
-            Family("chronik_raft_applied_index", GAUGE, "The last entry that is applied here."),
-            Family("chronik_raft_apply_lag", GAUGE, "Entries that are committed and not applied here."),
-            Family("chronik_raft_connected_peers", GAUGE, "Other nodes that this one can send to."),
-            Family("chronik_raft_elections_total", COUNTER, "Elections in which this node stood."),
-            Family("chronik_raft_elections_won_total", COUNTER, "Of those, the ones that it won."),
-            Family("chronik_raft_leader_changes_total", COUNTER, "Times that this node learnt of another leader."),
+            Family("chronik_metadata_applied_index", GAUGE, "Index of the last command applied to this node's image."),
+            Family("chronik_raft_term", GAUGE, "Current Raft term. In cluster mode only, like all Raft metrics."),
+            Family("chronik_raft_is_leader", GAUGE, "1 if this node is the Raft leader."),
+            Family("chronik_raft_leader", GAUGE, "Id of the Raft leader that this node knows; -1 if none."),
+            Family("chronik_raft_first_index", GAUGE, "Index of the first entry in the Raft log."),
+            Family("chronik_raft_last_index", GAUGE, "Index of the last entry in the Raft log, durable or not."),
+            Family("chronik_raft_snapshot_index", GAUGE, "Index of the last entry in the latest snapshot."),
+            Family("chronik_raft_commit_index", GAUGE, "Index of the last entry known to be committed."),
+            Family("chronik_raft_applied_index", GAUGE, "Index of the last entry applied on this node."),
+            Family("chronik_raft_apply_lag", GAUGE, "Entries that are committed but not applied on this node."),
+            Family("chronik_raft_connected_peers", GAUGE, "Peers that this node is connected to."),
+            Family("chronik_raft_elections_total", COUNTER, "Elections in which this node was a candidate."),
+            Family("chronik_raft_elections_won_total", COUNTER, "Elections that this node won."),
+            Family("chronik_raft_leader_changes_total", COUNTER, "Leader changes that this node observed."),
         ),
     ),
     Section(
-        "The process",
+        "Process",
         (
             Family(
                 "chronik_loop_lateness_seconds",
                 HISTOGRAM,
-                "How late a timer of the event loop came, 40 times a second: what holds the loop, or takes our core.",
+                "Delay of an event-loop timer that fires 40 times per second: time the loop or the CPU was busy.",
             ),
-            Family("chronik_loop_longest_stall_seconds", GAUGE, "The longest of over 10 ms since the start."),
+            Family("chronik_loop_longest_stall_seconds", GAUGE, "The longest stall over 10 ms since the start."),
             Family("chronik_build_info", GAUGE, "Always 1.", ("version", "node_id")),
-            Family("process_cpu_seconds_total", COUNTER, "Time on processors, of this process and the system for it."),
-            Family("process_resident_memory_bytes", GAUGE, "Memory of this process. On Linux."),
-            Family("process_open_fds", GAUGE, "Open files and connections. On Linux."),
-            Family("process_max_fds", GAUGE, "How many of them there may be."),
-            Family("process_start_time_seconds", GAUGE, "When the node started, in seconds since 1970."),
+            Family("process_cpu_seconds_total", COUNTER, "User and system CPU time of the process."),
+            Family("process_resident_memory_bytes", GAUGE, "Resident memory of the process (Linux)."),
+            Family("process_open_fds", GAUGE, "Open file descriptors, including connections (Linux)."),
+            Family("process_max_fds", GAUGE, "Maximum number of open file descriptors."),
+            Family("process_start_time_seconds", GAUGE, "Start of the node, in seconds since 1970."),
         ),
     ),
     Section(
         "About the metrics",
         (
-            Family("chronik_metrics_series", GAUGE, "Series in this answer."),
+            Family("chronik_metrics_series", GAUGE, "Series in this response."),
             Family(
                 "chronik_metrics_series_left_out",
                 GAUGE,
-                'Series that are summed up in those labelled "_other", for chronik.metrics.series.max.',
+                'Series aggregated under the label "_other" because of chronik.metrics.series.max.',
             ),
             Family(
                 "chronik_metrics_survey_seconds",
                 GAUGE,
-                "Time of the loop that the last look at all partitions and offsets took; the next comes after twenty "
-                "times as long at the earliest.",
+                "Event-loop time that collecting partition and offset statistics took. They are cached for twenty "
+                "times as long.",
             ),
         ),
     ),
@@ -238,5 +243,5 @@ FAMILIES: Final = {family.name: family for section in SECTIONS for family in sec
 
 
 def told(name: str, value: float) -> Metric:
-    """Makes a family of one sample without labels."""
+    """Return a metric of the named family with a single sample without labels."""
     return FAMILIES[name].of((Sample(value),))

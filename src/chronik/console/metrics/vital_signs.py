@@ -1,4 +1,4 @@
-"""Takes the vitals of a node from what is counted anyway."""
+"""Collects a node's statistics from existing counters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from chronik.protocol.apis import FETCH_KEY, PRODUCE_KEY
 
 
 def vitals_of(meters: Mapping[int, ApiMeter], connections: int) -> Vitals:
+    """Return the node's current statistics from its API meters."""
     produce, fetch = meters[PRODUCE_KEY], meters[FETCH_KEY]
     return Vitals(
         in_bytes=sum(meter.received_bytes for meter in meters.values()),
@@ -20,10 +21,10 @@ def vitals_of(meters: Mapping[int, ApiMeter], connections: int) -> Vitals:
         connections=connections,
         memory_bytes=memory_bytes(),
         cpu_seconds=cpu_seconds(),
-        produce_counts=_added((produce.at_once.counts, produce.later.counts)),
+        produce_counts=_sum_buckets((produce.at_once.counts, produce.later.counts)),
         fetch_counts=tuple(fetch.at_once.counts),
     )
 
 
-def _added(counts: Iterable[Iterable[int]]) -> Counts:
+def _sum_buckets(counts: Iterable[Iterable[int]]) -> Counts:
     return tuple(map(sum, zip(*counts, strict=True)))

@@ -1,1 +1,1 @@
-"""The admin API: HTTP and JSON, loaded when it is first asked."""
+"""The admin API: JSON over HTTP. It is imported on the first request."""

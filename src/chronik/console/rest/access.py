@@ -1,5 +1,5 @@
-"""Access of responses that take time: a stream or a long request stops when its session, its user's credentials or its
-permission ends. Changes of the metadata image and of sessions are reported as they happen; nothing is polled."""
+"""Continuous authorization of slow responses: a stream or a long request stops when its session, its user's credentials
+or its permission is revoked. Changes are reported by callbacks; nothing is polled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 Right = tuple[Operation, ResourceType, str]
 
-SESSION_ENDED: Final = "the session has ended: log in again"
+SESSION_ENDED: Final = "the session has expired or was ended: log in again"
 
 
 class Authentication(msgspec.Struct, frozen=True, eq=False):
@@ -28,32 +28,32 @@ class Authentication(msgspec.Struct, frozen=True, eq=False):
 
     principal: Principal
     session: str = ""
-    """The token of its session; empty if it brought a password, the node's token or a certificate."""
+    """The session token; empty if the request was authenticated by password, http_token or certificate."""
     credentials: object = None
-    """The stored credentials that a password was checked against."""
+    """The stored credentials that the password was checked against."""
 
 
 class Access:
-    """The access of one response in progress."""
+    """The authorization of one response in progress."""
 
     def __init__(self, why_ended: Callable[[], Refusal | None]) -> None:
         self._why_ended = why_ended
         self.ended: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
     def recheck(self) -> None:
-        """Set `ended` if the access has ended."""
+        """Complete `ended` if the authorization was revoked."""
         if not self.ended.done() and self._why_ended() is not None:
             self.ended.set_result(None)
 
     def check(self) -> None:
-        """Raise Refusal if the access has ended."""
-        why = self._why_ended()
-        if why is not None:
-            raise why
+        """Raise RestError if the authorization was revoked."""
+        revocation = self._why_ended()
+        if revocation is not None:
+            raise revocation
 
 
 class AccessWatches:
-    """The accesses of all responses in progress."""
+    """The authorizations of all responses in progress."""
 
     def __init__(self) -> None:
         self._accesses: set[Access] = set()
@@ -64,7 +64,7 @@ class AccessWatches:
 
     @contextmanager
     def watch(self, why_ended: Callable[[], Refusal | None], seconds_max: float | None = None) -> Iterator[Access]:
-        """Watch an access until the response is sent. It is also checked when `seconds_max` have passed."""
+        """Monitor an authorization until the response is sent, and check it again after `seconds_max`."""
         access = Access(why_ended)
         timer = None
         if seconds_max is not None:
@@ -78,7 +78,7 @@ class AccessWatches:
                 timer.cancel()
 
     def follow(self, delta: Delta) -> None:
-        """Check all accesses after users or ACLs have changed."""
+        """Check all authorizations after a change of users or ACLs."""
         if delta.users or delta.acls:
             self.recheck()
         if delta.acls:
@@ -86,15 +86,16 @@ class AccessWatches:
                 listener()
 
     def recheck(self) -> None:
+        """Check all authorizations."""
         for access in list(self._accesses):
             access.recheck()
 
 
-async def result_while_allowed(access: Access, working: Awaitable[T]) -> T:
-    """Return the result of an operation, unless its access ends before. Raises Refusal."""
-    task = asyncio.ensure_future(working)
+async def result_while_allowed(access: Access, operation_result: Awaitable[T]) -> T:
+    """Return the result of an operation. Raise RestError if its authorization is revoked first."""
+    task = asyncio.ensure_future(operation_result)
     try:
-        await _first_of(task, access.ended)
+        await _wait_for_any(task, access.ended)
         if not task.done() or task.exception() is None:
             access.check()
         return await task
@@ -105,22 +106,22 @@ async def result_while_allowed(access: Access, working: Awaitable[T]) -> T:
 async def events_while_allowed(
     access: Access, events: AsyncGenerator[bytes, None], error_event: Callable[[Refusal], bytes]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a stream. When its access ends, yield an error event instead of the next one, and stop."""
+    """Yield the events of a stream. When its authorization is revoked, yield an error event and stop."""
     pending: asyncio.Future[bytes | None] | None = None
     async with aclosing(events):
         try:
             while True:
                 pending = asyncio.ensure_future(anext(events, None))
-                await _first_of(pending, access.ended)
+                await _wait_for_any(pending, access.ended)
                 try:
                     access.check()
                 except Refusal as error:
                     yield error_event(error)
                     return
-                piece = await pending
-                if piece is None:
+                data = await pending
+                if data is None:
                     return
-                yield piece
+                yield data
         finally:
             if pending is not None and not pending.done():
                 pending.cancel()
@@ -128,11 +129,12 @@ async def events_while_allowed(
                     await pending
 
 
-async def _first_of(*futures: asyncio.Future[Any]) -> None:
+async def _wait_for_any(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
 def permission_lost(principal: Principal, right: Right) -> Refusal:
+    """Return the error for a permission that was revoked while a response was in progress."""
     operation, resource, name = right
-    told = f"{principal} may no longer {operation.name.lower()} {resource.name.lower()} {name}"
-    return Refusal(HTTPStatus.FORBIDDEN, told)
+    message = f"{principal} is no longer authorized: {operation.name} on {resource.name} {name}"
+    return Refusal(HTTPStatus.FORBIDDEN, message)

@@ -1,4 +1,4 @@
-"""One operation under way: who asks, what for, and by which means it is done."""
+"""The context of one operation: the client's principal, the path parameters, and access to the cluster."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
-"""How long nodes are asked again while nobody leads; then the answer is 503."""
+"""Time for which an operation is retried while no controller is available. Then the response is 503."""
 
 
 class Call:
+    """The context of one operation in progress."""
+
     def __init__(
-        self, side: NodeSide, loop: Loop, principal: Principal, host: str, path: dict[str, Any], *, changes: bool
+        self, side: NodeSide, loop: Loop, principal: Principal, host: str, path: dict[str, Any], *, is_mutation: bool
     ) -> None:
         self.side = side
         self.loop = loop.child()
         self.principal = principal
         self.host = host
         self.path = path
-        """Its parameters, by the names that the table has."""
+        """The path parameters by name."""
         self.has_gone: Final = threading.Event()
-        """Whether nobody listens any more, of an operation that goes on until then."""
-        self._timeout_s = CHANGE_SECONDS_MAX if changes else READ_SECONDS_MAX
+        """Set when the response is no longer wanted. Open-ended operations stop then."""
+        self._timeout_s = CHANGE_SECONDS_MAX if is_mutation else READ_SECONDS_MAX
         self._cluster: InsideCluster | None = None
 
     def abandon(self) -> None:
-        """Stop an operation that only reads, because its response is no longer wanted."""
+        """Stop a read-only operation, because its response is no longer wanted."""
         self.has_gone.set()
-        self.loop.close(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the operation was abandoned"))
+        self.loop.close(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the operation was cancelled"))
 
     @property
     def account(self) -> str:
@@ -46,7 +48,7 @@ class Call:
 
     @property
     def cluster(self) -> InsideCluster:
-        """The cluster as this principal sees it."""
+        """A client of the cluster that acts as the principal."""
         if self._cluster is None:
             self._cluster = InsideCluster(self.side, self.loop, self.principal, self.host, self._timeout_s)
         return self._cluster
@@ -56,25 +58,31 @@ class Call:
         return self.side.services.node_id
 
     def allowed(self, operation: Operation, resource: ResourceType, names: Sequence[str]) -> list[str]:
-        """Returns those of the names with which the principal may do so, and tells nobody: it is for what is left out
-        of an answer, and was not asked for. ACLs are looked at where they change, which is the loop."""
+        """Return the names of the resources on which the principal is authorized for the operation.
+
+        Denials are not audited: the caller only omits these resources from a response. The check runs on the event
+        loop, where ACLs change.
+        """
         authorizer = self.side.services.authorizer
         if authorizer is None:
             return list(names)
 
-        async def judge() -> list[str]:
-            asked = self.principal, self.host, operation, resource
-            return [name for name in names if authorizer.allows(*asked, name)]
+        async def check() -> list[str]:
+            request = self.principal, self.host, operation, resource
+            return [name for name in names if authorizer.allows(*request, name)]
 
-        return self.loop.run(judge(), self._timeout_s)
+        return self.loop.run(check(), self._timeout_s)
 
     def may_describe_cluster(self) -> bool:
+        """Return whether the principal has the Describe permission on the cluster."""
         return bool(self.allowed(Operation.DESCRIBE, ResourceType.CLUSTER, [CLUSTER_NAME]))
 
 
 def missing(what: str) -> Refusal:
+    """Return a 404 error."""
     return Refusal(HTTPStatus.NOT_FOUND, what)
 
 
-def wrong(why: str) -> Refusal:
-    return Refusal(HTTPStatus.BAD_REQUEST, why)
+def wrong(message: str) -> Refusal:
+    """Return a 400 error."""
+    return Refusal(HTTPStatus.BAD_REQUEST, message)

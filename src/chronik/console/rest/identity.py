@@ -1,5 +1,5 @@
-"""Who asks over HTTP: by a session's cookie, by name and password with each request, or whoever it is where nobody has
-to say so."""
+"""Authentication of HTTP requests: by session cookie, user name and password, http_token or client certificate, or
+none where the listener does not require any."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ from chronik.security.sasl.users import KnownUsers
 
 BASIC: Final = "basic "
 CHALLENGE: Final = ("WWW-Authenticate", "Chronik-Session")
-"""Not Basic, which would make browsers ask for a password in a window of their own."""
+"""The challenge of a 401 response. Basic would make browsers show a password dialog of their own."""
 
 EXPIRY_SECONDS_AFTER: Final = 0.1
-"""How long after a session's expiry a stream of it is checked: the loop's timers may be a little early."""
+"""Delay between a session's expiry and the check of its streams, since event-loop timers may fire slightly early."""
 
 TOKEN_USER: Final = ""
-"""The user name under which attempts to guess the node's http_token are counted."""
+"""The user name under which failed attempts with the http_token are counted."""
 TOO_MANY: Final = "too many login attempts are waiting: try again later"
 
 
 class Identity:
+    """Authenticates HTTP requests and monitors their authorization."""
+
     def __init__(self, side: NodeSide, door: Door) -> None:
         self._side = side
         self._door = door
@@ -57,7 +59,7 @@ class Identity:
         )
         self._attempts = LoginAttempts(self._now)
         self._watches = AccessWatches()
-        self.sessions: Final = Sessions(self._now, self._proof, self._watches.recheck)
+        self.sessions: Final = Sessions(self._now, self._stored_credentials, self._watches.recheck)
         self.when_acls_change: Final = self._watches.when_acls_change
         side.services.store.subscribe(self._watches.follow)
 
@@ -66,29 +68,30 @@ class Identity:
 
     @property
     def login_with(self) -> str | None:
+        """The kind of login that clients need: "password", "token" or None."""
         if self._side.asks_who:
             return "password"
         return None if self._door.is_open else "token"
 
-    def _proof(self, principal: Principal) -> object:
-        """What is kept of the passwords of a user: none, once they have none."""
+    def _stored_credentials(self, principal: Principal) -> object:
+        """Return the stored SCRAM credentials of a user. They identify the password that a session was created with."""
         return None if principal == ANONYMOUS else dict(self._side.services.image.users.of(principal.name))
 
     @contextmanager
     def watch(self, authentication: Authentication, host: str, right: Right | None) -> Iterator[Access]:
-        """Watch the access of a response in progress: its authentication, and the right that it needs, if any."""
+        """Monitor the authorization of a response in progress: its authentication and a required permission."""
         session = authentication.session
         seconds_max = self.sessions.seconds_left(session) + EXPIRY_SECONDS_AFTER if session else None
         with self._watches.watch(lambda: self.why_ended(authentication, host, right), seconds_max) as access:
             yield access
 
     def why_ended(self, authentication: Authentication, host: str, right: Right | None) -> Refusal | None:
-        """Return why a request may not go on: its authentication has ended, or it lacks the right, if one is needed."""
+        """Return the error if the authentication has ended or the required permission is missing, otherwise None."""
         principal = authentication.principal
         if authentication.session:
             is_valid = self.sessions.find(authentication.session) == principal
         else:
-            is_valid = authentication.credentials == self._proof(principal)
+            is_valid = authentication.credentials == self._stored_credentials(principal)
         if not is_valid:
             return Refusal(HTTPStatus.UNAUTHORIZED, SESSION_ENDED)
         authorizer = self._side.services.authorizer
@@ -97,20 +100,23 @@ class Identity:
         return None
 
     def principal_of_session(self, request: HttpRequest) -> Principal | None:
-        """Return the principal of the request's session cookie, or None if it has no valid one."""
+        """Return the principal of the request's session cookie, or None without a valid one."""
         return self.sessions.find(token_in(request.header(b"cookie")))
 
     async def authenticate(self, request: HttpRequest, caller: Caller) -> Authentication | None:
-        """Return how the request is authenticated, or None if it brings nothing that could authenticate it. Raises
-        Refusal for a wrong password."""
+        """Return how a request is authenticated, or None if it has no credentials or they are not valid.
+
+        Raises:
+            RestError: The password is wrong, or too many attempts are waiting.
+        """
         known = self.principal_of_session(request)
         if known is not None:
             return Authentication(known, session=token_in(request.header(b"cookie")))
         if self._side.asks_who:
             if request.authorization.lower().startswith(BASIC):
                 name, password = _name_and_password(request.authorization[len(BASIC) :])
-                credentials = self._proof(Principal(USER, name))  # before the check, which takes time
-                principal = await self._by_password(name, password, caller)
+                credentials = self._stored_credentials(Principal(USER, name))  # before the slow password check
+                principal = await self._authenticate_password(name, password, caller)
                 return Authentication(principal, credentials=credentials)
             return None
         try:
@@ -120,47 +126,55 @@ class Identity:
                 await self._attempts.delay_failure(caller.host, TOKEN_USER)
                 self._log_failure(caller, TOKEN_USER)
             return None
-        return Authentication(ANONYMOUS, credentials=self._proof(ANONYMOUS))
+        return Authentication(ANONYMOUS, credentials=self._stored_credentials(ANONYMOUS))
 
     async def log_in(self, name: str, password: str, caller: Caller) -> Principal:
-        """Raises Refusal."""
+        """Check a user's password, or the node's http_token, and return the principal.
+
+        Raises:
+            RestError: The credentials are wrong, or too many attempts are waiting.
+        """
         if self._side.asks_who:
-            return await self._by_password(name, password, caller)
+            return await self._authenticate_password(name, password, caller)
         if self._door.is_open or caller.has_certificate:
             return ANONYMOUS
 
-        async def is_right() -> bool:
+        async def verify() -> bool:
             try:
                 self._door.check("", f"Bearer {password}")
             except BadRequest:
                 return False
             return True
 
-        if not await self._attempt(caller, TOKEN_USER, is_right):
+        if not await self._attempt(caller, TOKEN_USER, verify):
             self._log_failure(caller, name)
             raise Refusal(HTTPStatus.UNAUTHORIZED, "the token is wrong")
         return ANONYMOUS
 
-    async def _attempt(self, caller: Caller, name: str, is_right: Callable[[], Awaitable[bool]]) -> bool:
-        """Raises Refusal."""
+    async def _attempt(self, caller: Caller, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
+        """Run a login attempt. Raise RestError if too many are waiting."""
         try:
-            return await self._attempts.run(caller.host, name, is_right)
+            return await self._attempts.run(caller.host, name, verify)
         except (Disconnect, TooManyAttempts):
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, TOO_MANY) from None
 
-    async def _by_password(self, name: str, password: str, caller: Caller) -> Principal:
-        """Raises Refusal: the same for a user that does not exist, and after the same time."""
+    async def _authenticate_password(self, name: str, password: str, caller: Caller) -> Principal:
+        """Check a password and return the principal.
+
+        Raises:
+            RestError: The password is wrong or the user does not exist. Both take the same time.
+        """
         session = self._authenticator.session(lambda: (PLAIN,), lambda mechanism: 0)
         session.handshake(PLAIN, 1, self._now())
         message = b"\0".join((b"", name.encode("utf-8", "replace"), password.encode("utf-8", "replace")))
 
-        async def is_right() -> bool:
-            answer = await self._authenticator.answer(session, Peer(caller.host, 0, 0), message)
-            return answer.error is None and session.principal is not None
+        async def verify() -> bool:
+            outcome = await self._authenticator.answer(session, Peer(caller.host, 0, 0), message)
+            return outcome.error is None and session.principal is not None
 
-        if not await self._attempt(caller, name, is_right) or session.principal is None:
+        if not await self._attempt(caller, name, verify) or session.principal is None:
             self._log_failure(caller, name)
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "the name or the password is wrong")
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "the user name or the password is wrong")
         return session.principal
 
     def _log_failure(self, caller: Caller, name: str) -> None:
@@ -168,7 +182,7 @@ class Identity:
 
 
 def _name_and_password(encoded: str) -> tuple[str, str]:
-    """Raises Refusal."""
+    """Decode the credentials of Basic authentication. Raise RestError if they are malformed."""
     try:
         name, colon, password = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
     except (binascii.Error, ValueError):

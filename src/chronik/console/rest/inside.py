@@ -1,6 +1,6 @@
-"""A client of the node's own cluster, inside of the node: its requests go to the node's own router, or by the nodes'
-own connections to those of other nodes, as requests of whoever is logged in. So rights, quotas and the audit log are
-those of Kafka's clients."""
+"""A client of the node's own cluster that runs inside the node. Its requests go to the local router, or over the peer
+connections to other nodes, on behalf of the logged-in principal. Permissions, quotas and the audit log therefore apply
+as they do for Kafka clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as WaitedTooLong
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -28,61 +28,65 @@ from chronik.protocol.schema import Request
 
 T = TypeVar("T")
 
-STOPS: Final = "this node stops"
+STOPS: Final = "the node is shutting down"
 CLIENT_ID: Final = "chronik-console"
 NODE: Final = "node"
-"""Stands in place of a host: where a node is reached is known to the nodes, and its id is enough."""
+"""The host in addresses of this client: nodes are addressed by their id, which takes the place of the port."""
 THROTTLED_SECONDS_MAX: Final = 10.0
 _SIZE_BYTES: Final = struct.calcsize(">i")
 
 
 class Loop:
-    """The node's loop, for threads: what they wait for ends when the API does, or the operation that they work for."""
+    """The node's event loop, as worker threads use it. Pending calls end when the API or their operation is closed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._under_way: set[Future[Any]] = set()
+        self._pending: set[Future[Any]] = set()
         self._children: WeakSet[Loop] = WeakSet()
         self._closed_with: Exception | None = None
 
     def child(self) -> Loop:
-        """Return the loop for one operation, which can be closed on its own."""
+        """Return a bridge for one operation, which can be closed on its own."""
         child = Loop(self._loop)
         child._closed_with = self._closed_with
         self._children.add(child)
         return child
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Return the result of a coroutine that runs on the loop. Raises TimeoutError, or what the loop was closed
-        with: ConnectionLost when the node stops."""
+        """Run a coroutine on the event loop and return its result.
+
+        Raises:
+            TimeoutError: The coroutine did not finish in time.
+            Exception: The bridge was closed, by default with ConnectionLost because the node is shutting down.
+        """
         if self._closed_with is not None:
             work.close()
             raise self._closed_with
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._under_way.add(future)
-        if self._closed_with is not None:  # since it was looked at
+        self._pending.add(future)
+        if self._closed_with is not None:  # closed concurrently
             future.cancel()
         try:
             return future.result(timeout_s)
         except CancelledError:
             raise (self._closed_with or ConnectionLost(STOPS)) from None
-        except WaitedTooLong:
+        except FutureTimeoutError:
             future.cancel()
             raise TimeoutError from None
         finally:
-            self._under_way.discard(future)
+            self._pending.discard(future)
 
     def close(self, error: Exception | None = None) -> None:
-        """Cancel what threads wait for. They get this error, or by default that the node stops."""
+        """Cancel all pending calls. They raise this error, or by default ConnectionLost."""
         self._closed_with = error or ConnectionLost(STOPS)
-        for future in list(self._under_way):
+        for future in list(self._pending):
             future.cancel()
         for child in list(self._children):
             child.close(self._closed_with)
 
 
 class InsideCluster(Cluster):
-    """Knows brokers by their ids."""
+    """A cluster client that addresses brokers by node id."""
 
     def __init__(self, side: NodeSide, loop: Loop, principal: Principal, host: str, timeout_s: float) -> None:
         self._side = side
@@ -101,7 +105,11 @@ class InsideCluster(Cluster):
         return node_id, Address(NODE, node_id)
 
     def node(self, node_id: int) -> Connection:
-        """Returns one that may lead nothing, and need not be listed. Raises BrokerUnreachable."""
+        """Return a connection to a node, even if it leads nothing or is not in the metadata.
+
+        Raises:
+            BrokerUnreachable: The node cannot be reached.
+        """
         return self._connection(Address(NODE, node_id))
 
     def any_broker(self) -> Connection:
@@ -117,8 +125,14 @@ class InsideCluster(Cluster):
 
 
 class InsideConnection(Connection):
+    """A connection to a node's router, local or over the peer connection."""
+
     def __init__(self, side: NodeSide, loop: Loop, peer: Peer, node_id: int, timeout_s: float) -> None:
-        """Asks another node which versions it speaks: it may be older. Raises BrokerUnreachable."""
+        """Connect to a node, and negotiate API versions with a remote node, which may be older.
+
+        Raises:
+            BrokerUnreachable: The node cannot be reached.
+        """
         self.address = Address(NODE, node_id)
         self._side = side
         self._node_loop = loop
@@ -148,48 +162,56 @@ class InsideConnection(Connection):
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self._client_id)
         try:
             frame = bytearray(encode_request(header, request))[_SIZE_BYTES:]
-        except UnencodableMessage as error:  # a text that is longer than Kafka's protocol has room for
+        except UnencodableMessage as error:  # a string exceeds the limits of the Kafka protocol
             raise ClientError(str(error)) from error
-        answering = self._here(frame) if self._node_id == self._side.services.node_id else self._there(frame, timeout_s)
+        pending = (
+            self._dispatch_locally(frame)
+            if self._node_id == self._side.services.node_id
+            else self._forward(frame, timeout_s)
+        )
         try:
-            answer = self._node_loop.run(answering, timeout_s)
+            response_frame = self._node_loop.run(pending, timeout_s)
         except (TimeoutError, CallTimedOut):
             self.close()
-            raise RequestTimedOut(f"node {self._node_id} did not answer within {timeout_s:g} s") from None
+            raise RequestTimedOut(f"node {self._node_id}: no response within {timeout_s:g} s") from None
         except PeerUnavailable as error:
             self.close()
             if not error.may_have_arrived:
-                raise BrokerUnreachable(f"node {self._node_id} cannot be reached: {error}") from error
+                raise BrokerUnreachable(f"node {self._node_id}: cannot be reached: {error}") from error
             raise ConnectionLost(f"node {self._node_id}: {error}") from error
         except (CallRefused, LookupError) as error:
             self.close()
-            raise BrokerUnreachable(f"node {self._node_id} does not answer this one: {error}") from error
+            raise BrokerUnreachable(f"node {self._node_id}: call rejected: {error}") from error
         except Disconnect as error:
             self.close()
-            raise ConnectionLost(f"node {self._node_id} did not answer: {error}") from error
+            raise ConnectionLost(f"node {self._node_id}: no response: {error}") from error
         self._wait_for_quota()
-        return memoryview(answer)[_SIZE_BYTES:]
+        return memoryview(response_frame)[_SIZE_BYTES:]
 
-    async def _here(self, frame: bytearray) -> bytes:
+    async def _dispatch_locally(self, frame: bytearray) -> bytes:
         return await answered(self._side, frame, self._peer)
 
-    async def _there(self, frame: bytearray, timeout_s: float) -> bytes:
+    async def _forward(self, frame: bytearray, timeout_s: float) -> bytes:
         peer = self._peer
-        answer, peer.throttled_seconds = await self._side.others.ask(
+        response_frame, peer.throttled_seconds = await self._side.others.ask(
             self._node_id, peer.principal, peer.host, peer.listener, bytes(frame), timeout_s
         )
-        return answer
+        return response_frame
 
     def _wait_for_quota(self) -> None:
-        """Waits as a client's connection would, before its next request."""
-        waits_s, self._peer.throttled_seconds = self._peer.throttled_seconds, 0.0
-        if waits_s > 0:
-            time.sleep(min(waits_s, THROTTLED_SECONDS_MAX))
+        """Wait for the throttle time of the last response, as a client's connection does before its next request."""
+        delay_s, self._peer.throttled_seconds = self._peer.throttled_seconds, 0.0
+        if delay_s > 0:
+            time.sleep(min(delay_s, THROTTLED_SECONDS_MAX))
 
 
 async def answered(side: NodeSide, frame: bytearray, peer: Peer) -> bytes:
-    """Returns the frame that answers, with its size. Raises Disconnect."""
+    """Dispatch a request frame to the local router and return the response frame with its size prefix.
+
+    Raises:
+        Disconnect: The request has no response.
+    """
     response = await dispatch_without_connection(side.dispatch, side.services.scheduler, frame, peer)
     if response is None:
-        raise Disconnect("there is no answer to this")
+        raise Disconnect("the request has no response")
     return b"".join(response)

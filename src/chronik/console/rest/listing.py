@@ -1,4 +1,4 @@
-"""The operations of the admin API as a part of a page of the docs."""
+"""Generates the operation tables of `docs/admin-api.md`: `python -m chronik.console.rest.listing`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from chronik.console.rest.operation import BASE, Operation
 from chronik.console.rest.table import OPERATIONS
 
 PAGE: Final = Path("docs", "admin-api.md")
-"""From the root of a clone."""
+"""The page, relative to the root of the repository."""
 
 MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
 
 TITLES: Final = {
     "session": "Sessions",
-    "cluster": "The cluster",
-    "live": "The cluster, live",
+    "cluster": "Cluster",
+    "live": "Live cluster overview",
     "nodes": "Nodes",
     "configs": "Configs",
     "topics": "Topics",
     "messages": "Messages",
-    "searching": "Searching and following",
+    "searching": "Search and tail",
     "groups": "Groups",
     "transactions": "Transactions",
-    "reassignments": "Moves",
+    "reassignments": "Reassignments",
     "users": "Users",
     "acls": "ACLs",
     "quotas": "Quotas",
@@ -36,7 +36,7 @@ TITLES: Final = {
 
 
 def listing() -> str:
-    """Returns the part of the page behind its mark."""
+    """Return the generated part of the page: a table of operations per section."""
     return "\n".join(_lines())
 
 
@@ -45,45 +45,51 @@ def _lines() -> Iterator[str]:
         yield ""
         yield f"### {title}"
         yield ""
-        yield "| operation | what it does | takes | answers | rights |"
+        yield "| operation | description | parameters | response | permissions |"
         yield "|---|---|---|---|---|"
         for each in OPERATIONS:
             if each.tag == tag:
-                cells = [f"`{each.method} {each.path}`", each.summary, _taken(each), _answered(each), each.rights]
+                cells = [
+                    f"`{each.method} {each.path}`",
+                    each.summary,
+                    _parameters(each),
+                    _response(each),
+                    each.permissions,
+                ]
                 yield f"| {' | '.join(cells)} |"
     yield ""
 
 
-def _taken(operation: Operation) -> str:
+def _parameters(operation: Operation) -> str:
     if operation.body is not None:
-        return ", ".join(f"`{_named(field)}`" for field in msgspec.structs.fields(operation.body)) or "`{}`"
-    asked = msgspec.structs.fields(operation.query)
-    return ", ".join(f"`?{field.encode_name}`{' (needed)' if field.required else ''}" for field in asked)
+        return ", ".join(f"`{_field_name(field)}`" for field in msgspec.structs.fields(operation.body)) or "`{}`"
+    query_fields = msgspec.structs.fields(operation.query)
+    return ", ".join(f"`?{field.encode_name}`{' (required)' if field.required else ''}" for field in query_fields)
 
 
-def _named(field: msgspec.structs.FieldInfo) -> str:
+def _field_name(field: msgspec.structs.FieldInfo) -> str:
     return field.encode_name + ("" if field.required else "?")
 
 
-def _answered(operation: Operation) -> str:
+def _response(operation: Operation) -> str:
     if operation.events is not None:
         return "events " + ", ".join(f"`{name}`" for name in operation.events)
-    return _fields(operation.answer)
+    return _response_fields(operation.response)
 
 
-def _fields(shape: Any) -> str:
-    inner = [each for each in get_args(shape) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+def _response_fields(response_type: Any) -> str:
+    inner = [each for each in get_args(response_type) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     if inner:
-        return f"a page of {_fields(inner[0])}"
-    if get_origin(shape) is not None:
+        return f"a page of {_response_fields(inner[0])}"
+    if get_origin(response_type) is not None:
         return "an object"
-    return f"`{', '.join(field.name for field in msgspec.structs.fields(shape))}`"
+    return f"`{', '.join(field.name for field in msgspec.structs.fields(response_type))}`"
 
 
 def written(page: str) -> str:
-    """Returns the whole page, with the part behind the mark as it is now."""
+    """Return a page with its generated part replaced by the current one."""
     head, mark, _ = page.partition(MARK)
-    return f"{head}{mark}\n\nPaths stand behind `{BASE}`.\n{listing()}"
+    return f"{head}{mark}\n\nPaths are relative to `{BASE}`.\n{listing()}"
 
 
 if __name__ == "__main__":

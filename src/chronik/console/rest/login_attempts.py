@@ -1,8 +1,8 @@
-"""Delays between password guesses over HTTP, per client network and user.
+"""Throttling of login attempts over HTTP, per client network and user.
 
-Failures are counted twice: per network and user, and per network. Both counts decay with time only, except that a right
-password clears the count of its own user at that network: an attacker who has an account cannot use it to reset the
-delay of guesses at other accounts.
+Failures are counted twice: per network and user, and per network. Both counts expire with time only, except that a
+successful login resets the count of its own user and network. An attacker with an account therefore cannot use it to
+reset the delay of guesses for other accounts.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED_SECONDS: Final = 300.0
-"""How long after the last failure a count is kept."""
+"""Time after the last failure for which a count is kept."""
 COUNTS_MAX: Final = 10_000
-"""Networks, and pairs of network and user, whose failures are remembered. Beyond it, the count that changed least
-recently is dropped."""
+"""Maximum number of networks, and of pairs of network and user, with a failure count. Beyond it, the least recently
+changed count is dropped."""
 DELAY_SECONDS_FIRST: Final = 0.05
 DELAY_SECONDS_MAX: Final = 5.0
-"""The delay doubles with each failure up to this value; it must stay short, since it also holds for the user who is
-being attacked."""
+"""The delay doubles with each failure up to this value. It must stay short, because it also delays the user under
+attack."""
 NAME_CHARACTERS_MAX: Final = 64
-"""Longer names, which clients may make up, are remembered by their hash."""
+"""User names longer than this are stored as a hash, since clients can choose any name."""
 WAITING_MAX: Final = 16
-"""Attempts for one user from one network that may wait for each other."""
+"""Maximum number of queued attempts for one user from one network."""
 
 
 class TooManyAttempts(Exception):
-    """Too many login attempts for one user from one network are waiting."""
+    """Too many login attempts for one user from one network are queued."""
 
 
 class _Failures(msgspec.Struct, eq=False):
@@ -45,13 +45,13 @@ class _Failures(msgspec.Struct, eq=False):
 
 class _Pair(_Failures, eq=False):
     is_verified: bool = False
-    """Whether the last attempt had the right password."""
+    """Whether the last attempt succeeded."""
     waiting: int = 0
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class LoginAttempts:
-    """Runs password checks, after the delay that earlier failures have earned."""
+    """Delays login attempts according to the number of previous failures."""
 
     def __init__(self, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._now = now
@@ -59,30 +59,30 @@ class LoginAttempts:
         self._networks: dict[str, _Failures] = {}
         self._pairs: dict[tuple[str, str], _Pair] = {}
 
-    async def run(self, host: str, user: str, is_right: Callable[[], Awaitable[bool]]) -> bool:
-        """Wait, check a password, and count the result. Attempts for one user from one network run one at a time.
+    async def run(self, host: str, user: str, verify: Callable[[], Awaitable[bool]]) -> bool:
+        """Delay and run a login attempt, and count its result. Attempts of one pair of network and user run in turn.
 
         Raises:
-            TooManyAttempts: more than WAITING_MAX attempts of the pair wait for each other.
+            TooManyLoginAttempts: More than WAITING_MAX attempts of the pair are queued.
         """
         network = network_of(host)
         pair = self._pair(network, user)
         if pair.is_verified and not pair.count:
-            return self._counted(network, user, pair, await is_right())
+            return self._record_result(network, user, pair, await verify())
         if pair.waiting >= WAITING_MAX:
             raise TooManyAttempts
         pair.waiting += 1
         try:
             async with pair.lock:
                 await self._wait(network, pair)
-                return self._counted(network, user, pair, await is_right())
+                return self._record_result(network, user, pair, await verify())
         finally:
             pair.waiting -= 1
 
     async def delay_failure(self, host: str, user: str) -> None:
-        """Count a failed attempt that was not run here, and wait before it is answered."""
+        """Count a failed attempt that another component has checked, and delay its response."""
         network = network_of(host)
-        self._counted(network, user, self._pair(network, user), False)
+        self._record_result(network, user, self._pair(network, user), False)
         await self._sleep(self._delay(self._networks.get(network)))
 
     async def _wait(self, network: str, pair: _Pair) -> None:
@@ -98,16 +98,16 @@ class LoginAttempts:
         return min(DELAY_SECONDS_MAX, DELAY_SECONDS_FIRST * 2.0 ** min(failures.count - 1, 10))
 
     def _pair(self, network: str, user: str) -> _Pair:
-        key = network, _short(user)
+        key = network, _hash_long_name(user)
         pair = self._pairs.get(key)
-        if pair is None:  # it is stored before the first attempt is checked, so that parallel ones share its lock
+        if pair is None:  # Stored before the first attempt, so that concurrent attempts share its lock.
             pair = _Pair()
             _put(self._pairs, key, pair)
         return pair
 
-    def _counted(self, network: str, user: str, pair: _Pair, was_right: bool) -> bool:
+    def _record_result(self, network: str, user: str, pair: _Pair, succeeded: bool) -> bool:
         now = self._now()
-        if was_right:
+        if succeeded:
             pair.count, pair.is_verified = 0, True
         else:
             failures = self._networks.get(network) or _Failures()
@@ -115,17 +115,17 @@ class LoginAttempts:
                 each.count = each.count + 1 if now - each.last <= REMEMBERED_SECONDS else 1
                 each.last = now
             _put(self._networks, network, failures)
-        _put(self._pairs, (network, _short(user)), pair)
-        return was_right
+        _put(self._pairs, (network, _hash_long_name(user)), pair)
+        return succeeded
 
 
-def _short(user: str) -> str:
+def _hash_long_name(user: str) -> str:
     return user if len(user) <= NAME_CHARACTERS_MAX else sha256(user.encode(errors="surrogatepass")).hexdigest()
 
 
-def _put(kept: dict[K, V], key: K, value: V) -> None:
+def _put(counts: dict[K, V], key: K, value: V) -> None:
     """Store a value as the most recent one, and drop the least recent one beyond COUNTS_MAX."""
-    kept.pop(key, None)
-    if len(kept) >= COUNTS_MAX:
-        del kept[next(iter(kept))]
-    kept[key] = value
+    counts.pop(key, None)
+    if len(counts) >= COUNTS_MAX:
+        del counts[next(iter(counts))]
+    counts[key] = value

@@ -1,4 +1,4 @@
-"""What the admin API asks of the node that it is part of."""
+"""The interface between the admin API and the node that it is part of."""
 
 from __future__ import annotations
 
@@ -13,35 +13,40 @@ from chronik.principals import Principal
 
 
 class OtherNodes(Protocol):
-    """The way to other nodes. Raises PeerUnavailable, CallTimedOut or CallRefused of `chronik.peers.calls`."""
+    """The peer connections to the other nodes. Methods raise PeerUnavailable, CallTimedOut or CallRefused."""
 
     async def ask(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
     ) -> tuple[bytes, float]:
-        """Has that node answer a request as it would answer a client that is this principal. Returns the frame that
-        answers, and for how many seconds the client has to be silent then."""
+        """Let another node answer a Kafka request as if a client with this principal had sent it.
+
+        Returns:
+            The response frame, and the throttle time in seconds.
+        """
 
     async def status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
-        """Returns what it says of itself: see `StatusSource.status`."""
+        """Return the status of another node; see `StatusSource.status`."""
 
 
 class Nobody:
-    """The other nodes of one that stands alone."""
+    """The other nodes of a standalone node: there are none."""
 
     async def ask(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
     ) -> tuple[bytes, float]:
-        raise LookupError(f"there is no node {node_id}")
+        raise LookupError(f"node {node_id} does not exist: this node is standalone")
 
     async def status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
-        raise LookupError(f"there is no node {node_id}")
+        raise LookupError(f"node {node_id} does not exist: this node is standalone")
 
 
 class NodeSide(msgspec.Struct, frozen=True):
+    """The parts of a node that the admin API uses."""
+
     services: Services
     dispatch: Dispatch
-    """Of the router itself: who asks is known already."""
+    """The router itself: requests are already authenticated."""
     source: StatusSource
     others: OtherNodes
     asks_who: bool
-    """Whether people have to log in."""
+    """Whether clients have to log in with a user name and a password."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the admin API, made from the table of operations."""
+"""The OpenAPI document of the admin API, generated from the table of operations."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 
 REFUSALS: Final = {
-    HTTPStatus.BAD_REQUEST: "It cannot be done as it was asked for.",
-    HTTPStatus.UNAUTHORIZED: "Nobody is logged in.",
-    HTTPStatus.FORBIDDEN: "The principal has no right to it.",
-    HTTPStatus.NOT_FOUND: "There is no such thing.",
-    HTTPStatus.CONFLICT: "It exists already, or is in use.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too long.",
+    HTTPStatus.BAD_REQUEST: "The request is invalid.",
+    HTTPStatus.UNAUTHORIZED: "Authentication is required.",
+    HTTPStatus.FORBIDDEN: "The principal is not authorized.",
+    HTTPStatus.NOT_FOUND: "The resource does not exist.",
+    HTTPStatus.CONFLICT: "The resource already exists or is in use.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not application/json.",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "The query or the body has another shape.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too much is under way.",
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The path, the query and the headers have more than 8 KiB.",
-    HTTPStatus.NOT_IMPLEMENTED: "This cluster cannot do it.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Nobody can do it at the moment; it says so where it may have been done.",
-    HTTPStatus.GATEWAY_TIMEOUT: "There was no answer in time: it is not known whether it was done.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "The query or the body does not match the schema.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many operations are in progress.",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The path, the query and the headers exceed 8 KiB.",
+    HTTPStatus.NOT_IMPLEMENTED: "The cluster does not support the operation.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The operation failed temporarily; the error says if it may have been executed.",
+    HTTPStatus.GATEWAY_TIMEOUT: "The operation timed out; it may have been executed.",
 }
 
 
 def document() -> dict[str, Any]:
-    shapes = _shapes()
-    schemas, components = msgspec.json.schema_components(shapes, ref_template=_REF)
-    by_shape = dict(zip(map(_key, shapes), schemas, strict=True))
+    """Return the OpenAPI document as a JSON object."""
+    models = _collect_models()
+    schemas, components = msgspec.json.schema_components(models, ref_template=_REF)
+    schemas_by_key = dict(zip(map(_key, models), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, by_shape)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation, schemas_by_key)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Chronik", "version": chronik.__version__, "license": {"name": "Apache-2.0"}},
@@ -55,58 +56,58 @@ def document() -> dict[str, Any]:
     }
 
 
-def _shapes() -> list[Any]:
-    """Every type that is spoken of, once."""
+def _collect_models() -> list[Any]:
+    """Return every request, response and event type once."""
     found: dict[str, Any] = {_key(Error): Error}
     for operation in OPERATIONS:
-        for shape in (operation.body, operation.answer, *(operation.events or {}).values()):
-            if shape is not None:
-                found[_key(shape)] = shape
+        for model in (operation.body, operation.response, *(operation.events or {}).values()):
+            if model is not None:
+                found[_key(model)] = model
     return list(found.values())
 
 
-def _key(shape: Any) -> str:
-    return repr(shape)
+def _key(model: Any) -> str:
+    return repr(model)
 
 
-def _described(operation: Operation, by_shape: dict[str, Any]) -> dict[str, Any]:
-    error = by_shape[_key(Error)]
+def _describe_operation(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
+    error = schemas_by_key[_key(Error)]
     described: dict[str, Any] = {
         "operationId": operation.id,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "description": f"Rights: {operation.rights}.",
+        "description": f"Permissions: {operation.permissions}.",
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
         "responses": {
-            str(operation.status.value): {"description": "Done.", "content": _content(operation, by_shape)},
+            str(operation.status.value): {"description": "Success.", "content": _content(operation, schemas_by_key)},
             **{
-                str(status.value): {"description": told, "content": {_JSON: {"schema": error}}}
-                for status, told in REFUSALS.items()
+                str(status.value): {"description": description, "content": {_JSON: {"schema": error}}}
+                for status, description in REFUSALS.items()
             },
         },
-        "security": [{}] if operation.is_open else [{"session": []}, {"password": []}],
+        "security": [{}] if operation.is_public else [{"session": []}, {"password": []}],
     }
     if operation.body is not None:
-        content = {_JSON: {"schema": by_shape[_key(operation.body)]}}
+        content = {_JSON: {"schema": schemas_by_key[_key(operation.body)]}}
         described["requestBody"] = {"required": True, "content": content}
     return described
 
 
-def _content(operation: Operation, by_shape: dict[str, Any]) -> dict[str, Any]:
+def _content(operation: Operation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
     if operation.events is None:
-        return {_JSON: {"schema": by_shape[_key(operation.answer)]}}
-    told = {name: by_shape[_key(shape)] for name, shape in operation.events.items()}
-    return {_EVENTS: {"schema": {"type": "string"}, "x-events": told}}
+        return {_JSON: {"schema": schemas_by_key[_key(operation.response)]}}
+    description = {name: schemas_by_key[_key(model)] for name, model in operation.events.items()}
+    return {_EVENTS: {"schema": {"type": "string"}, "x-events": description}}
 
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     found = []
     for name in operation.parameters:
-        shape, told = PATH_PARAMETERS[name]
-        schema = msgspec.json.schema(shape)
-        if shape is str:
+        model, description = PATH_PARAMETERS[name]
+        schema = msgspec.json.schema(model)
+        if model is str:
             schema |= {"minLength": 1, "maxLength": WORDS_CHARACTERS_MAX}
-        found.append({"name": name, "in": "path", "required": True, "description": told, "schema": schema})
+        found.append({"name": name, "in": "path", "required": True, "description": description, "schema": schema})
     return found
 
 
@@ -121,7 +122,7 @@ def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query says nothing by leaving a name out."""
+    """Return a schema without its null variant: a query omits a parameter instead."""
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if len(choices) != 1:
         return schema

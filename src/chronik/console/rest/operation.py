@@ -1,4 +1,4 @@
-"""How an operation of the admin API is declared: once, for those who route, who check, who document and who test."""
+"""The declaration of an operation of the admin API, from which routes, checks, documents and tests are derived."""
 
 from __future__ import annotations
 
@@ -12,50 +12,56 @@ from chronik.console.rest.shapes.common import NoQuestion
 BASE: Final = "/api/v1"
 
 PATH_PARAMETERS: Final[dict[str, tuple[Any, str]]] = {
-    "topic": (str, "A topic's name."),
-    "group": (str, "A consumer group's name."),
-    "node": (Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)], "A node's id."),
+    "topic": (str, "The name of a topic."),
+    "group": (str, "The id of a consumer group."),
+    "node": (Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)], "The id of a node."),
     "transactional_id": (str, "A transactional id."),
-    "user": (str, "A user's name, without User:."),
-    "pipeline": (str, "A pipeline's name."),
+    "user": (str, "The name of a user, without the prefix User:."),
+    "pipeline": (str, "The name of a pipeline."),
 }
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation of the admin API."""
+
     method: str
     path: str
-    """Behind BASE; {names} are those of PATH_PARAMETERS."""
-    does: str
-    """Where its function is, in `chronik.console.rest.doing`: "topics:create". It is loaded when first asked
-    for."""
+    """The path below BASE. Names in braces are keys of PATH_PARAMETERS."""
+    handler: str
+    """The module and function in `chronik.console.rest.operations` that implement it, such as "topics:create". The
+    module is imported on first use."""
     summary: str
-    """A sentence."""
-    rights: str
-    """What the principal must be allowed, for people: the node's own handlers ask for it."""
+    """The description of the operation, one sentence."""
+    permissions: str
+    """The required permissions, for the documentation. The node's request handlers enforce them."""
     query: type[msgspec.Struct] = NoQuestion
     body: type[msgspec.Struct] | None = None
-    answer: Any = None
+    response: Any = None
     events: dict[str, Any] | None = None
-    """Of a stream of server-sent events: what comes with each."""
+    """The payload type of each server-sent event, if the response is a stream."""
     reads_topic: str = ""
-    """The path or query parameter that names the topic whose records it returns. The permission to read the topic is
+    """The path or query parameter that names the topic whose records it returns. The Read permission on the topic is
     checked again before each part of the response."""
     status: HTTPStatus = HTTPStatus.OK
-    is_open: bool = False
-    """Whether it is answered without a login."""
+    is_public: bool = False
+    """Whether the operation is available without authentication."""
 
     @property
     def id(self) -> str:
-        return self.does.replace(":", "_")
+        """The OpenAPI operation id."""
+        return self.handler.replace(":", "_")
 
     @property
     def tag(self) -> str:
-        return self.does.partition(":")[0]
+        """The OpenAPI tag: the module that implements the operation."""
+        return self.handler.partition(":")[0]
 
     @property
     def parameters(self) -> list[str]:
+        """The names of the path parameters."""
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
     @property
-    def changes(self) -> bool:
+    def is_mutation(self) -> bool:
+        """Whether the operation changes anything."""
         return self.method != "GET"

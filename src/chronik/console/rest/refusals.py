@@ -1,4 +1,4 @@
-"""Why an operation is refused, as HTTP says it."""
+"""Errors of admin API operations, and their HTTP status codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JSON: Final = "application/json"
 
 
 class Refusal(Exception):
-    """An operation is refused, with this status and this sentence."""
+    """An error response of an operation: HTTP status, message and optional Kafka error code."""
 
     def __init__(self, status: HTTPStatus, why: str, code: str | None = None) -> None:
         super().__init__(why)
@@ -64,6 +64,7 @@ _STATUS_OF: Final = {code: status for status, codes in _CODES.items() for code i
 
 
 def refusal_of(error: ChronikError) -> Refusal:
+    """Convert an error of the client library to an error response."""
     if isinstance(error, KafkaError):
         status = _STATUS_OF.get(error.code)
         if status is None:
@@ -72,9 +73,9 @@ def refusal_of(error: ChronikError) -> Refusal:
     if isinstance(error, ApiNotSupported):
         return Refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
     if isinstance(error, RequestTimedOut):
-        return Refusal(HTTPStatus.GATEWAY_TIMEOUT, f"{error}; it is not known whether it was done")
+        return Refusal(HTTPStatus.GATEWAY_TIMEOUT, f"{error}; the operation may have been executed")
     if isinstance(error, ConnectionLost):
-        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; it is not known whether it was done")
+        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; the operation may have been executed")
     if isinstance(error, BrokerUnreachable):
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     if isinstance(error, ClientError):
@@ -83,10 +84,11 @@ def refusal_of(error: ChronikError) -> Refusal:
 
 
 def sentence_of(error: KafkaError) -> str:
-    """Without the code, which stands beside it."""
+    """Return the message of a Kafka error without its code, which is a separate field of the response."""
     return str(error).removeprefix(f"{error.code.name}: ")
 
 
 def refused(refusal: Refusal, *headers: tuple[str, str]) -> HttpResponse:
+    """Encode an error as an HTTP response."""
     body = msgspec.json.encode(Error(str(refusal), refusal.code)) + b"\n"
     return HttpResponse(refusal.status, JSON, body, headers=headers)

@@ -1,4 +1,4 @@
-"""From a method and a path to an operation and what the path names."""
+"""Routing of admin API requests, and decoding of path parameters, queries and bodies."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ for _each in OPERATIONS:
 
 
 class WrongMethod(Refusal):
+    """The path exists, but not for this method."""
+
     def __init__(self, allowed: list[str]) -> None:
-        super().__init__(HTTPStatus.METHOD_NOT_ALLOWED, f"expected {' or '.join(allowed)}")
+        super().__init__(HTTPStatus.METHOD_NOT_ALLOWED, f"method not allowed: expected {' or '.join(allowed)}")
         self.allowed = ", ".join(allowed)
 
 
 def find(method: str, target: str) -> tuple[Operation, dict[str, Any]]:
-    """Takes the path as it was sent. Raises Refusal."""
+    """Return the operation for a method and an undecoded path, and its path parameters.
+
+    Raises:
+        RestError: No operation matches.
+    """
     parts = target.removeprefix(BASE).split("/")
-    fitting = [(template, each) for template, each in _BY_LENGTH.get(len(parts), ()) if _fits(template, parts)]
-    if not fitting:
-        raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such path; {BASE}/openapi.json names those that are")
+    candidates = [(template, each) for template, each in _BY_LENGTH.get(len(parts), ()) if _matches(template, parts)]
+    if not candidates:
+        raise Refusal(HTTPStatus.NOT_FOUND, f"path not found; see {BASE}/openapi.json for the available paths")
     wanted = "GET" if method == "HEAD" else method
-    for template, operation in fitting:
+    for template, operation in candidates:
         if operation.method == wanted:
-            return operation, _named(template, parts)
-    raise WrongMethod(list(dict.fromkeys(each.method for _, each in fitting)))
+            return operation, _decode_path(template, parts)
+    raise WrongMethod(list(dict.fromkeys(each.method for _, each in candidates)))
 
 
-def _fits(template: list[str], parts: list[str]) -> bool:
+def _matches(template: list[str], parts: list[str]) -> bool:
     return all(wanted == part or (wanted[:1] == "{" and part) for wanted, part in zip(template, parts, strict=True))
 
 
-def _named(template: list[str], parts: list[str]) -> dict[str, Any]:
+def _decode_path(template: list[str], parts: list[str]) -> dict[str, Any]:
     found = {}
     for wanted, part in zip(template, parts, strict=True):
         if wanted[:1] == "{":
@@ -50,40 +56,40 @@ def _named(template: list[str], parts: list[str]) -> dict[str, Any]:
                 text = unquote(part, errors="strict")
                 found[name] = msgspec.convert(text, PATH_PARAMETERS[name][0], strict=False)
             except (UnicodeDecodeError, msgspec.ValidationError) as error:
-                raise Refusal(HTTPStatus.NOT_FOUND, f"{name}: {_shown(error)}") from None
+                raise Refusal(HTTPStatus.NOT_FOUND, f"{name}: {_error_text(error)}") from None
     return found
 
 
 def read_query(operation: Operation, query: str) -> msgspec.Struct:
-    """Raises Refusal."""
+    """Decode a query string. Raise RestError if it does not match the operation."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=50)
     except ValueError:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the query is not name=value&name=value") from None
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "expected a query of the form name=value&name=value") from None
     given = dict(pairs)
     known = {field.encode_name for field in msgspec.structs.fields(operation.query)}
     if len(given) != len(pairs):
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the query has a name twice")
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the query has a duplicate parameter")
     if unknown := sorted(given.keys() - known):
-        expected = f"expected {', '.join(sorted(known))}" if known else "nothing is expected there"
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"the query has {unknown[0]!r}: {expected}")
+        expected = f"expected {', '.join(sorted(known))}" if known else "no parameters are expected"
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter {unknown[0]!r}: {expected}")
     try:
         return msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"the query: {_shown(error)}") from None
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid query: {_error_text(error)}") from None
 
 
 def read_body(operation: Operation, body: bytes) -> msgspec.Struct | None:
-    """Raises Refusal."""
+    """Decode a request body. Return None if the operation takes none; raise RestError if the body is invalid."""
     if operation.body is None:
         return None
     try:
         return msgspec.json.decode(body, type=operation.body)
     except msgspec.ValidationError as error:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body: {_shown(error)}") from None
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid body: {_error_text(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refusal(HTTPStatus.BAD_REQUEST, "the body is not JSON") from None
+        raise Refusal(HTTPStatus.BAD_REQUEST, "the body is not valid JSON") from None
 
 
-def _shown(error: Exception) -> str:
-    return str(error) if isinstance(error, msgspec.ValidationError) else "it is not UTF-8"
+def _error_text(error: Exception) -> str:
+    return str(error) if isinstance(error, msgspec.ValidationError) else "not valid UTF-8"

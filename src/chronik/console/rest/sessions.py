@@ -1,4 +1,4 @@
-"""Who has logged in over HTTP: a random number in a cookie stands for them, for some time."""
+"""Login sessions of the HTTP port, identified by a random token in a cookie."""
 
 from __future__ import annotations
 
@@ -13,36 +13,40 @@ from chronik.principals import Principal
 COOKIE: Final = "chronik_session"
 TOKEN_BYTES: Final = 32
 SESSIONS_MAX: Final = 1000
-"""Beyond it, the one that was silent longest ends."""
+"""Maximum number of sessions. Beyond it, the session that was idle for longest is removed."""
 SESSIONS_PER_USER_MAX: Final = 50
 IDLE_SECONDS_MAX: Final = 30 * 60.0
 SECONDS_MAX: Final = 12 * 3600.0
 
 
 class LoggedIn(msgspec.Struct):
+    """A login session."""
+
     principal: Principal
     proof: object
-    """What is kept of the user's password: once it is another, the session ends."""
+    """The user's stored credentials at login. The session ends when they change."""
     began: float
     seen: float
 
 
 class Sessions:
+    """All login sessions of the node, kept in memory."""
+
     def __init__(
         self,
         now: Callable[[], float],
         proof_of: Callable[[Principal], object],
         when_ended: Callable[[], None] | None = None,
     ) -> None:
-        """`when_ended` is called after sessions have been removed, other than by their expiry."""
+        """Create an empty set of sessions. `on_removed` is called after sessions were removed other than by expiry."""
         self._when_ended = when_ended or (lambda: None)
         self._now = now
         self._proof_of = proof_of
         self._by_token: dict[str, LoggedIn] = {}
-        """In the order in which they were last seen."""
+        """Sessions by token, least recently used first."""
 
     def begin(self, principal: Principal) -> str:
-        """Returns what the cookie has to say."""
+        """Create a session and return its token."""
         now = self._now()
         of_user = [token for token, each in self._by_token.items() if each.principal == principal]
         for token in of_user[: max(0, len(of_user) + 1 - SESSIONS_PER_USER_MAX)]:
@@ -55,6 +59,7 @@ class Sessions:
         return token
 
     def find(self, token: str) -> Principal | None:
+        """Return the principal of a session and mark it as used; None if the session has ended."""
         session = self._by_token.pop(token, None)
         now = self._now()
         if session is None or now - session.seen > IDLE_SECONDS_MAX or now - session.began > SECONDS_MAX:
@@ -66,17 +71,18 @@ class Sessions:
         return session.principal
 
     def seconds_left(self, token: str) -> float:
-        """Return how long the session may last, if it is used."""
+        """Return the remaining lifetime of a session in seconds, assuming that it does not become idle."""
         session = self._by_token.get(token)
         return 0.0 if session is None else session.began + SECONDS_MAX - self._now()
 
     def end(self, token: str) -> None:
+        """Remove a session; do nothing if it does not exist."""
         if self._by_token.pop(token, None) is not None:
             self._when_ended()
 
 
 def token_in(cookies: str) -> str:
-    """Returns what a Cookie header says of ours; empty if nothing."""
+    """Return the session token in a Cookie header, or an empty string."""
     for each in cookies.split(";"):
         name, _, value = each.strip().partition("=")
         if name == COOKIE:
@@ -85,7 +91,7 @@ def token_in(cookies: str) -> str:
 
 
 def set_cookie(token: str, *, is_encrypted: bool) -> tuple[str, str]:
-    """Returns a header; an empty token takes the cookie away."""
+    """Return a Set-Cookie header for a session token. An empty token deletes the cookie."""
     age = "; Max-Age=0" if not token else ""
     secure = "; Secure" if is_encrypted else ""
     return "Set-Cookie", f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"

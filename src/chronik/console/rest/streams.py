@@ -1,4 +1,4 @@
-"""Answers that go on: server-sent events, made in threads of their own, one for each who listens."""
+"""Server-sent event streams. Each stream has a thread that produces its events."""
 
 from __future__ import annotations
 
@@ -23,68 +23,75 @@ logger = logging.getLogger("chronik.console")
 
 CONTENT_TYPE: Final = "text/event-stream"
 STREAMS_MAX: Final = 16
-"""Searches and tails in progress: each has a thread."""
+"""Maximum number of streams in progress, since each has a thread."""
 STREAMS_PER_ACCOUNT_MAX: Final = 6
-"""Those of one account."""
+"""Maximum number of streams per account."""
 EVENTS_AHEAD_MAX: Final = 64
-"""Events that wait until the browser has read those before."""
+"""Maximum number of events that are queued for a client."""
 KEEP_ALIVE_SECONDS: Final = 15.0
 KEEP_ALIVE: Final = b": still here\n\n"
 
 
 class Event(NamedTuple):
+    """A server-sent event."""
+
     name: str
     data: Any
 
 
 def encoded_event(event: Event) -> bytes:
-    """JSON has no line breaks of its own."""
+    """Encode an event. JSON contains no raw line breaks, so it fits into one data line."""
     return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
 
 
 def error_event(error: Refusal) -> bytes:
+    """Encode an error as an event named `error`."""
     return encoded_event(Event("error", Error(str(error), error.code)))
 
 
 class Streams:
+    """The event streams in progress."""
+
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._calls: dict[Call, str] = {}
+        self._contexts: dict[Call, str] = {}
 
     def close(self) -> None:
-        for call in self._calls:
-            call.has_gone.set()
+        """Stop all streams."""
+        for context in self._contexts:
+            context.has_gone.set()
 
-    def reserve(self, call: Call) -> None:
-        """Count a stream from before it starts. Raises Refusal when too many are in progress."""
-        of_account = sum(account == call.account for account in self._calls.values())
-        if len(self._calls) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are under way")
-        self._calls[call] = call.account
+    def reserve(self, context: Call) -> None:
+        """Reserve a slot for a stream before it starts. Raise RestError if too many are in progress."""
+        of_account = sum(account == context.account for account in self._contexts.values())
+        if len(self._contexts) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are in progress: try again later")
+        self._contexts[context] = context.account
 
-    def release(self, call: Call) -> None:
-        self._calls.pop(call, None)
+    def release(self, context: Call) -> None:
+        """Release the slot of a stream."""
+        self._contexts.pop(context, None)
 
-    def events(self, call: Call, made: Iterator[Event]) -> AsyncGenerator[bytes, None]:
-        """Return the encoded events of a stream that was reserved. It is released when they end, or are dropped."""
-        events = self._events(call, made)
-        weakref.finalize(events, self._calls.pop, call, None)  # a generator that never starts has no end either
+    def events(self, context: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+        """Yield the encoded events of a stream. Its slot is released when the stream ends or is dropped."""
+        events = self._events(context, produced)
+        weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
         return events
 
-    async def _events(self, call: Call, made: Iterator[Event]) -> AsyncGenerator[bytes, None]:
+    async def _events(self, context: Call, produced: Iterator[Event]) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_AHEAD_MAX)
 
-        def put(piece: bytes | None) -> None:
-            asyncio.run_coroutine_threadsafe(queue.put(piece), loop).result()
+        def put(data_bytes: bytes | None) -> None:
+            asyncio.run_coroutine_threadsafe(queue.put(data_bytes), loop).result()
 
         def run() -> None:
-            # What waits here when the listener goes is cancelled, or there is no loop any more.
+            # When the client disconnects, `put` raises: its future is cancelled, or the event loop is closed.
             with contextlib.suppress(Exception):
-                for piece in _pieces(made):
-                    if call.has_gone.is_set():
+                for data_bytes in _encode_events(produced):
+                    if context.has_gone.is_set():
                         return
-                    put(piece)
+                    put(data_bytes)
                 put(None)
 
         thread = threading.Thread(target=run, name="console stream", daemon=True)
@@ -92,28 +99,28 @@ class Streams:
         try:
             while True:
                 try:
-                    piece = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
+                    data_bytes = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
                 except TimeoutError:
                     yield KEEP_ALIVE
                     continue
-                if piece is None:
+                if data_bytes is None:
                     return
-                yield piece
+                yield data_bytes
         finally:
-            call.has_gone.set()
-            self.release(call)
-            while not queue.empty():  # whoever waits for room finds it, and then sees that nobody listens
+            context.has_gone.set()
+            self.release(context)
+            while not queue.empty():  # Unblock a producer that waits in `put`, so that it sees `abandoned`.
                 queue.get_nowait()
 
 
-def _pieces(made: Iterator[Event]) -> Iterator[bytes]:
+def _encode_events(produced: Iterator[Event]) -> Iterator[bytes]:
     try:
-        for event in made:
+        for event in produced:
             yield encoded_event(event)
     except Refusal as error:
         yield error_event(error)
     except ChronikError as error:
         yield error_event(refusal_of(error))
     except Exception:
-        logger.exception("a stream of events failed")
-        yield encoded_event(Event("error", Error("this operation is broken; the node's log says why")))
+        logger.exception("event stream failed: unexpected error; sending an error event")
+        yield encoded_event(Event("error", Error("internal error; see the node's log for details")))

@@ -1,1 +1,1 @@
-"""The console that browsers show: its files, and how they are served."""
+"""The web console: its static files, and how they are served."""

@@ -1,4 +1,4 @@
-"""The console's files: read when they are first asked for, and kept; browsers ask again whether they have changed."""
+"""The static files of the web console. They are read on first use and cached; browsers revalidate them by ETag."""
 
 from __future__ import annotations
 
@@ -53,23 +53,25 @@ class _File(NamedTuple):
 
 
 class Assets:
+    """The static files of the console."""
+
     def __init__(self) -> None:
         self._root = files("chronik.console.web") / "static"
-        self._names = frozenset(_names(self._root))
-        self._kept: dict[str, _File] = {}
+        self._file_names = frozenset(_list_files(self._root))
+        self._cache: dict[str, _File] = {}
 
     def knows(self, path: str) -> bool:
-        """Whether the path is one of the console's. `/ui/` alone is the console, as `/` is."""
+        """Return whether the path belongs to the console. `/ui/` shows the same page as `/`."""
         return path in ("/", "/favicon.ico") or path.startswith(PREFIX)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Only files that are there by name are looked for: no path leads out of the folder."""
+        """Return a file. Only names that were listed at startup are served, which rules out path traversal."""
         name = request.path.removeprefix(PREFIX) if request.path.startswith(PREFIX) else request.path[1:]
         name = name or INDEX
-        if name not in self._names:
-            return error_page(HTTPStatus.NOT_FOUND, "the console has no such file")
+        if name not in self._file_names:
+            return error_page(HTTPStatus.NOT_FOUND, "file not found")
         if request.method not in ("GET", "HEAD"):
-            return error_page(HTTPStatus.METHOD_NOT_ALLOWED, "a file can only be read")
+            return error_page(HTTPStatus.METHOD_NOT_ALLOWED, "static files support GET and HEAD only")
         file = self._file(name)
         headers = (*HEADERS, ("ETag", file.tag))
         if file.tag in [each.strip() for each in request.header(b"if-none-match").split(",")]:
@@ -77,19 +79,19 @@ class Assets:
         return HttpResponse(HTTPStatus.OK, file.content_type, file.body, headers=headers)
 
     def _file(self, name: str) -> _File:
-        if name not in self._kept:
+        if name not in self._cache:
             body = self._root.joinpath(name).read_bytes()
             suffix = name[name.rfind(".") :]
             content_type = TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-            self._kept[name] = _File(content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body)
-        return self._kept[name]
+            self._cache[name] = _File(content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body)
+        return self._cache[name]
 
 
-def _names(folder: Traversable, prefix: str = "") -> list[str]:
+def _list_files(directory: Traversable, prefix: str = "") -> list[str]:
     found = []
-    for each in folder.iterdir():
+    for each in directory.iterdir():
         if each.is_dir():
-            found += _names(each, f"{prefix}{each.name}/")
+            found += _list_files(each, f"{prefix}{each.name}/")
         else:
             found.append(prefix + each.name)
     return found

@@ -1,1 +1,1 @@
-"""What the operations do: a function for each, by the name that the table has for it."""
+"""The functions that implement the operations of the admin API, named as in the table of operations."""

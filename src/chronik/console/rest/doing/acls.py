@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Operations on ACLs."""
 
 from __future__ import annotations
 
@@ -13,41 +13,44 @@ from chronik.protocol.permissions import Operation, ResourceType
 from chronik.security.acls import PatternType, Permission
 
 
-def _words(numbers: Any) -> dict[str, int]:
+def _values_by_name(numbers: Any) -> dict[str, int]:
     return {each.name.lower().replace("_", "-"): int(each) for each in numbers}
 
 
-RESOURCES: Final = _words(ResourceType)
-OPERATIONS: Final = _words(Operation)
-PATTERNS: Final = _words(PatternType)
-PERMISSIONS: Final = _words(Permission)
+RESOURCES: Final = _values_by_name(ResourceType)
+OPERATIONS: Final = _values_by_name(Operation)
+PATTERNS: Final = _values_by_name(PatternType)
+PERMISSIONS: Final = _values_by_name(Permission)
 _RESOURCE_NAMES: Final = {number: word for word, number in RESOURCES.items()}
 _OPERATION_NAMES: Final = {number: word for word, number in OPERATIONS.items()}
 _PATTERN_NAMES: Final = {number: word for word, number in PATTERNS.items()}
 _PERMISSION_NAMES: Final = {number: word for word, number in PERMISSIONS.items()}
 
 
-def list_all(call: Call, asked: AclQuestion) -> Page[AclShape]:
+def list_all(context: Call, params: AclQuestion) -> Page[AclShape]:
+    """List the ACLs that match a filter."""
     wanted = AclFilter(
-        RESOURCES[asked.resource] if asked.resource else ANY,
-        asked.name,
-        PATTERNS[asked.pattern] if asked.pattern else ANY,
-        asked.principal,
-        asked.host,
-        OPERATIONS[asked.operation] if asked.operation else ANY,
-        PERMISSIONS[asked.permission] if asked.permission else ANY,
+        RESOURCES[params.resource] if params.resource else ANY,
+        params.name,
+        PATTERNS[params.pattern] if params.pattern else ANY,
+        params.principal,
+        params.host,
+        OPERATIONS[params.operation] if params.operation else ANY,
+        PERMISSIONS[params.permission] if params.permission else ANY,
     )
-    return page_of([_shape(acl) for acl in sorted(list_acls(call.cluster, wanted))], asked.after, asked.limit)
+    return page_of([_model(acl) for acl in sorted(list_acls(context.cluster, wanted))], params.after, params.limit)
 
 
-def add(call: Call, asked: Acls) -> Acls:
-    add_acls(call.cluster, [_binding(acl) for acl in asked.acls])
-    return asked
+def add(context: Call, params: Acls) -> Acls:
+    """Create ACLs."""
+    add_acls(context.cluster, [_binding(acl) for acl in params.acls])
+    return params
 
 
-def delete(call: Call, asked: Acls) -> Page[AclShape]:
-    gone = remove_acls(call.cluster, [AclFilter(*_binding(acl)) for acl in asked.acls])
-    return Page([_shape(acl) for acl in sorted(gone)], None, len(gone))
+def delete(context: Call, params: Acls) -> Page[AclShape]:
+    """Delete exactly these ACLs and return the deleted ones."""
+    deleted = remove_acls(context.cluster, [AclFilter(*_binding(acl)) for acl in params.acls])
+    return Page([_model(acl) for acl in sorted(deleted)], None, len(deleted))
 
 
 def _binding(acl: AclShape) -> AclBinding:
@@ -62,7 +65,7 @@ def _binding(acl: AclShape) -> AclBinding:
     )
 
 
-def _shape(acl: AclBinding) -> AclShape:
+def _model(acl: AclBinding) -> AclShape:
     words: dict[str, Any] = {
         "resource": _RESOURCE_NAMES[acl.resource_type],
         "pattern": _PATTERN_NAMES[acl.pattern_type],

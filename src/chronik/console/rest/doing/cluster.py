@@ -1,4 +1,4 @@
-"""How the cluster is: what its nodes say of themselves, side by side, and what needs attention."""
+"""The state of the cluster: a comparison of its nodes, and what needs attention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 from chronik.security import audit
 
 SILENT_SECONDS: Final = 1.0
-"""A node that does not answer for so long is shown as one that cannot be reached."""
+"""Timeout of a status request. A node that does not respond in time is shown as unreachable."""
 
 NAMED_MAX: Final = 5
 LONG_TRANSACTION_MS: Final = 15 * 60 * 1000
@@ -31,13 +31,13 @@ LONG_TRANSACTION_MS: Final = 15 * 60 * 1000
 Status = dict[str, Any]
 
 
-def statuses_of(call: Call, ids: Iterable[int]) -> dict[int, Status]:
-    """Asks all nodes at once; those that do not answer are left out."""
-    return call.loop.run(_statuses(call.side, list(ids)), 3 * SILENT_SECONDS)
+def statuses_of(context: Call, ids: Iterable[int]) -> dict[int, Status]:
+    """Request the status of several nodes concurrently. Nodes that do not respond are omitted."""
+    return context.loop.run(_statuses(context.side, list(ids)), 3 * SILENT_SECONDS)
 
 
 async def _statuses(side: NodeSide, ids: list[int]) -> dict[int, Status]:
-    async def ask(node_id: int) -> Status | None:
+    async def send(node_id: int) -> Status | None:
         if node_id == side.services.node_id:
             return side.source.status()
         try:
@@ -45,21 +45,26 @@ async def _statuses(side: NodeSide, ids: list[int]) -> dict[int, Status]:
         except (ChronikError, LookupError):
             return None
 
-    found = await asyncio.gather(*map(ask, ids))
+    found = await asyncio.gather(*map(send, ids))
     return {node_id: status for node_id, status in zip(ids, found, strict=True) if status is not None}
 
 
 ASK_SECONDS_MAX: Final = 2.0
-"""For the leader's word on who takes part: without it, this node says what it knows."""
+"""Timeout for the confirmed list of nodes. Afterwards, this node's own image is used."""
 
 
-def known_nodes(call: Call) -> tuple[DescribeNodesResponse, bool]:
-    """Returns nodes, and whether a majority has confirmed it. Without one there is more need than ever to see how the
-    cluster is, so this node's own image tells. Raises KafkaError for those who may not know."""
-    services = call.side.services
-    check_describing(call)
+def known_nodes(context: Call) -> tuple[DescribeNodesResponse, bool]:
+    """Return the nodes of the cluster, and whether a majority has confirmed the list.
+
+    Without a majority, the list comes from this node's image: the state of the cluster is most needed then.
+
+    Raises:
+        KafkaError: The principal lacks the Describe permission on the cluster.
+    """
+    services = context.side.services
+    check_describing(context)
     if services.controller_id() >= 0:
-        own = InsideConnection(call.side, call.loop, call.cluster.peer, services.node_id, ASK_SECONDS_MAX)
+        own = InsideConnection(context.side, context.loop, context.cluster.peer, services.node_id, ASK_SECONDS_MAX)
         try:
             response = own.request(DescribeNodesRequest(), DescribeNodesResponse)
             if not response.error_code:
@@ -67,17 +72,17 @@ def known_nodes(call: Call) -> tuple[DescribeNodesResponse, bool]:
                 return response, True
         except ClientError:
             pass
-    return _by_image(services.image), False
+    return _nodes_from_image(services.image), False
 
 
-def check_describing(call: Call) -> None:
-    """Raises KafkaError."""
-    if not call.may_describe_cluster():
-        audit.refused(call.cluster.peer, "DescribeNodes", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+def check_describing(context: Call) -> None:
+    """Raise KafkaError unless the principal has the Describe permission on the cluster."""
+    if not context.may_describe_cluster():
+        audit.refused(context.cluster.peer, "DescribeNodes", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _by_image(image: Image) -> DescribeNodesResponse:
+def _nodes_from_image(image: Image) -> DescribeNodesResponse:
     nodes, brokers = dict(image.nodes), dict(image.brokers)
     described = []
     for node_id in sorted({*nodes, *brokers}):
@@ -99,10 +104,10 @@ def _by_image(image: Image) -> DescribeNodesResponse:
 
 
 class Counted:
-    """What is in the image of partitions: counted from copies, and not on the loop."""
+    """Counts of the partitions in the image, computed in a thread from a copy."""
 
     def __init__(self, image: Image) -> None:
-        topics = list(image.topics.values())  # at once: nothing comes between
+        topics = list(image.topics.values())  # an atomic copy
         self.internal_topics = sum(topic.internal for topic in topics)
         self.topics = len(topics) - self.internal_topics
         self.partitions = 0
@@ -123,10 +128,11 @@ class Counted:
 
 
 _counted: list[tuple[Image, int, Counted]] = []
-"""The last one: most looks at a cluster find it as it was two seconds ago."""
+"""A cache of the last counts. The image rarely changes between two requests."""
 
 
 def counted_in(image: Image) -> Counted:
+    """Return the partition counts of an image, from the cache if it has not changed."""
     index = image.applied_index
     for known, at, counted in _counted:
         if known is image and at == index:
@@ -136,70 +142,77 @@ def counted_in(image: Image) -> Counted:
 
 
 def nodes_of(
-    call: Call,
+    context: Call,
     described: DescribeNodesResponse,
     statuses: dict[int, Status] | None = None,
     counted: Counted | None = None,
 ) -> list[Node]:
-    image = call.side.services.image
-    statuses = statuses_of(call, [node.node_id for node in described.nodes]) if statuses is None else statuses
+    """Return the nodes with their status and partition counts."""
+    image = context.side.services.image
+    statuses = statuses_of(context, [node.node_id for node in described.nodes]) if statuses is None else statuses
     counted = counted or counted_in(image)
-    return [_node(call, node, statuses.get(node.node_id), counted) for node in described.nodes]
+    return [_node(context, node, statuses.get(node.node_id), counted) for node in described.nodes]
 
 
-def _node(call: Call, told: DescribedNode, status: Status | None, counted: Counted) -> Node:
-    services = call.side.services
-    broker = services.image.brokers.get(told.node_id)
-    said = status or {}
+def _node(context: Call, described: DescribedNode, status: Status | None, counted: Counted) -> Node:
+    services = context.side.services
+    broker = services.image.brokers.get(described.node_id)
+    reported = status or {}
     return Node(
-        id=told.node_id,
+        id=described.node_id,
         host=broker.host if broker is not None else None,
         port=broker.port if broker is not None else None,
-        rack=told.rack,
-        status=_status(told, said),
-        draining=told.draining,
-        role=_role(told, said),
-        voter=told.is_voter,
+        rack=described.rack,
+        status=_status(described, reported),
+        draining=described.draining,
+        role=_role(described, reported),
+        voter=described.is_voter,
         reachable=status is not None,
-        version=said.get("version"),
-        uptime_s=said.get("uptime_s"),
-        term=said.get("term"),
-        applied_index=said.get("applied_index"),
-        state_hash=said.get("state_hash"),
-        leads=counted.leads.get(told.node_id, 0),
-        replicas=counted.replicas.get(told.node_id, 0),
-        bytes=said.get("bytes"),
-        is_me=told.node_id == services.node_id,
-        is_controller=told.node_id == services.controller_id(),
+        version=reported.get("version"),
+        uptime_s=reported.get("uptime_s"),
+        term=reported.get("term"),
+        applied_index=reported.get("applied_index"),
+        state_hash=reported.get("state_hash"),
+        leads=counted.leads.get(described.node_id, 0),
+        replicas=counted.replicas.get(described.node_id, 0),
+        bytes=reported.get("bytes"),
+        is_me=described.node_id == services.node_id,
+        is_controller=described.node_id == services.controller_id(),
     )
 
 
-def _status(told: DescribedNode, said: Status) -> str:
-    if told.status == "unregistered":
+def _status(described: DescribedNode, reported: Status) -> str:
+    if described.status == "unregistered":
         return "absent"
-    return "fenced" if told.status == "online" and said.get("fenced") else told.status
+    return "fenced" if described.status == "online" and reported.get("fenced") else described.status
 
 
-def _role(told: DescribedNode, said: Status) -> str | None:
-    role = said.get("role")
+def _role(described: DescribedNode, reported: Status) -> str | None:
+    role = reported.get("role")
     if role == "alone":
         return "standalone"
-    return "observer" if role == "follower" and not told.is_voter else role
+    return "observer" if role == "follower" and not described.is_voter else role
 
 
-def show(call: Call, asked: NoQuestion) -> ClusterView:
-    return cluster_view(call)
+def show(context: Call, params: NoQuestion) -> ClusterView:
+    """Describe the state of the cluster."""
+    return cluster_view(context)
 
 
-def cluster_view(call: Call) -> ClusterView:
-    """Raises KafkaError, ClientError."""
-    described, is_confirmed = known_nodes(call)
-    statuses = statuses_of(call, [node.node_id for node in described.nodes])
-    image = call.side.services.image
+def cluster_view(context: Call) -> ClusterView:
+    """Return the state of the cluster and what needs attention.
+
+    Raises:
+        KafkaError: The principal lacks the Describe permission on the cluster.
+        ClientError: A broker cannot be reached.
+    """
+    described, is_confirmed = known_nodes(context)
+    statuses = statuses_of(context, [node.node_id for node in described.nodes])
+    image = context.side.services.image
     counted = counted_in(image)
-    nodes = nodes_of(call, described, statuses, counted)
+    nodes = nodes_of(context, described, statuses, counted)
     verdict, agrees, index = _verdict(nodes, statuses)
-    controller = call.side.services.controller_id()
+    controller = context.side.services.controller_id()
     open_since = [each.began_ms for each in list(image.unfinished_transactions()) if _is_open(each.state)]
     view = ClusterView(
         cluster_id=described.cluster_id,
@@ -220,12 +233,12 @@ def cluster_view(call: Call) -> ClusterView:
         attention=[],
         nodes=nodes,
     )
-    now_ms = call.side.services.clock.now_ms()
+    now_ms = context.side.services.clock.now_ms()
     oldest_ms = now_ms - min(open_since) if open_since else 0
     view.attention = list(_attention(view, counted, oldest_ms, statuses))
     if not is_confirmed:
-        told = "no majority answers: nothing can be changed, and what is shown may be old"
-        view.attention.insert(0, Attention("error", told, "/nodes"))
+        text = "no majority of nodes responds: the cluster cannot be changed, and this view may be outdated"
+        view.attention.insert(0, Attention("error", text, "/nodes"))
     return view
 
 
@@ -234,43 +247,45 @@ def _is_open(state: TransactionState) -> bool:
 
 
 def _verdict(nodes: Sequence[Node], statuses: dict[int, Status]) -> tuple[str, bool | None, int | None]:
-    """Says in a few words whether the nodes hold the same metadata."""
+    """Return a summary of whether the nodes have the same metadata, the result, and the compared index."""
     if len(nodes) == 1:
-        return "1 node, which agrees with itself", True, nodes[0].applied_index
-    answering = [status for status in statuses.values() if "state_hash" in status]
-    agreement = compare_states(answering)
+        return "1 node", True, nodes[0].applied_index
+    responding = [status for status in statuses.values() if "state_hash" in status]
+    agreement = compare_states(responding)
     if agreement.index is None:
-        return f"{len(answering)} of {len(nodes)} answer, too far apart to be compared", None, None
+        return f"{len(responding)} of {len(nodes)} respond; their states are too far apart to compare", None, None
     if agreement.is_same:
-        return f"{len(answering)} of {len(nodes)} agree", True, agreement.index
-    return f"{len(agreement.hashes)} different states among {len(answering)} nodes", False, agreement.index
+        return f"{len(responding)} of {len(nodes)} agree", True, agreement.index
+    return f"{len(agreement.hashes)} different states among {len(responding)} nodes", False, agreement.index
 
 
 def _attention(view: ClusterView, counted: Counted, oldest_ms: int, statuses: dict[int, Status]) -> Iterable[Attention]:
-    """What to look at first, the worst first."""
+    """Yield the conditions that need attention, most severe first."""
     if view.agrees is False:
-        yield Attention("error", f"nodes hold different metadata: {view.verdict}", "/nodes")
+        yield Attention("error", f"metadata differs between nodes: {view.verdict}", "/nodes")
     if counted.offline:
-        yield Attention("error", f"{_many(counted.offline, 'no leader')}", f"/topics/{_topic(counted.offline[0])}")
+        yield Attention(
+            "error", f"{_list_partitions(counted.offline, 'no leader')}", f"/topics/{_topic(counted.offline[0])}"
+        )
     for node in view.nodes:
         for damage in statuses.get(node.id, {}).get("damaged", ())[:NAMED_MAX]:
             yield Attention("error", f"node {node.id} has lost records: {damage}", f"/nodes/{node.id}")
         if not node.reachable and node.status == "absent":
-            yield Attention("info", f"node {node.id} was added, and was never here yet", f"/nodes/{node.id}")
+            yield Attention("info", f"node {node.id} was added but has not joined yet", f"/nodes/{node.id}")
         elif not node.reachable:
-            yield Attention("error", f"node {node.id} does not answer", f"/nodes/{node.id}")
+            yield Attention("error", f"node {node.id} does not respond", f"/nodes/{node.id}")
         elif node.status in ("fenced", "offline"):
             yield Attention("error", f"node {node.id} is {node.status}", f"/nodes/{node.id}")
         elif node.draining or node.status == "maintenance":
             yield Attention("info", f"node {node.id} is drained", f"/nodes/{node.id}")
     if counted.under_replicated:
-        told = _many(counted.under_replicated, "replicas that are not in sync")
-        yield Attention("warning", told, f"/topics/{_topic(counted.under_replicated[0])}")
+        text = _list_partitions(counted.under_replicated, "replicas out of sync")
+        yield Attention("warning", text, f"/topics/{_topic(counted.under_replicated[0])}")
     if oldest_ms > LONG_TRANSACTION_MS:
-        yield Attention("warning", f"a transaction is open for {oldest_ms // 60_000} minutes", "/transactions")
+        yield Attention("warning", f"a transaction has been open for {oldest_ms // 60_000} minutes", "/transactions")
 
 
-def _many(partitions: Sequence[str], what: str) -> str:
+def _list_partitions(partitions: Sequence[str], what: str) -> str:
     named = ", ".join(partitions[:NAMED_MAX])
     more = f" and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
     verb = "has" if len(partitions) == 1 else "have"

@@ -1,4 +1,4 @@
-"""Configs of topics, brokers and the cluster."""
+"""Operations on the configs of topics, brokers and the cluster."""
 
 from __future__ import annotations
 
@@ -21,33 +21,42 @@ from chronik.protocol.messages.describe_configs import (
 
 SOURCES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default", 8: "group"}
 DEFAULTS: Final = (4, 5)
-"""What holds without any change that was made while brokers ran."""
+"""Config sources that apply unless a config was altered at run time."""
 
 
-def of_topic(call: Call, asked: NoQuestion) -> Configs:
-    return Configs(described(call.cluster.any_broker(), Resource(TOPIC_RESOURCE, call.path["topic"])))
+def of_topic(context: Call, params: NoQuestion) -> Configs:
+    """List the configs of a topic."""
+    return Configs(described(context.cluster.any_broker(), Resource(TOPIC_RESOURCE, context.path["topic"])))
 
 
-def of_node(call: Call, asked: NoQuestion) -> Configs:
-    """Asks the node itself: it knows its own file, and nobody else does."""
-    node_id = call.path["node"]
-    check_node(call, node_id)
-    return Configs(described(call.cluster.node(node_id), Resource(BROKER_RESOURCE, str(node_id))))
+def of_node(context: Call, params: NoQuestion) -> Configs:
+    """List the configs of a broker. The broker itself is asked, since only it knows its configuration file."""
+    node_id = context.path["node"]
+    check_node(context, node_id)
+    return Configs(described(context.cluster.node(node_id), Resource(BROKER_RESOURCE, str(node_id))))
 
 
-def of_cluster(call: Call, asked: NoQuestion) -> Configs:
-    return Configs(described(call.cluster.any_broker(), Resource(BROKER_RESOURCE, "")))
+def of_cluster(context: Call, params: NoQuestion) -> Configs:
+    """List the cluster-wide default configs of all brokers."""
+    return Configs(described(context.cluster.any_broker(), Resource(BROKER_RESOURCE, "")))
 
 
-def check_node(call: Call, node_id: int) -> None:
-    """Whether a broker is there is no secret among those who may log in: every client's metadata lists them. Raises
-    Refusal."""
-    if node_id not in call.side.services.image.brokers:
-        raise missing(f"there is no broker {node_id}")
+def check_node(context: Call, node_id: int) -> None:
+    """Raise RestError if the broker does not exist.
+
+    The existence of a broker is not confidential: every client's metadata lists all brokers.
+    """
+    if node_id not in context.side.services.image.brokers:
+        raise missing(f"broker {node_id} does not exist")
 
 
 def described(broker: Connection, resource: Resource) -> list[Config]:
-    """Raises KafkaError, ClientError."""
+    """Return the configs of a resource.
+
+    Raises:
+        KafkaError: The principal lacks the DescribeConfigs permission, or the resource does not exist.
+        ClientError: The broker cannot be reached.
+    """
     wanted = DescribeConfigsResource(resource_type=resource.type, resource_name=resource.name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[wanted], include_synonyms=True, include_documentation=True)
     (result,) = broker.request(request, DescribeConfigsResponse).results
@@ -55,42 +64,45 @@ def described(broker: Connection, resource: Resource) -> list[Config]:
     return [_config(each) for each in sorted(result.configs, key=lambda each: each.name)]
 
 
-def _config(told: DescribeConfigsResourceResult) -> Config:
-    defaults = [each.value for each in told.synonyms if each.source in DEFAULTS]
+def _config(entry: DescribeConfigsResourceResult) -> Config:
+    defaults = [each.value for each in entry.synonyms if each.source in DEFAULTS]
     return Config(
-        told.name,
-        None if told.is_sensitive else told.value,
-        SOURCES.get(told.config_source, "default"),
-        None if told.is_sensitive or not defaults else defaults[-1],
-        told.read_only,
-        told.is_sensitive,
-        told.documentation,
+        entry.name,
+        None if entry.is_sensitive else entry.value,
+        SOURCES.get(entry.config_source, "default"),
+        None if entry.is_sensitive or not defaults else defaults[-1],
+        entry.read_only,
+        entry.is_sensitive,
+        entry.documentation,
     )
 
 
-def alter_of_topic(call: Call, asked: ConfigChanges) -> Plan:
-    return _alter(call, Resource(TOPIC_RESOURCE, call.path["topic"]), asked)
+def alter_of_topic(context: Call, params: ConfigChanges) -> Plan:
+    """Alter the configs of a topic."""
+    return _alter(context, Resource(TOPIC_RESOURCE, context.path["topic"]), params)
 
 
-def alter_of_node(call: Call, asked: ConfigChanges) -> Plan:
-    node_id = call.path["node"]
-    check_node(call, node_id)
-    return _alter(call, Resource(BROKER_RESOURCE, str(node_id)), asked)
+def alter_of_node(context: Call, params: ConfigChanges) -> Plan:
+    """Alter the configs of a broker."""
+    node_id = context.path["node"]
+    check_node(context, node_id)
+    return _alter(context, Resource(BROKER_RESOURCE, str(node_id)), params)
 
 
-def alter_of_cluster(call: Call, asked: ConfigChanges) -> Plan:
-    return _alter(call, Resource(BROKER_RESOURCE, ""), asked)
+def alter_of_cluster(context: Call, params: ConfigChanges) -> Plan:
+    """Alter the cluster-wide default configs of all brokers."""
+    return _alter(context, Resource(BROKER_RESOURCE, ""), params)
 
 
-def _alter(call: Call, resource: Resource, asked: ConfigChanges) -> Plan:
-    changes: dict[str, str | None] = {**asked.set, **dict.fromkeys(asked.delete)}
-    plan = Plan([f"set {name} = {value}" for name, value in asked.set.items()])
-    plan.plan += [f"return {name} to its default" for name in asked.delete]
+def _alter(context: Call, resource: Resource, params: ConfigChanges) -> Plan:
+    changes: dict[str, str | None] = {**params.set, **dict.fromkeys(params.delete)}
+    plan = Plan([f"set {name} = {value}" for name, value in params.set.items()])
+    plan.plan += [f"reset {name} to its default" for name in params.delete]
     try:
-        alter_configs(call.cluster, {resource: changes}, validate_only=asked.dry_run)
+        alter_configs(context.cluster, {resource: changes}, validate_only=params.dry_run)
     except KafkaError as error:
-        if not asked.dry_run or error.code.name.endswith("AUTHORIZATION_FAILED"):
+        if not params.dry_run or error.code.name.endswith("AUTHORIZATION_FAILED"):
             raise
         plan.refused = sentence_of(error)
-    plan.done = not asked.dry_run
+    plan.done = not params.dry_run
     return plan

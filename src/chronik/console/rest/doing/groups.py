@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, how far they are, and how that is changed."""
+"""Operations on consumer groups: list, describe, reset offsets and delete."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ INACTIVE: Final = ("Empty", "Dead")
 Offsets = Mapping[TopicPartition, Committed]
 
 
-def list_all(call: Call, asked: Searching) -> Page[Group]:
-    known = listed(call)
-    page = paged(known, asked.search, asked.after, asked.limit)
-    described = _described(call, {name: known[name][0] for name in page.items})
-    offsets = {name: _committed(call, name) for name in page.items}
-    ends = ends_of(call, {each for each_of in offsets.values() for each in each_of})
+def list_all(context: Call, params: Searching) -> Page[Group]:
+    """List consumer groups by name."""
+    known = listed(context)
+    page = paged(known, params.search, params.after, params.limit)
+    described = _described(context, {name: known[name][0] for name in page.items})
+    offsets = {name: _committed(context, name) for name in page.items}
+    ends = ends_of(context, {each for group_offsets in offsets.values() for each in group_offsets})
     items = []
     for name in page.items:
         node_id, group = known[name]
@@ -75,57 +76,65 @@ def list_all(call: Call, asked: Searching) -> Page[Group]:
     return Page(items, page.next, page.total)
 
 
-def listed(call: Call) -> dict[str, tuple[int, ListedGroup]]:
-    """Returns groups by name, each with its coordinator. Raises KafkaError, ClientError."""
+def listed(context: Call) -> dict[str, tuple[int, ListedGroup]]:
+    """Return all groups by name, each with its coordinator.
 
-    def ask() -> dict[str, tuple[int, ListedGroup]]:
+    Raises:
+        KafkaError: A broker rejects the request.
+        ClientError: A broker cannot be reached.
+    """
+
+    def send() -> dict[str, tuple[int, ListedGroup]]:
         found: dict[str, tuple[int, ListedGroup]] = {}
-        for node_id, broker in call.cluster.brokers_by_id().items():
+        for node_id, broker in context.cluster.brokers_by_id().items():
             response = broker.request(ListGroupsRequest(), ListGroupsResponse)
             raise_for(response.error_code, f"groups of node {node_id}")
             found |= {group.group_id: (node_id, group) for group in response.groups}
         return found
 
-    return call.cluster.retrying(ask)
+    return context.cluster.retrying(send)
 
 
-def _described(call: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedGroup]:
+def _described(context: Call, coordinators: Mapping[str, int]) -> dict[str, DescribedGroup]:
     found: dict[str, DescribedGroup] = {}
     for node_id in set(coordinators.values()):
         names = [name for name, each in coordinators.items() if each == node_id]
         try:
-            response = call.cluster.node(node_id).request(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
+            response = context.cluster.node(node_id).request(
+                DescribeGroupsRequest(groups=names), DescribeGroupsResponse
+            )
         except ClientError:
             continue
         found |= {group.group_id: group for group in response.groups if not group.error_code}
     return found
 
 
-def _committed(call: Call, name: str) -> Offsets:
-    """Returns nothing of a group that is gone meanwhile, or whose offsets cannot be told at the moment."""
+def _committed(context: Call, name: str) -> Offsets:
+    """Return a group's committed offsets, or none if the group was deleted or the coordinator is not available."""
     try:
-        return committed_offsets(call.cluster, name)
+        return committed_offsets(context.cluster, name)
     except KafkaError:
         return {}
 
 
-def ends_of(call: Call, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Of those that are not known to this principal there is nothing."""
+def ends_of(context: Call, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return end offsets. Partitions that do not exist, or that the principal may not describe, are omitted."""
     wanted = set(partitions)
-    topics = metadata_of(call.cluster, sorted({each.topic for each in wanted}))
-    found = offsets_now(call, led_by(topics.values(), wanted), LATEST)
+    topics = metadata_of(context.cluster, sorted({each.topic for each in wanted}))
+    found = offsets_now(context, led_by(topics.values(), wanted), LATEST)
     return {each: offset for each, (offset, _) in found.items()}
 
 
 def lag_of(offsets: Offsets, ends: Mapping[TopicPartition, int]) -> int | None:
-    """Returns None when an end is not known, or nothing is committed."""
+    """Return the total lag of a group, or None if an end offset is not known or nothing is committed."""
     if not offsets or any(each not in ends for each in offsets):
         return None
     return sum(max(0, ends[each] - committed.offset) for each, committed in offsets.items())
 
 
-def show(call: Call, asked: NoQuestion) -> GroupDetails:
-    name, cluster = call.path["group"], call.cluster
+def show(context: Call, params: NoQuestion) -> GroupDetails:
+    """Describe a group, its members and its offsets."""
+    name, cluster = context.path["group"], context.cluster
     group = describe_group(cluster, name)
     offsets = committed_offsets(cluster, name)
     assigned = {
@@ -134,8 +143,8 @@ def show(call: Call, asked: NoQuestion) -> GroupDetails:
         for each in assigned_partitions(bytes(member.member_assignment))
     }
     partitions = sorted({*offsets, *assigned})
-    ends = ends_of(call, partitions)
-    seconds = _lag_seconds(call, offsets, ends)
+    ends = ends_of(context, partitions)
+    seconds = _lag_seconds(context, offsets, ends)
     rows = [_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
     members = [
         Member(
@@ -147,7 +156,7 @@ def show(call: Call, asked: NoQuestion) -> GroupDetails:
         )
         for member in group.members
     ]
-    coordinator = cluster.coordinator(name).address.port  # a node's address in here is its id
+    coordinator = cluster.coordinator(name).address.port  # The port of an internal address is the node id.
     return GroupDetails(
         group=name,
         state=group.group_state,
@@ -183,15 +192,15 @@ def _row(
 
 
 LAGS_TIMED_MAX: Final = 64
-"""Partitions of a group whose lag is told in seconds: each takes a read of one batch."""
+"""Maximum number of partitions of a group whose lag is measured in seconds: each takes a fetch of one batch."""
 
 
-def _lag_seconds(call: Call, offsets: Offsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """Returns the age of the first message that is not committed, where the principal may read it."""
+def _lag_seconds(context: Call, offsets: Offsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+    """Return the age of the first uncommitted record of each partition that the principal may read."""
     found = {each: 0.0 for each, committed in offsets.items() if ends.get(each, -1) == committed.offset}
     behind = [each for each, committed in offsets.items() if committed.offset < ends.get(each, -1)][:LAGS_TIMED_MAX]
-    now_ms = call.side.services.clock.now_ms()
-    reader = Reader(call, {each: offsets[each].offset for each in behind}, committed=False)
+    now_ms = context.side.services.clock.now_ms()
+    reader = Reader(context, {each: offsets[each].offset for each in behind}, committed=False)
     try:
         for batch in reader.fetch(behind) if behind else ():
             if batch.partition not in found:
@@ -200,81 +209,88 @@ def _lag_seconds(call: Call, offsets: Offsets, ends: Mapping[TopicPartition, int
                 if first is not None:
                     found[batch.partition] = max(0.0, (now_ms - first.timestamp) / 1000)
     except (KafkaError, ClientError):
-        pass  # it is only told to those who may read
+        pass  # The principal lacks the Read permission, or a broker is not available.
     return found
 
 
-def delete(call: Call, asked: NoQuestion) -> Done:
-    name, cluster = call.path["group"], call.cluster
+def delete(context: Call, params: NoQuestion) -> Done:
+    """Delete a group without members."""
+    name, cluster = context.path["group"], context.cluster
 
-    def ask() -> None:
+    def send() -> None:
         request = DeleteGroupsRequest(groups_names=[name])
         (result,) = cluster.coordinator(name).request(request, DeleteGroupsResponse).results
         raise_for(result.error_code, f"group {name}")
 
-    cluster.retrying(ask, repeatable=False)
+    cluster.retrying(send, repeatable=False)
     return Done()
 
 
-def delete_offsets(call: Call, asked: OffsetsToDelete) -> Done:
-    name, cluster = call.path["group"], call.cluster
-    if asked.partition is not None:
-        indexes = [asked.partition]
+def delete_offsets(context: Call, params: OffsetsToDelete) -> Done:
+    """Delete committed offsets of a group."""
+    name, cluster = context.path["group"], context.cluster
+    if params.partition is not None:
+        indexes = [params.partition]
     else:
-        indexes = [each.partition for each in committed_offsets(cluster, name) if each.topic == asked.topic]
+        indexes = [each.partition for each in committed_offsets(cluster, name) if each.topic == params.topic]
     wanted = [OffsetDeleteRequestPartition(partition_index=each) for each in indexes]
-    topic = OffsetDeleteRequestTopic(name=asked.topic, partitions=wanted)
+    topic = OffsetDeleteRequestTopic(name=params.topic, partitions=wanted)
 
-    def ask() -> None:
+    def send() -> None:
         request = OffsetDeleteRequest(group_id=name, topics=[topic])
         response = cluster.coordinator(name).request(request, OffsetDeleteResponse)
         raise_for(response.error_code, f"group {name}")
-        for answered in response.topics:
-            for each in answered.partitions:
-                raise_for(each.error_code, f"group {name}, {asked.topic}-{each.partition_index}")
+        for topic_result in response.topics:
+            for each in topic_result.partitions:
+                raise_for(each.error_code, f"group {name}, {params.topic}-{each.partition_index}")
 
-    cluster.retrying(ask)
+    cluster.retrying(send)
     return Done()
 
 
-def reset(call: Call, asked: OffsetReset) -> OffsetMoves:
-    name = call.path["group"]
-    committed = _while_inactive(call, name)
-    partitions = _chosen(call, asked, committed)
-    new = _new_offsets(call, asked.to, partitions, committed)
+def reset(context: Call, params: OffsetReset) -> OffsetMoves:
+    """Reset the committed offsets of a group without members."""
+    name = context.path["group"]
+    committed = _require_inactive(context, name)
+    partitions = _select_partitions(context, params, committed)
+    new = _new_offsets(context, params.to, partitions, committed)
     moves = [
         OffsetMove(*each, committed[each].offset if each in committed else None, offset)
         for each, offset in sorted(new.items())
     ]
-    if not asked.dry_run:
-        commit_offsets(call.cluster, name, new)
-    return OffsetMoves(moves, not asked.dry_run)
+    if not params.dry_run:
+        commit_offsets(context.cluster, name, new)
+    return OffsetMoves(moves, not params.dry_run)
 
 
-def _while_inactive(call: Call, name: str) -> Offsets:
-    """A group that does not exist yet may be given offsets, too."""
+def _require_inactive(context: Call, name: str) -> Offsets:
+    """Return the committed offsets of a group without members. A group that does not exist yet has none.
+
+    Raises:
+        RestError: The group has members.
+    """
     try:
-        state = describe_group(call.cluster, name).group_state
+        state = describe_group(context.cluster, name).group_state
     except KafkaError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return {}
     if state not in INACTIVE:
-        told = f"group {name} is {state}: offsets can be moved only while it has no members"
-        raise Refusal(HTTPStatus.CONFLICT, told, ErrorCode.NON_EMPTY_GROUP.name)
-    return committed_offsets(call.cluster, name)
+        message = f"group {name} is {state}: offsets can only be reset while the group has no members"
+        raise Refusal(HTTPStatus.CONFLICT, message, ErrorCode.NON_EMPTY_GROUP.name)
+    return committed_offsets(context.cluster, name)
 
 
-def _chosen(call: Call, asked: OffsetReset, committed: Offsets) -> Sequence[TopicPartition]:
-    cluster = call.cluster
-    if asked.partitions is not None:
-        wanted = [TopicPartition(each.topic, each.partition) for each in asked.partitions]
-    elif asked.topics is not None:
-        wanted = [each for topic in asked.topics for each in cluster.retrying(lambda t=topic: cluster.partitions(t))]  # type: ignore[misc]
+def _select_partitions(context: Call, params: OffsetReset, committed: Offsets) -> Sequence[TopicPartition]:
+    cluster = context.cluster
+    if params.partitions is not None:
+        wanted = [TopicPartition(each.topic, each.partition) for each in params.partitions]
+    elif params.topics is not None:
+        wanted = [each for topic in params.topics for each in cluster.retrying(lambda t=topic: cluster.partitions(t))]  # type: ignore[misc]
     else:
         wanted = sorted(committed)
     if not wanted:
-        raise wrong("the group has committed nothing: say for which topics")
+        raise wrong("the group has no committed offsets: specify topics or partitions")
     return list(dict.fromkeys(wanted))
 
 
@@ -283,10 +299,10 @@ _OFFSET: Final = re.compile(r"[0-9]{1,18}")
 
 
 def _new_offsets(
-    call: Call, to: str, partitions: Sequence[TopicPartition], committed: Offsets
+    context: Call, to: str, partitions: Sequence[TopicPartition], committed: Offsets
 ) -> dict[TopicPartition, int]:
-    """Never beyond the records that there are."""
-    cluster = call.cluster
+    """Return the new offsets, limited to the offsets that exist."""
+    cluster = context.cluster
     first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     last = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     if to == "start":
@@ -298,7 +314,7 @@ def _new_offsets(
         wanted = {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
     elif _SHIFT.fullmatch(to):
         if missing := [str(each) for each in partitions if each not in committed]:
-            raise wrong(f"{missing[0]}: nothing is committed that could be shifted")
+            raise wrong(f"{missing[0]}: has no committed offset to shift")
         wanted = {each: committed[each].offset + int(to) for each in partitions}
     elif _OFFSET.fullmatch(to):
         wanted = dict.fromkeys(partitions, int(to))

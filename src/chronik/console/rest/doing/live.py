@@ -1,4 +1,5 @@
-"""One stream for all who look: how the cluster is, every two seconds, made only while somebody listens."""
+"""The live overview: an event every two seconds with the state of the cluster, shared by all tabs of a principal and
+produced only while a client is connected."""
 
 from __future__ import annotations
 
@@ -31,23 +32,24 @@ from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
 SECONDS: Final = 2.0
 GROUPS_SHOWN_MAX: Final = 10
 GROUPS_LOOKED_AT_MAX: Final = 200
-"""Of more groups, the lag is looked at in turns."""
+"""Maximum number of groups whose lag is read."""
 LAG_SECONDS: Final = 10.0
-"""The lag of groups is asked for so often: it takes more than all the rest."""
+"""Interval at which the groups' lag is read: it is the most expensive part."""
 EVENTS_AHEAD_MAX: Final = 4
-"""A browser that does not read misses what was before."""
+"""Maximum number of events queued for a client. A slow client misses events."""
 
 
-async def stream(call: AsyncCall, asked: NoQuestion) -> HttpResponse:
-    tickers: dict[tuple[Principal, str], Ticker] = call.application.kept.setdefault("tickers", {})
-    if call.side.services.authorizer is not None:
+async def stream(context: AsyncCall, params: NoQuestion) -> HttpResponse:
+    """Stream the state of the cluster."""
+    tickers: dict[tuple[Principal, str], Ticker] = context.application.kept.setdefault("tickers", {})
+    if context.side.services.authorizer is not None:
         right = Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-        if call.side.services.authorizer.allows(call.principal, call.host, *right):
-            call.right = right  # without it, the client connects again and sees less
-    key = call.principal, call.host
+        if context.side.services.authorizer.allows(context.principal, context.host, *right):
+            context.right = right  # When it is revoked, the stream ends; the client reconnects and sees less.
+    key = context.principal, context.host
     ticker = tickers.get(key)
     if ticker is None:
-        ticker = tickers[key] = Ticker(call.application, call)
+        ticker = tickers[key] = Ticker(context.application, context)
     return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, events=_events(tickers, key, ticker))
 
 
@@ -65,30 +67,31 @@ async def _events(
 
 
 class Ticker:
-    """Makes one event for all tabs of one principal; those of others may see other things."""
+    """Produces the overview events for all streams of one principal. Other principals may see other data."""
 
-    def __init__(self, application: RestApplication, call: Call) -> None:
+    def __init__(self, application: RestApplication, context: Call) -> None:
         self._application = application
-        self._call = call
+        self._context = context
         self._listeners: set[asyncio.Queue[bytes]] = set()
         self._task: asyncio.Task[None] | None = None
         self._last = b""
-        self._before: tuple[float, Vitals] | None = None
+        self._previous: tuple[float, Vitals] | None = None
         self._lag: list[GroupLag] = []
         self._lag_at = float("-inf")
         self._acl_changes = 0
         self._is_outdated = asyncio.Event()
 
     def join(self, queue: asyncio.Queue[bytes]) -> None:
+        """Add a stream's queue, and start to produce events for the first one."""
         self._listeners.add(queue)
         if self._last:
             queue.put_nowait(self._last)
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
-            self._application.identity.when_acls_change.add(self._acls_changed)
+            self._application.identity.when_acls_change.add(self._on_acls_changed)
 
-    def _acls_changed(self) -> None:
-        """Drop what was made before: the principal may no longer be allowed to see all of it."""
+    def _on_acls_changed(self) -> None:
+        """Discard the events produced so far: the principal may no longer be authorized to see them."""
         self._acl_changes += 1
         self._last, self._lag, self._lag_at = b"", [], float("-inf")
         for queue in self._listeners:
@@ -97,43 +100,43 @@ class Ticker:
         self._is_outdated.set()
 
     def leave(self, queue: asyncio.Queue[bytes]) -> bool:
-        """Says whether nobody is left."""
+        """Remove a stream's queue and return whether none is left."""
         self._listeners.discard(queue)
         if not self._listeners and self._task is not None:
             self._task.cancel()
             self._task = None
-            self._application.identity.when_acls_change.discard(self._acls_changed)
+            self._application.identity.when_acls_change.discard(self._on_acls_changed)
         return not self._listeners
 
     async def _run(self) -> None:
         while True:
-            began, acl_changes = time.monotonic(), self._acl_changes
+            started, acl_changes = time.monotonic(), self._acl_changes
             self._is_outdated.clear()
-            made = await self._made()
+            event = await self._produce_event()
             if acl_changes != self._acl_changes:
                 continue
-            self._last = made
+            self._last = event
             for queue in self._listeners:
                 if not queue.full():
-                    queue.put_nowait(made)
+                    queue.put_nowait(event)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_outdated.wait(), max(0.0, SECONDS - (time.monotonic() - began)))
+                await asyncio.wait_for(self._is_outdated.wait(), max(0.0, SECONDS - (time.monotonic() - started)))
 
-    async def _made(self) -> bytes:
+    async def _produce_event(self) -> bytes:
         vitals = self._application.side.source.vitals()
         try:
-            overview = await self._application.in_thread(self._overview, self._call, vitals)
+            overview = await self._application.in_thread(self._overview, self._context, vitals)
         except (ChronikError, Refusal) as error:
             return encoded_event(Event("error", Error(str(error))))
         return encoded_event(Event("overview", overview))
 
-    def _overview(self, call: Call, vitals: Vitals) -> Overview:
+    def _overview(self, context: Call, vitals: Vitals) -> Overview:
         overview = Overview(
-            call.side.services.clock.now_ms(), None, None, None, self._lag_of_groups(call), None, None, None
+            context.side.services.clock.now_ms(), None, None, None, self._group_lags(context), None, None, None
         )
-        if not call.may_describe_cluster():
+        if not context.may_describe_cluster():
             return overview
-        view = cluster_view(call)
+        view = cluster_view(context)
         overview.cluster = LiveCluster(**{name: getattr(view, name) for name in LiveCluster.__struct_fields__})
         overview.connections = vitals.connections
         overview.memory_bytes = vitals.memory_bytes
@@ -141,12 +144,12 @@ class Ticker:
         return overview
 
     def _add_rates(self, overview: Overview, vitals: Vitals) -> None:
-        """What happened since the event before: of the first one nothing is known."""
+        """Add the rates since the previous event. The first event has none."""
         now = time.monotonic()
-        before, self._before = self._before, (now, vitals)
-        if before is None or now <= before[0]:
+        previous, self._previous = self._previous, (now, vitals)
+        if previous is None or now <= previous[0]:
             return
-        seconds, old = now - before[0], before[1]
+        seconds, old = now - previous[0], previous[1]
 
         def rate(new: int, earlier: int) -> float:
             return round(max(0, new - earlier) / seconds, 1)
@@ -161,26 +164,26 @@ class Ticker:
         overview.cpu = round((vitals.cpu_seconds - old.cpu_seconds) / seconds, 3)
         overview.latency_ms = Latency(_percentiles(vitals.produce_since(old)), _percentiles(vitals.fetch_since(old)))
 
-    def _lag_of_groups(self, call: Call) -> list[GroupLag]:
+    def _group_lags(self, context: Call) -> list[GroupLag]:
         now = time.monotonic()
         if now - self._lag_at >= LAG_SECONDS:
             acl_changes = self._acl_changes
             try:
-                self._lag = _furthest_behind(call)
+                self._lag = _largest_lags(context)
                 if acl_changes == self._acl_changes:
                     self._lag_at = time.monotonic()
             except (KafkaError, ClientError):
-                pass  # what was known before is shown until it is known again
+                pass  # Keep the previous lag until it can be read again.
         return self._lag
 
 
-def _furthest_behind(call: Call) -> list[GroupLag]:
+def _largest_lags(context: Call) -> list[GroupLag]:
     offsets = {}
-    for name in sorted(listed(call))[:GROUPS_LOOKED_AT_MAX]:
-        committed = unless_refused(lambda name=name: committed_offsets(call.cluster, name))  # type: ignore[misc]
+    for name in sorted(listed(context))[:GROUPS_LOOKED_AT_MAX]:
+        committed = unless_refused(lambda name=name: committed_offsets(context.cluster, name))  # type: ignore[misc]
         if committed:
             offsets[name] = committed
-    ends = ends_of(call, {each for of_group in offsets.values() for each in of_group})
+    ends = ends_of(context, {each for group_offsets in offsets.values() for each in group_offsets})
     lags = [GroupLag(name, lag_of(committed, ends)) for name, committed in offsets.items()]
     return sorted(lags, key=lambda each: (-(each.lag or 0), each.group))[:GROUPS_SHOWN_MAX]
 

@@ -1,4 +1,4 @@
-"""Messages: read and produced."""
+"""Operations that read and produce messages."""
 
 from __future__ import annotations
 
@@ -21,35 +21,38 @@ from chronik.console.rest.shapes.messages import Message, Messages, NewMessage, 
 
 READ_SECONDS_MAX: Final = 3.0
 WIDENED: Final = 4
-"""How many times as far back is looked when the last offsets had too few messages."""
+"""Factor by which the search range grows when the last offsets contain too few messages."""
 
 
-def read(call: Call, asked: ReadMessages) -> Messages:
-    committed = asked.isolation == "committed"
-    topic, partitions = partitions_of(call, call.path["topic"], asked.partition)
-    starts, ends = bounds(call, topic, partitions, int(committed))
-    begun = positions(call, topic, asked.from_, starts, ends)
-    told = {each.partition: offset for each, offset in ends.items()}
-    reading = _Reading(call, asked, ends, committed=committed)
-    if asked.from_.startswith("-"):
-        return Messages(_last(reading, int(asked.from_[1:]), starts), shown(ends), told)
-    found = _in_order(reading.first(begun))
-    items = found[: asked.limit]
-    after = reading.after(begun, items, found)
-    return Messages(items, shown(after) if after != ends else None, told)
+def read(context: Call, params: ReadMessages) -> Messages:
+    """Read a page of messages."""
+    committed = params.isolation == "committed"
+    topic, partitions = partitions_of(context, context.path["topic"], params.partition)
+    starts, ends = bounds(context, topic, partitions, int(committed))
+    start_offsets = positions(context, topic, params.from_, starts, ends)
+    end_offsets = {each.partition: offset for each, offset in ends.items()}
+    message_reader = _MessageReader(context, params, ends, committed=committed)
+    if params.from_.startswith("-"):
+        return Messages(_read_last(message_reader, int(params.from_[1:]), starts), shown(ends), end_offsets)
+    found = _sort_by_time(message_reader.first(start_offsets))
+    items = found[: params.limit]
+    after = message_reader.after(start_offsets, items, found)
+    return Messages(items, shown(after) if after != ends else None, end_offsets)
 
 
-class _Reading:
-    def __init__(self, call: Call, asked: ReadMessages, ends: Offsets, *, committed: bool) -> None:
-        self._call = call
-        self._limit = asked.limit
-        self._format = asked.format
+class _MessageReader:
+    """Reads messages from several partitions up to given end offsets."""
+
+    def __init__(self, context: Call, params: ReadMessages, ends: Offsets, *, committed: bool) -> None:
+        self._context = context
+        self._limit = params.limit
+        self._format = params.format
         self._ends = ends
         self._committed = committed
-        self._through: Offsets = {}
-        """How far partitions were read."""
+        self._read_until: Offsets = {}
+        """The offset up to which each partition was read."""
         self._cut: set[TopicPartition] = set()
-        """Those of which more was read than is taken: batches come whole."""
+        """Partitions of which more messages were read than returned, since batches are read as a whole."""
 
     @property
     def limit(self) -> int:
@@ -59,11 +62,11 @@ class _Reading:
     def ends(self) -> Offsets:
         return self._ends
 
-    def first(self, begun: Offsets) -> list[Message]:
-        """Reads up to `limit` messages of each partition: which of all are the first is known only then."""
+    def first(self, start_offsets: Offsets) -> list[Message]:
+        """Read up to `limit` messages of each partition. Only then the first messages of all can be selected."""
         found: list[Message] = []
-        counts = dict.fromkeys(begun, 0)
-        for partition, message in self._messages(begun, lambda each: counts[each] < self._limit):
+        counts = dict.fromkeys(start_offsets, 0)
+        for partition, message in self._messages(start_offsets, lambda each: counts[each] < self._limit):
             if counts[partition] < self._limit:
                 counts[partition] += 1
                 found.append(message)
@@ -71,55 +74,57 @@ class _Reading:
                 self._cut.add(partition)
         return found
 
-    def last(self, begun: Offsets) -> list[Message]:
-        """Reads to the end, and returns the last `limit` messages of each partition."""
-        found: dict[TopicPartition, deque[Message]] = {each: deque(maxlen=self._limit) for each in begun}
-        for partition, message in self._messages(begun, lambda each: True):
+    def last(self, start_offsets: Offsets) -> list[Message]:
+        """Read to the end and return the last `limit` messages of each partition."""
+        found: dict[TopicPartition, deque[Message]] = {each: deque(maxlen=self._limit) for each in start_offsets}
+        for partition, message in self._messages(start_offsets, lambda each: True):
             found[partition].append(message)
         return [message for messages in found.values() for message in messages]
 
     def _messages(
-        self, begun: Offsets, wants: Callable[[TopicPartition], bool]
+        self, start_offsets: Offsets, wants: Callable[[TopicPartition], bool]
     ) -> Iterator[tuple[TopicPartition, Message]]:
-        reader = Reader(self._call, begun, committed=self._committed)
+        reader = Reader(self._context, start_offsets, committed=self._committed)
         bytes_max = bytes_for_each(self._limit)
         deadline = time.monotonic() + READ_SECONDS_MAX
         while time.monotonic() < deadline:
-            left = [each for each in begun if reader.positions[each] < self._ends[each] and wants(each)]
+            left = [each for each in start_offsets if reader.positions[each] < self._ends[each] and wants(each)]
             before = dict(reader.positions)
             batches = reader.fetch(left) if left else []
-            self._through = {each: min(offset, self._ends[each]) for each, offset in reader.positions.items()}
+            self._read_until = {each: min(offset, self._ends[each]) for each, offset in reader.positions.items()}
             for batch in batches:
                 end = self._ends[batch.partition]
-                for message in messages_of(batch, begun[batch.partition], end, self._format, bytes_max):
+                for message in messages_of(batch, start_offsets[batch.partition], end, self._format, bytes_max):
                     yield batch.partition, message
             if reader.positions == before:
                 return
 
-    def after(self, begun: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
-        """Returns where to read on, when so many of those that were found are taken."""
+    def after(self, start_offsets: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
+        """Return the offsets to continue from after `taken` of the `found` messages were returned."""
         counts_taken, counts = Counter(each.partition for each in taken), Counter(each.partition for each in found)
         offsets = {each.partition: each.offset + 1 for each in taken}
-        whole = {each for each in self._through if counts_taken[each.partition] == counts[each.partition]} - self._cut
+        whole = {
+            each for each in self._read_until if counts_taken[each.partition] == counts[each.partition]
+        } - self._cut
         return {
-            each: self._through[each] if each in whole else offsets.get(each.partition, offset)
-            for each, offset in begun.items()
+            each: self._read_until[each] if each in whole else offsets.get(each.partition, offset)
+            for each, offset in start_offsets.items()
         }
 
 
-def _last(reading: _Reading, count: int, starts: Offsets) -> list[Message]:
-    """Returns the newest. Offsets that have no message, as markers of transactions have, make it look further back."""
-    width = wanted = min(reading.limit, count)
+def _read_last(message_reader: _MessageReader, count: int, starts: Offsets) -> list[Message]:
+    """Return the newest messages. Search further back while offsets without a message, such as markers, reduce them."""
+    width = count_wanted = min(message_reader.limit, count)
     while True:
-        begun = {each: max(start, reading.ends[each] - width) for each, start in starts.items()}
-        items = _in_order(reading.last(begun))
-        if len(items) >= wanted or begun == starts:
-            return items[-wanted:] if wanted else []
+        start_offsets = {each: max(start, message_reader.ends[each] - width) for each, start in starts.items()}
+        items = _sort_by_time(message_reader.last(start_offsets))
+        if len(items) >= count_wanted or start_offsets == starts:
+            return items[-count_wanted:] if count_wanted else []
         width *= WIDENED
 
 
-def _in_order(found: list[Message]) -> list[Message]:
-    """By time; but never an offset before a lower one of its partition, whatever their clocks said."""
+def _sort_by_time(found: list[Message]) -> list[Message]:
+    """Sort messages by timestamp, but keep the offset order of each partition."""
     latest: dict[int, int] = {}
     keys = {}
     for each in sorted(found, key=lambda each: (each.partition, each.offset)):
@@ -128,21 +133,22 @@ def _in_order(found: list[Message]) -> list[Message]:
     return sorted(found, key=lambda each: (keys[each.partition, each.offset], each.partition, each.offset))
 
 
-def produce(call: Call, asked: NewMessage) -> Produced:
-    name = call.path["topic"]
-    call.cluster.retrying(lambda: call.cluster.topic(name))  # one that is not there is not created by a typing error
+def produce(context: Call, params: NewMessage) -> Produced:
+    """Produce a message."""
+    name = context.path["topic"]
+    context.cluster.retrying(lambda: context.cluster.topic(name))  # A misspelt name must not auto-create a topic.
     record = OutgoingRecord(
-        _encoded("value", asked.value, asked.value_format),
-        _encoded("key", asked.key, asked.key_format),
-        tuple((each.name, None if each.value is None else each.value.encode()) for each in asked.headers),
-        asked.timestamp_ms,
-        asked.partition,
+        _encode("value", params.value, params.value_format),
+        _encode("key", params.key, params.key_format),
+        tuple((each.name, None if each.value is None else each.value.encode()) for each in params.headers),
+        params.timestamp_ms,
+        params.partition,
     )
-    (written,) = Producer(call.cluster).send(name, [record])
-    return Produced(written.partition, written.base_offset)
+    (produced,) = Producer(context.cluster).send(name, [record])
+    return Produced(produced.partition, produced.base_offset)
 
 
-def _encoded(what: str, text: str | None, how: str | None) -> bytes | None:
+def _encode(what: str, text: str | None, how: str | None) -> bytes | None:
     if text is None:
         return None
     try:
@@ -153,6 +159,6 @@ def _encoded(what: str, text: str | None, how: str | None) -> bytes | None:
             msgspec.json.decode(data)
         return data
     except (binascii.Error, UnicodeEncodeError):
-        raise wrong(f"{what}: this is not {how or 'text'}") from None
+        raise wrong(f"{what} is not valid {how or 'text'}") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise wrong(f"{what}: this is not JSON: {error}") from None
+        raise wrong(f"{what} is not valid JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""Nodes: listed and shown; let in, drained, given votes, taken out."""
+"""Operations on nodes: list, describe, add, drain, promote, demote and remove."""
 
 from __future__ import annotations
 
@@ -37,129 +37,142 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 
 
-def list_all(call: Call, asked: Paging) -> Page[Node]:
-    return page_of(nodes_of(call, known_nodes(call)[0]), asked.after, asked.limit)
+def list_all(context: Call, params: Paging) -> Page[Node]:
+    """List the nodes of the cluster."""
+    return page_of(nodes_of(context, known_nodes(context)[0]), params.after, params.limit)
 
 
-def show(call: Call, asked: NoQuestion) -> NodeDetails:
-    node_id = call.path["node"]
-    found = [node for node in nodes_of(call, known_nodes(call)[0]) if node.id == node_id]
+def show(context: Call, params: NoQuestion) -> NodeDetails:
+    """Describe a node with its configs and log directories."""
+    node_id = context.path["node"]
+    found = [node for node in nodes_of(context, known_nodes(context)[0]) if node.id == node_id]
     if not found:
-        raise missing(f"there is no node {node_id} in this cluster")
+        raise missing(f"node {node_id} does not exist in this cluster")
     values = {name: getattr(found[0], name) for name in Node.__struct_fields__}
-    folders = _log_dirs(call, node_id)
-    details = NodeDetails(**values, configs=_configs(call, node_id), log_dirs=folders)
-    details.bytes = sum(each.bytes for each in folders) if folders else None
+    directories = _log_dirs(context, node_id)
+    details = NodeDetails(**values, configs=_configs(context, node_id), log_dirs=directories)
+    details.bytes = sum(each.bytes for each in directories) if directories else None
     return details
 
 
-def _configs(call: Call, node_id: int) -> list[Config]:
-    """Those that are not as they come; none to those who may not see them, or while the node does not answer."""
+def _configs(context: Call, node_id: int) -> list[Config]:
+    """Return a broker's non-default configs, or none if the principal may not see them or the node does not respond."""
 
-    def ask() -> list[Config]:
-        return described_configs(call.cluster.node(node_id), Resource(BROKER_RESOURCE, str(node_id)))
+    def send() -> list[Config]:
+        return described_configs(context.cluster.node(node_id), Resource(BROKER_RESOURCE, str(node_id)))
 
     try:
-        return [each for each in unless_refused(ask) or () if each.source != "default"]
+        return [each for each in unless_refused(send) or () if each.source != "default"]
     except (ClientError, KafkaError):
         return []
 
 
-def _log_dirs(call: Call, node_id: int) -> list[LogDirectory]:
+def _log_dirs(context: Call, node_id: int) -> list[LogDirectory]:
     try:
-        return [_log_dir(each) for each in unless_refused(lambda: log_dirs(call, node_id, None)) or ()]
+        return [_log_dir(each) for each in unless_refused(lambda: log_dirs(context, node_id, None)) or ()]
     except (ClientError, KafkaError):
         return []
 
 
-def _log_dir(told: DescribeLogDirsResult) -> LogDirectory:
-    partitions = [each for topic in told.topics for each in topic.partitions]
+def _log_dir(result: DescribeLogDirsResult) -> LogDirectory:
+    partitions = [each for topic in result.topics for each in topic.partitions]
     return LogDirectory(
-        told.log_dir,
-        ErrorCode(told.error_code).message if told.error_code else None,
-        told.total_bytes if told.total_bytes >= 0 else None,
-        told.usable_bytes if told.usable_bytes >= 0 else None,
+        result.log_dir,
+        ErrorCode(result.error_code).message if result.error_code else None,
+        result.total_bytes if result.total_bytes >= 0 else None,
+        result.usable_bytes if result.usable_bytes >= 0 else None,
         len(partitions),
         sum(each.partition_size for each in partitions),
     )
 
 
-def ok_to_stop(call: Call, asked: NoQuestion) -> Stopping:
-    nodes = [view_of(node) for node in describe_nodes(call.cluster).nodes]
-    if call.path["node"] not in [node.id for node in nodes]:
-        raise missing(f"there is no node {call.path['node']} in this cluster")
-    reasons = why_not_stop(nodes, view_partitions(call.cluster), {call.path["node"]})
+def ok_to_stop(context: Call, params: NoQuestion) -> Stopping:
+    """Check whether a node can be stopped safely."""
+    nodes = [view_of(node) for node in describe_nodes(context.cluster).nodes]
+    if context.path["node"] not in [node.id for node in nodes]:
+        raise missing(f"node {context.path['node']} does not exist in this cluster")
+    reasons = why_not_stop(nodes, view_partitions(context.cluster), {context.path["node"]})
     return Stopping(not reasons, [each.sentence for each in reasons])
 
 
-def drain(call: Call, asked: DryRun) -> Plan:
-    return _change(call, asked.dry_run, lambda view: plan_drain(view.nodes, call.path["node"]))
+def drain(context: Call, params: DryRun) -> Plan:
+    """Drain a node: move its leaderships away and assign it no new replicas."""
+    return _change(context, params.dry_run, lambda view: plan_drain(view.nodes, context.path["node"]))
 
 
-def undrain(call: Call, asked: DryRun) -> Plan:
-    return _change(call, asked.dry_run, lambda view: plan_undrain(view.nodes, call.path["node"]))
+def undrain(context: Call, params: DryRun) -> Plan:
+    """Let a drained node lead partitions again."""
+    return _change(context, params.dry_run, lambda view: plan_undrain(view.nodes, context.path["node"]))
 
 
-def promote(call: Call, asked: DryRun) -> Plan:
-    return _change(call, asked.dry_run, lambda view: plan_promotion(view.nodes, call.path["node"]))
+def promote(context: Call, params: DryRun) -> Plan:
+    """Make a node a voter of the Raft quorum."""
+    return _change(context, params.dry_run, lambda view: plan_promotion(view.nodes, context.path["node"]))
 
 
-def demote(call: Call, asked: DryRun) -> Plan:
-    return _change(call, asked.dry_run, lambda view: plan_demotion(view.nodes, call.path["node"]))
+def demote(context: Call, params: DryRun) -> Plan:
+    """Make a node an observer without a vote."""
+    return _change(context, params.dry_run, lambda view: plan_demotion(view.nodes, context.path["node"]))
 
 
-def add(call: Call, asked: NewNode) -> Plan:
-    new = NodeChange(Action.ADD, asked.id, asked.host, asked.port)
-    return _change(call, asked.dry_run, lambda view: plan_addition(view.nodes, asked.id), new)
+def add(context: Call, params: NewNode) -> Plan:
+    """Add a node to the cluster."""
+    new = NodeChange(Action.ADD, params.id, params.host, params.port)
+    return _change(context, params.dry_run, lambda view: plan_addition(view.nodes, params.id), new)
 
 
-def remove(call: Call, asked: DryRun) -> Plan:
-    """Takes as many steps as can be taken now: partitions take their time to move, and it is asked again then."""
-    node_id = call.path["node"]
-    plan = _change(call, asked.dry_run, lambda view: plan_removal(view.nodes, view.partitions, node_id))
-    if not asked.dry_run and not plan.done:
-        plan.plan.append("ask again when the partitions have moved: then the node is removed")
+def remove(context: Call, params: DryRun) -> Plan:
+    """Remove a node, as far as possible now. The caller repeats the request when its partitions were reassigned."""
+    node_id = context.path["node"]
+    plan = _change(context, params.dry_run, lambda view: plan_removal(view.nodes, view.partitions, node_id))
+    if not params.dry_run and not plan.done:
+        plan.plan.append("repeat this request when the reassignments have finished: then the node is removed")
     return plan
 
 
-def _change(call: Call, dry_run: bool, make: Callable[[ClusterView], Steps], new: NodeChange | None = None) -> Plan:
-    """Raises Refusal, KafkaError."""
-    view = view_cluster(call.cluster)
+def _change(context: Call, dry_run: bool, make: Callable[[ClusterView], Steps], new: NodeChange | None = None) -> Plan:
+    """Plan a change of the nodes and execute it, unless it is a dry run.
+
+    Raises:
+        RestError: The change is not possible.
+        KafkaError: A step failed.
+    """
+    view = view_cluster(context.cluster)
     if not view.nodes:
-        raise Refusal(HTTPStatus.CONFLICT, "this node stands alone: there is no cluster that could be changed")
+        raise Refusal(HTTPStatus.CONFLICT, "this node runs in standalone mode: there is no cluster to change")
     try:
         steps = make(view)
     except Refused as error:
         if dry_run:
-            if not _knows_node(call, view):
+            if not _node_exists(context, view):
                 raise missing(str(error)) from None
             return Plan([], str(error))
-        status = HTTPStatus.CONFLICT if _knows_node(call, view) else HTTPStatus.NOT_FOUND
+        status = HTTPStatus.CONFLICT if _node_exists(context, view) else HTTPStatus.NOT_FOUND
         raise Refusal(status, str(error)) from None
-    plan = Plan(shown(steps) or ["nothing has to be changed"])
+    plan = Plan(shown(steps) or ["no changes are needed"])
     if not dry_run:
-        plan.done = _carry_out(call, steps, new)
+        plan.done = _execute(context, steps, new)
     return plan
 
 
-def _knows_node(call: Call, view: ClusterView) -> bool:
-    return "node" not in call.path or call.path["node"] in [node.node_id for node in view.described.nodes]
+def _node_exists(context: Call, view: ClusterView) -> bool:
+    return "node" not in context.path or context.path["node"] in [node.node_id for node in view.described.nodes]
 
 
-def _carry_out(call: Call, steps: Steps, new: NodeChange | None) -> bool:
-    """Says whether nothing is left to do."""
-    cluster = call.cluster
+def _execute(context: Call, steps: Steps, new: NodeChange | None) -> bool:
+    """Execute the steps of a plan. Return whether nothing is left to do."""
+    cluster = context.cluster
     changes = [new] if new is not None and steps.adds is not None else []
     changes += [NodeChange(Action.DRAIN, steps.drains)] if steps.drains is not None else []
     changes += [NodeChange(Action.UNDRAIN, steps.undrains)] if steps.undrains is not None else []
-    if new is None:  # a node that is only just added gets its vote when it has come
+    if new is None:  # A node that was just added is promoted after it has joined.
         changes += [NodeChange(Action.PROMOTE, each) for each in steps.promotes]
     if changes:
         alter_nodes(cluster, changes)
     if steps.moves:
         moves = {TopicPartition(each.partition.topic, each.partition.index): each.replicas for each in steps.moves}
-        refused = reassign_partitions(cluster, moves)
-        for error in refused.values():
+        failures = reassign_partitions(cluster, moves)
+        for error in failures.values():
             if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                 raise error
     if steps.removes is None:

@@ -1,5 +1,7 @@
-"""Pipelines: what their drivers have written to the journal, `__chronik_pipelines`, and rows of their tables, which the
-drivers read: the node itself reads no tables."""
+"""Operations on pipelines, read from the pipeline journal `__chronik_pipelines`.
+
+Sample rows are read by the drivers; the node itself reads no tables.
+"""
 
 from __future__ import annotations
 
@@ -38,38 +40,40 @@ EVERY_TOPIC: Final = "*"
 READ_SECONDS_MAX: Final = 4.0
 
 SAMPLE_SECONDS_MAX: Final = 10.0
-"""A driver hears a question at once, and reads a table on any store in less."""
+"""Timeout of a request to a driver. Reading a table takes less on any storage."""
 
 SILENT_SECONDS: Final = 30.0
-"""Drivers tell of themselves every ten: see `chronik.pipeline.journal.status`."""
+"""Age of the last report after which a driver counts as stopped. Drivers report every ten seconds; see
+`chronik.pipeline.journal.status`."""
 
 ASKED_AT_ONCE_MAX: Final = 4
-"""Half of the threads that operations have: drivers that do not answer hold up nothing else."""
+"""Maximum number of requests to drivers in progress: half of the API's threads, so that drivers that do not respond
+cannot block other operations."""
 ASKED_PER_ACCOUNT_MAX: Final = 2
-"""Those of one account."""
+"""Maximum number of requests to drivers in progress per account."""
 
-_asking: Final[Counter[str]] = Counter()
-_asking_lock: Final = threading.Lock()
+_driver_requests: Final[Counter[str]] = Counter()
+_driver_requests_lock: Final = threading.Lock()
 
 
 @contextmanager
-def _asking_driver(account: str) -> Iterator[None]:
-    """Count a request to a driver. Raises Refusal when too many are waiting."""
-    with _asking_lock:
-        if _asking.total() >= ASKED_AT_ONCE_MAX or _asking[account] >= ASKED_PER_ACCOUNT_MAX:
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many ask drivers for rows: try again")
-        _asking[account] += 1
+def _limit_driver_requests(account: str) -> Iterator[None]:
+    """Limit the number of concurrent requests to drivers. Raise RestError if too many are in progress."""
+    with _driver_requests_lock:
+        if _driver_requests.total() >= ASKED_AT_ONCE_MAX or _driver_requests[account] >= ASKED_PER_ACCOUNT_MAX:
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests for sample rows: try again later")
+        _driver_requests[account] += 1
     try:
         yield
     finally:
-        with _asking_lock:
-            _asking[account] -= 1
-            if not _asking[account]:
-                del _asking[account]
+        with _driver_requests_lock:
+            _driver_requests[account] -= 1
+            if not _driver_requests[account]:
+                del _driver_requests[account]
 
 
 class Progress(msgspec.Struct):
-    """What a driver says of a topic: see `chronik.pipeline.journal`, which stands above this room."""
+    """A driver's progress on a topic. Defined by `chronik.pipeline.journal`, which this layer must not import."""
 
     state: str
     table: str = ""
@@ -87,49 +91,58 @@ class Progress(msgspec.Struct):
 
 
 class Schema(msgspec.Struct):
-    """A record of its own, which drivers write when it changes; those from before 0.6 do not."""
+    """A table's columns, a separate journal record. Drivers before 0.6 do not write it."""
 
     columns: list[TableColumn]
     left_out: int = 0
 
 
 class Control(msgspec.Struct):
+    """A request to pause or resume a topic."""
+
     paused: bool
 
 
 class Place(NamedTuple):
+    """The pipeline and topic that a journal record is about."""
+
     pipeline: str
     topic: str
 
 
 class Journal:
+    """The current content of the pipeline journal."""
+
     def __init__(self) -> None:
         self.progress: dict[Place, tuple[Progress, int]] = {}
         self.schemas: dict[Place, Schema] = {}
         self.controls: dict[Place, tuple[int, bool]] = {}
 
     def take(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Ignores records that are not drivers': anyone may write to a topic."""
+        """Apply a record of the journal. Records that are not valid are ignored, since any client may produce some."""
         kind, _, rest = (key or b"").decode(errors="replace").partition("/")
         pipeline, _, topic = rest.rpartition("/")
-        place = Place(pipeline, topic)
+        journal_key = Place(pipeline, topic)
         if kind == "progress":
             progress = _decoded(value, Progress)
-            self.progress.pop(place, None)
+            self.progress.pop(journal_key, None)
             if progress is not None:
-                self.progress[place] = progress, timestamp
+                self.progress[journal_key] = progress, timestamp
         elif kind == "schema":
             schema = _decoded(value, Schema)
-            self.schemas.pop(place, None)
+            self.schemas.pop(journal_key, None)
             if schema is not None:
-                self.schemas[place] = schema
+                self.schemas[journal_key] = schema
         elif kind == "control":
             control = _decoded(value, Control)
-            self.controls[place] = offset, control is not None and control.paused
+            self.controls[journal_key] = offset, control is not None and control.paused
 
-    def is_paused(self, place: Place) -> bool:
-        said = [self.controls.get(each, (-1, False)) for each in (place, Place(place.pipeline, EVERY_TOPIC))]
-        return max(said)[1]
+    def is_paused(self, journal_key: Place) -> bool:
+        """Return whether a topic of a pipeline is paused, itself or with the whole pipeline."""
+        requests = [
+            self.controls.get(each, (-1, False)) for each in (journal_key, Place(journal_key.pipeline, EVERY_TOPIC))
+        ]
+        return max(requests)[1]
 
 
 def _decoded(value: bytes | None, shape: type[Any]) -> Any:
@@ -139,31 +152,37 @@ def _decoded(value: bytes | None, shape: type[Any]) -> Any:
         return None
 
 
-def _read(call: Call) -> Journal:
-    """Returns an empty one where no driver has ever written. Raises KafkaError, ClientError."""
+def _read(context: Call) -> Journal:
+    """Read the pipeline journal. Return an empty one if the topic does not exist.
+
+    Raises:
+        KafkaError: The topic cannot be read, or not in time.
+        ClientError: A broker cannot be reached.
+    """
     journal = Journal()
-    (found,) = call.cluster.retrying(lambda: call.cluster.metadata([PIPELINES_TOPIC])).topics
+    (found,) = context.cluster.retrying(lambda: context.cluster.metadata([PIPELINES_TOPIC])).topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return journal
-    topic, partitions = partitions_of(call, PIPELINES_TOPIC, None)
-    starts, ends = bounds(call, topic, partitions, 0)
-    reader = Reader(call, starts, committed=False)
+    topic, partitions = partitions_of(context, PIPELINES_TOPIC, None)
+    starts, ends = bounds(context, topic, partitions, 0)
+    reader = Reader(context, starts, committed=False)
     deadline = time.monotonic() + READ_SECONDS_MAX
     while left := [each for each in starts if reader.positions[each] < ends[each]]:
         for batch in reader.fetch(left):
             for record in batch.records():
                 journal.take(record.offset, record.timestamp, record.key, record.value)
         if time.monotonic() > deadline:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{PIPELINES_TOPIC} could not be read in time")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"reading topic {PIPELINES_TOPIC} timed out")
     return journal
 
 
-def list_all(call: Call, asked: Searching) -> Page[Pipeline]:
-    journal = _read(call)
-    page = paged({place.pipeline for place in journal.progress}, asked.search, asked.after, asked.limit)
+def list_all(context: Call, params: Searching) -> Page[Pipeline]:
+    """List pipelines by name."""
+    journal = _read(context)
+    page = paged({journal_key.pipeline for journal_key in journal.progress}, params.search, params.after, params.limit)
     items = []
     for name in page.items:
-        topics = _topics(call, journal, name)
+        topics = _topics(context, journal, name)
         lags = [each.lag for each in topics]
         failed = max(
             (each for each in topics if each.last_error), key=lambda each: each.last_error_ms or 0, default=None
@@ -181,59 +200,60 @@ def list_all(call: Call, asked: Searching) -> Page[Pipeline]:
     return Page(items, page.next, page.total)
 
 
-def show(call: Call, asked: NoQuestion) -> PipelineDetails:
-    name = call.path["pipeline"]
-    topics = _topics(call, _read(call), name)
+def show(context: Call, params: NoQuestion) -> PipelineDetails:
+    """Describe a pipeline and its topics."""
+    name = context.path["pipeline"]
+    topics = _topics(context, _read(context), name)
     if not topics:
-        raise missing(f"no driver has told of a pipeline {name!r}")
+        raise missing(f"pipeline {name!r} does not exist: no driver has reported it")
     return PipelineDetails(name, topics)
 
 
-def _topics(call: Call, journal: Journal, name: str) -> list[PipelineTopic]:
-    found = {place for place in journal.progress if place.pipeline == name}
-    ends = _ends(call, sorted({place.topic for place in found}))
-    return [_topic(journal, place, ends) for place in sorted(found)]
+def _topics(context: Call, journal: Journal, name: str) -> list[PipelineTopic]:
+    found = {journal_key for journal_key in journal.progress if journal_key.pipeline == name}
+    ends = _ends(context, sorted({journal_key.topic for journal_key in found}))
+    return [_topic(journal, journal_key, ends) for journal_key in sorted(found)]
 
 
-def _ends(call: Call, topics: list[str]) -> dict[TopicPartition, int]:
-    """Of those that the principal may describe."""
-    known = metadata_of(call.cluster, topics)
-    return {each: offset for each, (offset, _) in offsets_now(call, led_by(known.values()), LATEST).items()}
+def _ends(context: Call, topics: list[str]) -> dict[TopicPartition, int]:
+    """Return the end offsets of the topics that the principal may describe."""
+    known = metadata_of(context.cluster, topics)
+    return {each: offset for each, (offset, _) in offsets_now(context, led_by(known.values()), LATEST).items()}
 
 
-def _topic(journal: Journal, place: Place, ends: dict[TopicPartition, int]) -> PipelineTopic:
-    told, at_ms = journal.progress[place]
-    schema = journal.schemas.get(place)
-    known = {each.partition: end for each, end in ends.items() if each.topic == place.topic}
-    marks = known or told.high_watermarks
-    lag = sum(max(0, end - told.next_offsets.get(index, 0)) for index, end in marks.items()) if marks else None
+def _topic(journal: Journal, journal_key: Place, ends: dict[TopicPartition, int]) -> PipelineTopic:
+    progress, at_ms = journal.progress[journal_key]
+    schema = journal.schemas.get(journal_key)
+    known = {each.partition: end for each, end in ends.items() if each.topic == journal_key.topic}
+    marks = known or progress.high_watermarks
+    lag = sum(max(0, end - progress.next_offsets.get(index, 0)) for index, end in marks.items()) if marks else None
     return PipelineTopic(
-        place.topic,
-        told.state,
-        told.table,
-        journal.is_paused(place),
+        journal_key.topic,
+        progress.state,
+        progress.table,
+        journal.is_paused(journal_key),
         lag,
-        told.next_offsets,
-        told.high_watermarks,
-        round(told.round_rows / told.round_seconds, 1) if told.round_seconds > 0 else 0.0,
-        told.total_rows,
-        told.total_dead_letters,
-        told.last_error,
-        told.last_error_ms,
-        told.host,
-        told.pid,
-        told.started_ms,
+        progress.next_offsets,
+        progress.high_watermarks,
+        round(progress.round_rows / progress.round_seconds, 1) if progress.round_seconds > 0 else 0.0,
+        progress.total_rows,
+        progress.total_dead_letters,
+        progress.last_error,
+        progress.last_error_ms,
+        progress.host,
+        progress.pid,
+        progress.started_ms,
         at_ms,
         None if schema is None else schema.columns,
         0 if schema is None else schema.left_out,
     )
 
 
-# Rows
+# Sample rows
 
 
 class Told(msgspec.Struct):
-    """What a driver answers: see `chronik.pipeline.tables.showing`, which stands above this room."""
+    """A driver's response. Defined by `chronik.pipeline.tables.showing`, which this layer must not import."""
 
     columns: list[str] = []
     rows: list[list[str | None]] = []
@@ -241,46 +261,52 @@ class Told(msgspec.Struct):
     error: str | None = None
 
 
-def sample(call: Call, asked: SampleRows) -> Sample:
-    place = Place(call.path["pipeline"], asked.topic)
-    check_driver(_read(call), place, time.time())
-    with _asking_driver(call.account):
-        told = _ask(call, place, asked.rows)
+def sample(context: Call, params: SampleRows) -> Sample:
+    """Return sample rows of a topic's table, read by the driver."""
+    journal_key = Place(context.path["pipeline"], params.topic)
+    check_driver(_read(context), journal_key, time.time())
+    with _limit_driver_requests(context.account):
+        encoded = _request_sample(context, journal_key, params.rows)
     try:
-        found = msgspec.json.decode(told, type=Told)
+        found = msgspec.json.decode(encoded, type=Told)
     except msgspec.DecodeError as error:
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver's answer cannot be read: {error}") from None
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver's response is not valid: {error}") from None
     if found.error is not None:
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver has no rows to show: {found.error}")
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the driver cannot read the table: {found.error}")
     return Sample(found.columns, found.columns_left_out, found.rows)
 
 
-def check_driver(journal: Journal, place: Place, now_s: float) -> None:
-    """Raises Refusal when there is none that could answer."""
-    heard = journal.progress.get(place)
-    if heard is None:
-        raise missing(f"no driver has told of topic {place.topic!r} in pipeline {place.pipeline!r}")
-    progress, at_ms = heard
+def check_driver(journal: Journal, journal_key: Place, now_s: float) -> None:
+    """Raise RestError unless a driver of the pipeline is running."""
+    report = journal.progress.get(journal_key)
+    if report is None:
+        raise missing(f"no driver has reported topic {journal_key.topic!r} of pipeline {journal_key.pipeline!r}")
+    progress, at_ms = report
     if progress.state == "stopped":
-        told = f"the driver of {place.pipeline} has stopped: rows are shown while it runs"
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, told)
-    quiet_s = now_s - at_ms / 1000
-    if quiet_s > SILENT_SECONDS:
-        told = f"the driver of {place.pipeline} was last heard {quiet_s:,.0f} s ago: rows are shown while it runs"
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, told)
+        message = f"the driver of {journal_key.pipeline} has stopped: sample rows are available while it runs"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message)
+    silent_s = now_s - at_ms / 1000
+    if silent_s > SILENT_SECONDS:
+        message = f"the driver of {journal_key.pipeline} last reported {silent_s:,.0f} s ago: is it still running?"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
-def _ask(call: Call, place: Place, rows: int) -> bytes:
-    """Asks where drivers come for questions. Raises KafkaError, ClientError."""
-    cluster = call.cluster
+def _request_sample(context: Call, journal_key: Place, rows: int) -> bytes:
+    """Send a request to the driver through the leader of the journal's partition.
+
+    Raises:
+        KafkaError: The driver does not respond.
+        ClientError: A broker cannot be reached.
+    """
+    cluster = context.cluster
     request = SampleTableRequest(
-        pipeline=place.pipeline, topic=place.topic, rows=rows, timeout_ms=int(SAMPLE_SECONDS_MAX * 1000)
+        pipeline=journal_key.pipeline, topic=journal_key.topic, rows=rows, timeout_ms=int(SAMPLE_SECONDS_MAX * 1000)
     )
 
-    def ask() -> SampleTableResponse:
+    def send() -> SampleTableResponse:
         leader = cluster.leader(TopicPartition(PIPELINES_TOPIC, 0))
         response = leader.request(request, SampleTableResponse, wait_s=SAMPLE_SECONDS_MAX)
-        raise_for(response.error_code, f"rows of topic {place.topic}", response.error_message)
+        raise_for(response.error_code, f"sample rows of topic {journal_key.topic}", response.error_message)
         return response
 
-    return bytes(cluster.retrying(ask).sample)
+    return bytes(cluster.retrying(send).sample)

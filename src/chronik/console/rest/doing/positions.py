@@ -1,4 +1,4 @@
-"""Where reading begins or ends, as people say it, for each partition of a topic."""
+"""Parsing of positions in a topic, such as `start`, `-50` or `@2026-05-31`, and their offsets per partition."""
 
 from __future__ import annotations
 
@@ -17,65 +17,75 @@ Offsets = dict[TopicPartition, int]
 
 INT64_MAX: Final = 2**63 - 1
 NEXT: Final = "~"
-"""Begins the `next` of a page: offsets by partition, such as ~0:17,1:4."""
+"""Prefix of a page's `next`, which holds offsets by partition, such as ~0:17,1:4."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-EXPECTED: Final = "expected start, end, an offset, -N (the last N), @TIME or what `next` said"
+EXPECTED: Final = "expected start, end, an offset, -N (the last N), @TIME or the `next` of a page"
 
 
-def partitions_of(call: Call, name: str, only: int | None) -> tuple[MetadataResponseTopic, list[TopicPartition]]:
-    """Returns the topic, and its partitions that have a leader. Raises KafkaError."""
-    topic = call.cluster.retrying(lambda: call.cluster.topic(name))
+def partitions_of(context: Call, name: str, only: int | None) -> tuple[MetadataResponseTopic, list[TopicPartition]]:
+    """Return a topic and its partitions that have a leader.
+
+    Raises:
+        KafkaError: The topic or partition does not exist, or no partition has a leader.
+    """
+    topic = context.cluster.retrying(lambda: context.cluster.topic(name))
     if only is not None and only not in [each.partition_index for each in topic.partitions]:
-        told = f"topic {name} has {len(topic.partitions)} partitions, and no partition {only}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, told)
+        message = f"topic {name} has no partition {only}: it has {len(topic.partitions)} partitions"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     led = [
         TopicPartition(name, each.partition_index)
         for each in topic.partitions
         if each.leader_id >= 0 and only in (None, each.partition_index)
     ]
     if not led:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name}: nobody leads what was asked for at the moment")
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name}: the partitions have no leader at the moment")
     return topic, led
 
 
 def bounds(
-    call: Call, topic: MetadataResponseTopic, partitions: list[TopicPartition], isolation: int
+    context: Call, topic: MetadataResponseTopic, partitions: list[TopicPartition], isolation: int
 ) -> tuple[Offsets, Offsets]:
-    """Returns where partitions begin and end now, of those whose leaders answer."""
+    """Return the start and end offsets of the partitions whose leaders respond."""
     led = led_by([topic], set(partitions))
-    starts, ends = offsets_now(call, led, EARLIEST), offsets_now(call, led, LATEST, isolation)
+    starts, ends = offsets_now(context, led, EARLIEST), offsets_now(context, led, LATEST, isolation)
     known = [each for each in partitions if each in starts and each in ends]
     if not known:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name}: no leader answers at the moment")
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name}: no partition leader responds")
     return {each: starts[each][0] for each in known}, {each: ends[each][0] for each in known}
 
 
-def positions(call: Call, topic: MetadataResponseTopic, where: str, starts: Offsets, ends: Offsets) -> Offsets:
-    """Never before the first record, nor after the last. Raises Refusal."""
+def positions(context: Call, topic: MetadataResponseTopic, where: str, starts: Offsets, ends: Offsets) -> Offsets:
+    """Return the offset of a position in each partition, limited to the offsets that exist.
+
+    Raises:
+        RestError: The position is malformed.
+    """
     if where == "start":
         return dict(starts)
     if where == "end":
         return dict(ends)
     if where.startswith("@"):
-        return _at(call, topic, milliseconds(where[1:]), starts, ends)
+        return _offsets_at_time(context, topic, milliseconds(where[1:]), starts, ends)
     if where.startswith(NEXT):
-        wanted = _parsed(topic.name or "", where[1:])
-        return {each: _within(wanted.get(each, starts[each]), starts[each], ends[each]) for each in starts}
+        wanted = _parse_next(topic.name or "", where[1:])
+        return {each: _clamp(wanted.get(each, starts[each]), starts[each], ends[each]) for each in starts}
     if where.startswith("-") and _NUMBER.fullmatch(where[1:]):
         return {each: max(starts[each], ends[each] - int(where[1:])) for each in starts}
     if _NUMBER.fullmatch(where):
-        return {each: _within(int(where), starts[each], ends[each]) for each in starts}
+        return {each: _clamp(int(where), starts[each], ends[each]) for each in starts}
     raise wrong(f"{where[:40]!r}: {EXPECTED}")
 
 
-def _at(call: Call, topic: MetadataResponseTopic, moment_ms: int, starts: Offsets, ends: Offsets) -> Offsets:
-    found = offsets_now(call, led_by([topic], set(starts)), moment_ms)
-    return {each: _within(found[each][0], starts[each], ends[each]) if each in found else ends[each] for each in starts}
+def _offsets_at_time(
+    context: Call, topic: MetadataResponseTopic, moment_ms: int, starts: Offsets, ends: Offsets
+) -> Offsets:
+    found = offsets_now(context, led_by([topic], set(starts)), moment_ms)
+    return {each: _clamp(found[each][0], starts[each], ends[each]) if each in found else ends[each] for each in starts}
 
 
-def _parsed(topic: str, text: str) -> Offsets:
+def _parse_next(topic: str, text: str) -> Offsets:
     found = {}
     for part in text.split(","):
         index, colon, offset = part.partition(":")
@@ -86,12 +96,12 @@ def _parsed(topic: str, text: str) -> Offsets:
 
 
 def shown(offsets: Offsets) -> str:
-    """The `next` of a page that ends there."""
+    """Format offsets as the `next` of a page."""
     return NEXT + ",".join(f"{each.partition}:{offset}" for each, offset in sorted(offsets.items()))
 
 
 def milliseconds(text: str) -> int:
-    """Raises Refusal."""
+    """Parse a time, ISO 8601 or milliseconds since 1970. Raise RestError if it is malformed."""
     try:
         if _NUMBER.fullmatch(text):
             return min(int(text), INT64_MAX)
@@ -99,9 +109,9 @@ def milliseconds(text: str) -> int:
         zoned = found.replace(tzinfo=UTC) if found.tzinfo is None else found
         return max(0, (zoned - _EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
-        told = "expected a time such as 2026-05-31T12:00:00Z, or milliseconds since 1970"
-        raise wrong(f"@{text[:40]}: {told}") from None
+        message = "expected a time such as 2026-05-31T12:00:00Z, or milliseconds since 1970"
+        raise wrong(f"@{text[:40]}: {message}") from None
 
 
-def _within(offset: int, start: int, end: int) -> int:
+def _clamp(offset: int, start: int, end: int) -> int:
     return min(max(offset, start), end)

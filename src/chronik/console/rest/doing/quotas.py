@@ -1,4 +1,4 @@
-"""How much users, clients and addresses may ask for."""
+"""Operations on client quotas."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from chronik.console.rest.shapes.common import Done, Page, Paging
 from chronik.console.rest.shapes.security import Quota, QuotaChange, QuotaEntity
 
 KINDS: Final = {"user": "user", "client_id": "client-id", "ip": "ip"}
-"""Kafka's names of what has quotas, by ours."""
+"""Kafka's entity types by the names in the API."""
 
 
-def list_all(call: Call, asked: Paging) -> Page[Quota]:
-    found = sorted(describe_quotas(call.cluster, {}), key=lambda each: sorted((k, v or "") for k, v in each[0].items()))
-    return page_of([Quota(_entity(entity), values) for entity, values in found], asked.after, asked.limit)
+def list_all(context: Call, params: Paging) -> Page[Quota]:
+    """List all client quotas."""
+    found = sorted(
+        describe_quotas(context.cluster, {}), key=lambda each: sorted((k, v or "") for k, v in each[0].items())
+    )
+    return page_of([Quota(_entity(entity), values) for entity, values in found], params.after, params.limit)
 
 
-def _entity(named: dict[str, str | None]) -> QuotaEntity:
-    return QuotaEntity(**{ours: named[kafkas] or "" for ours, kafkas in KINDS.items() if kafkas in named})
+def _entity(names: dict[str, str | None]) -> QuotaEntity:
+    return QuotaEntity(
+        **{field: names[entity_type] or "" for field, entity_type in KINDS.items() if entity_type in names}
+    )
 
 
-def put(call: Call, asked: QuotaChange) -> Done:
-    given = {kafkas: getattr(asked.entity, ours) for ours, kafkas in KINDS.items()}
-    named = {kind: name or None for kind, name in given.items() if name is not None}
-    if not named:
-        raise wrong("entity: expected a user, a client_id or an ip; an empty name is the default")
-    alter_quotas(call.cluster, named, asked.values)
+def put(context: Call, params: QuotaChange) -> Done:
+    """Set or remove quotas of an entity."""
+    given = {entity_type: getattr(params.entity, field) for field, entity_type in KINDS.items()}
+    names = {kind: name or None for kind, name in given.items() if name is not None}
+    if not names:
+        raise wrong("entity: expected a user, a client_id or an ip; an empty name means the default entity")
+    alter_quotas(context.cluster, names, params.values)
     return Done()

@@ -1,4 +1,4 @@
-"""Partitions that move from node to node."""
+"""Operations on partition reassignments."""
 
 from __future__ import annotations
 
@@ -11,48 +11,50 @@ from chronik.console.rest.shapes.common import NoQuestion, Plan
 from chronik.console.rest.shapes.transactions import Move, Moves, Reassignments
 
 
-def list_all(call: Call, asked: NoQuestion) -> Moves:
-    moves = list_reassignments(call.cluster)
+def list_all(context: Call, params: NoQuestion) -> Moves:
+    """List the partition reassignments in progress."""
+    moves = list_reassignments(context.cluster)
     return Moves([Move(*each.partition, each.replicas, each.adding, each.removing) for each in moves])
 
 
-def start(call: Call, asked: Reassignments) -> Plan:
-    wanted = {TopicPartition(each.topic, each.partition): each.replicas for each in asked.partitions}
-    if asked.dry_run:
-        describe_nodes(call.cluster)  # whoever may not describe the cluster is told no plans
-        return _plan(call, wanted)
-    plan = Plan([_sentence(each, None, replicas) for each, replicas in wanted.items()])
-    for partition, error in reassign_partitions(call.cluster, wanted).items():
+def start(context: Call, params: Reassignments) -> Plan:
+    """Reassign partitions, or cancel reassignments in progress."""
+    wanted = {TopicPartition(each.topic, each.partition): each.replicas for each in params.partitions}
+    if params.dry_run:
+        describe_nodes(context.cluster)  # A plan requires the Describe permission on the cluster.
+        return _plan(context, wanted)
+    plan = Plan([_describe_move(each, None, replicas) for each, replicas in wanted.items()])
+    for partition, error in reassign_partitions(context.cluster, wanted).items():
         raise type(error)(error.code, f"{partition}: {error.code.message}")
     plan.done = True
     return plan
 
 
-def _plan(call: Call, wanted: dict[TopicPartition, list[int] | None]) -> Plan:
-    topics = metadata_of(call.cluster, sorted({each.topic for each in wanted}))
-    now = {
+def _plan(context: Call, wanted: dict[TopicPartition, list[int] | None]) -> Plan:
+    topics = metadata_of(context.cluster, sorted({each.topic for each in wanted}))
+    current = {
         TopicPartition(name, each.partition_index): each.replica_nodes
         for name, topic in topics.items()
         for each in topic.partitions
     }
-    brokers = set(call.side.services.image.brokers)
-    plan = Plan([_sentence(each, now.get(each), replicas) for each, replicas in wanted.items()])
+    brokers = set(context.side.services.image.brokers)
+    plan = Plan([_describe_move(each, current.get(each), replicas) for each, replicas in wanted.items()])
     for partition, replicas in wanted.items():
-        if partition not in now:
-            plan.refused = f"{partition}: there is no such partition"
+        if partition not in current:
+            plan.refused = f"{partition}: the partition does not exist"
         elif replicas is not None and (not replicas or len(set(replicas)) < len(replicas)):
-            plan.refused = f"{partition}: expected one node at least, and none twice"
+            plan.refused = f"{partition}: expected at least one node and no duplicates"
         elif unknown := sorted(set(replicas or ()) - brokers):
-            plan.refused = f"{partition}: there is no node {unknown[0]}"
+            plan.refused = f"{partition}: node {unknown[0]} does not exist"
     return plan
 
 
-def _sentence(partition: TopicPartition, now: list[int] | None, replicas: list[int] | None) -> str:
+def _describe_move(partition: TopicPartition, current: list[int] | None, replicas: list[int] | None) -> str:
     if replicas is None:
-        return f"leave {partition} where it was"
-    before = "" if now is None else f" from nodes {_listed(now)}"
-    return f"move {partition}{before} to nodes {_listed(replicas)}"
+        return f"cancel the reassignment of {partition}"
+    before = "" if current is None else f" from nodes {_join_ids(current)}"
+    return f"reassign {partition}{before} to nodes {_join_ids(replicas)}"
 
 
-def _listed(nodes: list[int]) -> str:
+def _join_ids(nodes: list[int]) -> str:
     return ", ".join(map(str, nodes))

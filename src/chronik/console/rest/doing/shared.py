@@ -1,4 +1,4 @@
-"""What several operations need: pages of lists, and questions to many nodes that need not all answer."""
+"""Helpers of several operations: pagination, and requests to several nodes of which some may not respond."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ REFUSALS: Final = (
 )
 
 Led = dict[int, list[TopicPartition]]
-"""Partitions by who leads them."""
+"""Partitions by the node id of their leader."""
 
 
 def paged(names: Iterable[str], search: str, after: str | None, limit: int) -> Page[str]:
-    """Returns a page of names, in order. `next` is the last name that is on it."""
+    """Return a page of sorted names that contain `search`. `next` is the last name on the page."""
     wanted = search.lower()
     found = sorted(name for name in names if wanted in name.lower())
     rest = [name for name in found if name > after] if after is not None else found
@@ -48,16 +48,16 @@ def paged(names: Iterable[str], search: str, after: str | None, limit: int) -> P
 
 
 def page_of(items: Sequence[T], after: str | None, limit: int) -> Page[T]:
-    """Returns a page of what has no name: `next` is a position."""
+    """Return a page of items without names. `next` is an index."""
     start = int(after) if after is not None and after.isascii() and after.isdigit() and len(after) < 10 else 0
     page = list(items[start : start + limit])
     return Page(page, str(start + limit) if start + limit < len(items) else None, len(items))
 
 
-def unless_refused(ask: Callable[[], T]) -> T | None:
-    """Returns None where the principal may not know it."""
+def unless_refused(function: Callable[[], T]) -> T | None:
+    """Call a function and return its result, or None if the principal is not authorized."""
     try:
-        return ask()
+        return function()
     except KafkaError as error:
         if error.code not in REFUSALS:
             raise
@@ -65,13 +65,13 @@ def unless_refused(ask: Callable[[], T]) -> T | None:
 
 
 def metadata_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, MetadataResponseTopic]:
-    """Returns those that there are, and that may be described, by name."""
+    """Return the metadata, by name, of the topics that exist and that the principal may describe."""
     found = cluster.retrying(lambda: cluster.metadata(list(topics))).topics if topics else []
     return {topic.name or "": topic for topic in found if not topic.error_code}
 
 
 def led_by(topics: Iterable[MetadataResponseTopic], only: set[TopicPartition] | None = None) -> Led:
-    """Returns partitions that have a leader."""
+    """Return the partitions that have a leader, grouped by leader."""
     led: Led = {}
     for topic in topics:
         for each in topic.partitions:
@@ -82,12 +82,12 @@ def led_by(topics: Iterable[MetadataResponseTopic], only: set[TopicPartition] | 
 
 
 def offsets_now(
-    call: Call, led: Led, timestamps: Mapping[TopicPartition, int] | int, isolation: int = 0
+    context: Call, led: Led, timestamps: Mapping[TopicPartition, int] | int, isolation: int = 0
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns offsets and timestamps, of partitions whose leaders answer now: nobody is waited for."""
+    """Return (offset, timestamp) of the partitions whose leaders respond. Others are omitted; nothing is retried."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node_id, partitions in led.items():
-        asked = [
+        params = [
             ListOffsetsTopic(
                 name=topic,
                 partitions=[
@@ -102,9 +102,9 @@ def offsets_now(
             )
             for topic, indexes in by_topic(partitions).items()
         ]
-        request = ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=isolation, topics=asked)
+        request = ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=isolation, topics=params)
         try:
-            response = call.cluster.node(node_id).request(request, ListOffsetsResponse)
+            response = context.cluster.node(node_id).request(request, ListOffsetsResponse)
         except ClientError:
             continue
         for topic in response.topics:
@@ -114,27 +114,32 @@ def offsets_now(
     return found
 
 
-def log_dirs(call: Call, node_id: int, partitions: Iterable[TopicPartition] | None) -> list[DescribeLogDirsResult]:
-    """Raises KafkaError, ClientError."""
-    asked = None
+def log_dirs(context: Call, node_id: int, partitions: Iterable[TopicPartition] | None) -> list[DescribeLogDirsResult]:
+    """Return the log directories of a node, limited to some partitions if given.
+
+    Raises:
+        KafkaError: The principal lacks the Describe permission on the cluster.
+        ClientError: The node cannot be reached.
+    """
+    params = None
     if partitions is not None:
-        asked = [
+        params = [
             DescribableLogDirTopic(topic=topic, partitions=indexes) for topic, indexes in by_topic(partitions).items()
         ]
-    response = call.cluster.node(node_id).request(DescribeLogDirsRequest(topics=asked), DescribeLogDirsResponse)
+    response = context.cluster.node(node_id).request(DescribeLogDirsRequest(topics=params), DescribeLogDirsResponse)
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), f"log directories of node {node_id}")
     return response.results
 
 
-def sizes(call: Call, led: Led) -> dict[TopicPartition, int]:
-    """Returns how long partitions are on their leaders' disks, of those that tell; nothing to those who may not ask."""
+def sizes(context: Call, led: Led) -> dict[TopicPartition, int]:
+    """Return the partitions' sizes on their leaders' disks, as far as reported; empty if not authorized."""
     found: dict[TopicPartition, int] = {}
-    if not call.may_describe_cluster():
+    if not context.may_describe_cluster():
         return found
     for node_id, partitions in led.items():
         try:
-            results = log_dirs(call, node_id, partitions)
+            results = log_dirs(context, node_id, partitions)
         except (ClientError, KafkaError):
             continue
         for result in results:
@@ -145,7 +150,7 @@ def sizes(call: Call, led: Led) -> dict[TopicPartition, int]:
 
 
 def summed(partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int]) -> int | None:
-    """Returns None when one is missing."""
+    """Return the sum of the partitions' values, or None if one is missing."""
     total = 0
     for each in partitions:
         if each not in known:

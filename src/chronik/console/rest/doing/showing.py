@@ -1,4 +1,4 @@
-"""Messages as JSON shows them: keys and values that are JSON, text, or neither."""
+"""Conversion of records to JSON: keys and values are shown as JSON, text or base64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chronik.protocol.batch import TimestampType
 from chronik.protocol.records import Record
 
 ANSWER_BYTES_MAX: Final = 800_000
-"""Of keys and values in one answer."""
+"""Maximum size of all keys and values in one response."""
 VALUE_BYTES_MIN: Final = 400
 VALUE_BYTES_MAX: Final = 300_000
 HEADERS_SHOWN_MAX: Final = 50
@@ -24,18 +24,19 @@ NULL: Final = Shown("null", None)
 
 
 def bytes_for_each(count: int) -> int:
-    """Returns how much is shown of a value, when there may be so many messages."""
+    """Return the maximum size of a value when a response may contain this many messages."""
     return min(VALUE_BYTES_MAX, max(VALUE_BYTES_MIN, ANSWER_BYTES_MAX // count // 2))
 
 
 def messages_of(batch: Batch, first: int, end: int, how: str, bytes_max: int) -> Iterator[Message]:
-    """Yields those from offset `first` on, and before `end`."""
+    """Yield the messages of a batch with offsets from `first` up to, not including, `end`."""
     for record in batch.records():
         if first <= record.offset < end:
             yield message_of(batch, record, how, bytes_max)
 
 
 def message_of(batch: Batch, record: Record, how: str, bytes_max: int) -> Message:
+    """Convert a record to a message."""
     header = batch.header
     return Message(
         batch.partition.partition,
@@ -52,22 +53,23 @@ def message_of(batch: Batch, record: Record, how: str, bytes_max: int) -> Messag
 
 
 def shown(data: bytes | memoryview | None, how: str, bytes_max: int) -> Shown:
+    """Convert a key or value to a displayable form, truncated to `bytes_max`."""
     if data is None:
         return NULL
-    cut = bytes(data[:bytes_max])
-    is_cut = len(data) > bytes_max
+    truncated = bytes(data[:bytes_max])
+    is_truncated = len(data) > bytes_max
     if how == "bytes":
-        return Shown("bytes", b64encode(cut).decode(), is_cut)
+        return Shown("bytes", b64encode(truncated).decode(), is_truncated)
     try:
-        text = cut.decode("utf-8", "ignore" if is_cut else "strict")
+        text = truncated.decode("utf-8", "ignore" if is_truncated else "strict")
     except UnicodeDecodeError:
         text = None
     if text is None or "\0" in text:
         if how == "text":
-            return Shown("text", cut.decode("utf-8", "replace"), is_cut)
-        return Shown("bytes", b64encode(cut).decode(), is_cut)
-    is_json = how == "auto" and not is_cut and text.lstrip()[:1] in ("{", "[", '"') and _is_json(cut)
-    return Shown("json" if is_json else "text", text, is_cut)
+            return Shown("text", truncated.decode("utf-8", "replace"), is_truncated)
+        return Shown("bytes", b64encode(truncated).decode(), is_truncated)
+    is_json = how == "auto" and not is_truncated and text.lstrip()[:1] in ("{", "[", '"') and _is_json(truncated)
+    return Shown("json" if is_json else "text", text, is_truncated)
 
 
 def _is_json(data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Topics: listed, shown, created, given partitions, deleted."""
+"""Operations on topics: list, describe, create, add partitions, delete records and delete."""
 
 from __future__ import annotations
 
@@ -49,19 +49,20 @@ from chronik.protocol.permissions import Operation, ResourceType
 CLEANUP = "cleanup.policy"
 
 
-def list_all(call: Call, asked: ListTopics) -> Page[Topic]:
-    known = {topic.name or "": topic for topic in list_topics(call.cluster)}
-    names = [name for name, topic in known.items() if asked.internal or not topic.is_internal]
-    page = paged(names, asked.search, asked.after, asked.limit)
-    return Page([*_topics(call, [known[name] for name in page.items])], page.next, page.total)
+def list_all(context: Call, params: ListTopics) -> Page[Topic]:
+    """List topics by name."""
+    known = {topic.name or "": topic for topic in list_topics(context.cluster)}
+    names = [name for name, topic in known.items() if params.internal or not topic.is_internal]
+    page = paged(names, params.search, params.after, params.limit)
+    return Page([*_topics(context, [known[name] for name in page.items])], page.next, page.total)
 
 
-def _topics(call: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Topic]:
+def _topics(context: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Topic]:
     led = led_by(topics)
-    bytes_of = sizes(call, led)
-    starts, ends = offsets_now(call, led, EARLIEST), offsets_now(call, led, LATEST)
+    partition_bytes = sizes(context, led)
+    starts, ends = offsets_now(context, led, EARLIEST), offsets_now(context, led, LATEST)
     counts = {each: ends[each][0] - starts[each][0] for each in ends if each in starts}
-    policies = _policies(call, [topic.name or "" for topic in topics])
+    policies = _policies(context, [topic.name or "" for topic in topics])
     found = []
     for topic in topics:
         name = topic.name or ""
@@ -74,7 +75,7 @@ def _topics(call: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Top
                 _replication_factor(topic),
                 _under_replicated(topic),
                 _offline(topic),
-                summed(partitions, bytes_of),
+                summed(partitions, partition_bytes),
                 summed(partitions, counts),
                 topic.is_internal,
                 policies.get(name),
@@ -83,14 +84,14 @@ def _topics(call: Call, topics: Sequence[MetadataResponseTopic]) -> Sequence[Top
     return found
 
 
-def _policies(call: Call, names: Sequence[str]) -> dict[str, str | None]:
-    """Those who may not see configs see none."""
-    allowed = call.allowed(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
+def _policies(context: Call, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the topics' cleanup policies, or an empty dict if the principal lacks the DescribeConfigs permission."""
+    allowed = context.allowed(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
     if not allowed:
         return {}
     try:
-        configs = describe_configs(call.cluster, [Resource(TOPIC_RESOURCE, name) for name in allowed], [CLEANUP])
-    except KafkaError:  # one of them is gone meanwhile
+        configs = describe_configs(context.cluster, [Resource(TOPIC_RESOURCE, name) for name in allowed], [CLEANUP])
+    except KafkaError:  # A topic was deleted concurrently.
         return {}
     return {resource.name: values[0].value for resource, values in configs.items() if values}
 
@@ -107,13 +108,14 @@ def _offline(topic: MetadataResponseTopic) -> int:
     return sum(each.leader_id < 0 for each in topic.partitions)
 
 
-def show(call: Call, asked: NoQuestion) -> TopicDetails:
-    name = call.path["topic"]
-    topic = call.cluster.retrying(lambda: call.cluster.topic(name))
-    (summary,) = _topics(call, [topic])
+def show(context: Call, params: NoQuestion) -> TopicDetails:
+    """Describe a topic and its partitions."""
+    name = context.path["topic"]
+    topic = context.cluster.retrying(lambda: context.cluster.topic(name))
+    (summary,) = _topics(context, [topic])
     led = led_by([topic])
-    bytes_of = sizes(call, led)
-    starts, ends = offsets_now(call, led, EARLIEST), offsets_now(call, led, LATEST)
+    partition_bytes = sizes(context, led)
+    starts, ends = offsets_now(context, led, EARLIEST), offsets_now(context, led, LATEST)
     views = []
     for each in topic.partitions:
         partition = TopicPartition(name, each.partition_index)
@@ -127,10 +129,10 @@ def show(call: Call, asked: NoQuestion) -> TopicDetails:
                 each.offline_replicas,
                 starts[partition][0] if partition in starts else None,
                 ends[partition][0] if partition in ends else None,
-                bytes_of.get(partition),
+                partition_bytes.get(partition),
             )
         )
-    changed = call.side.services.image.topics.get(name)
+    changed = context.side.services.image.topics.get(name)
     return TopicDetails(
         name,
         summary.id,
@@ -146,38 +148,44 @@ def show(call: Call, asked: NoQuestion) -> TopicDetails:
     )
 
 
-def create(call: Call, asked: NewTopic) -> Plan:
-    partitions = BROKER_DEFAULT if asked.partitions is None else asked.partitions
-    factor = BROKER_DEFAULT if asked.replication_factor is None else asked.replication_factor
-    new = Creation(asked.name, partitions, factor, asked.configs)
-    of = "as many partitions as usual" if asked.partitions is None else f"{asked.partitions} partitions"
-    on = "as many replicas as usual" if asked.replication_factor is None else f"{asked.replication_factor} replicas"
-    plan = Plan([f"create topic {asked.name} with {of} and {on} of each"])
-    plan.plan += [f"set {name} = {value}" for name, value in asked.configs.items()]
-    return _planned(plan, asked.dry_run, lambda dry: create_topics(call.cluster, [new], validate_only=dry))
+def create(context: Call, params: NewTopic) -> Plan:
+    """Create a topic."""
+    partitions = BROKER_DEFAULT if params.partitions is None else params.partitions
+    factor = BROKER_DEFAULT if params.replication_factor is None else params.replication_factor
+    new = Creation(params.name, partitions, factor, params.configs)
+    partitions_text = (
+        "the default number of partitions" if params.partitions is None else f"{params.partitions} partitions"
+    )
+    factor_text = (
+        "the default replication factor" if params.replication_factor is None else f"replication factor {factor}"
+    )
+    plan = Plan([f"create topic {params.name} with {partitions_text} and {factor_text}"])
+    plan.plan += [f"set {name} = {value}" for name, value in params.configs.items()]
+    return _execute_plan(plan, params.dry_run, lambda dry: create_topics(context.cluster, [new], validate_only=dry))
 
 
-def add_partitions(call: Call, asked: MorePartitions) -> Plan:
-    name = call.path["topic"]
-    now = len(call.cluster.retrying(lambda: call.cluster.topic(name)).partitions)
-    plan = Plan([f"topic {name} gets {asked.count - now} partitions more, and has {asked.count} then"])
-    plan.plan.append("keys may go to other partitions from then on: what has one key is no longer all in one partition")
-    if asked.count <= now:
+def add_partitions(context: Call, params: MorePartitions) -> Plan:
+    """Increase the number of partitions of a topic."""
+    name = context.path["topic"]
+    now = len(context.cluster.retrying(lambda: context.cluster.topic(name)).partitions)
+    plan = Plan([f"add {params.count - now} partitions to topic {name}, {params.count} in total"])
+    plan.plan.append("keys may be assigned to other partitions: records with the same key may span two partitions")
+    if params.count <= now:
         plan.plan = [f"leave topic {name} as it is, with {now} partitions"]
 
     def change(dry: bool) -> None:
         if not dry:
-            create_partitions(call.cluster, name, asked.count)
+            create_partitions(context.cluster, name, params.count)
             return
-        wanted = CreatePartitionsTopic(name=name, count=asked.count, assignments=None)
+        wanted = CreatePartitionsTopic(name=name, count=params.count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5000, validate_only=True)
-        (result,) = call.cluster.controller().request(request, CreatePartitionsResponse).results
+        (result,) = context.cluster.controller().request(request, CreatePartitionsResponse).results
         raise_for(result.error_code, f"topic {name}", result.error_message)
 
-    return _planned(plan, asked.dry_run, change)
+    return _execute_plan(plan, params.dry_run, change)
 
 
-def _planned(plan: Plan, dry_run: bool, change: Callable[[bool], None]) -> Plan:
+def _execute_plan(plan: Plan, dry_run: bool, change: Callable[[bool], None]) -> Plan:
     if not dry_run:
         change(False)
         plan.done = True
@@ -191,21 +199,23 @@ def _planned(plan: Plan, dry_run: bool, change: Callable[[bool], None]) -> Plan:
     return plan
 
 
-def delete(call: Call, asked: NoQuestion) -> Done:
-    delete_topics(call.cluster, [call.path["topic"]])
+def delete(context: Call, params: NoQuestion) -> Done:
+    """Delete a topic."""
+    delete_topics(context.cluster, [context.path["topic"]])
     return Done()
 
 
-def delete_records(call: Call, asked: RecordsToDelete) -> LowWatermarks:
-    name, cluster = call.path["topic"], call.cluster
-    if not asked.offsets:
-        raise wrong("offsets: expected one partition at least")
-    wanted = {TopicPartition(name, index): offset for index, offset in asked.offsets.items()}
+def delete_records(context: Call, params: RecordsToDelete) -> LowWatermarks:
+    """Delete the records before given offsets."""
+    name, cluster = context.path["topic"], context.cluster
+    if not params.offsets:
+        raise wrong("offsets: expected at least one partition")
+    wanted = {TopicPartition(name, index): offset for index, offset in params.offsets.items()}
     found: dict[int, int] = {}
 
-    def ask() -> None:
+    def send() -> None:
         for node_id, partitions in by_leader(cluster, [each for each in wanted if each.partition not in found]).items():
-            asked_of = [
+            request_topics = [
                 DeleteRecordsTopic(
                     name=topic,
                     partitions=[
@@ -215,11 +225,11 @@ def delete_records(call: Call, asked: RecordsToDelete) -> LowWatermarks:
                 )
                 for topic, indexes in by_topic(partitions).items()
             ]
-            request = DeleteRecordsRequest(topics=asked_of, timeout_ms=int(cluster.timeout_s * 1000))
-            for answered in cluster.broker(node_id).request(request, DeleteRecordsResponse).topics:
-                for each in answered.partitions:
+            request = DeleteRecordsRequest(topics=request_topics, timeout_ms=int(cluster.timeout_s * 1000))
+            for topic_result in cluster.broker(node_id).request(request, DeleteRecordsResponse).topics:
+                for each in topic_result.partitions:
                     raise_for(each.error_code, f"{name}-{each.partition_index}")
                     found[each.partition_index] = each.low_watermark
 
-    cluster.retrying(ask)
+    cluster.retrying(send)
     return LowWatermarks(found)

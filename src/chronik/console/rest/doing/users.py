@@ -1,4 +1,4 @@
-"""Users with passwords."""
+"""Operations on users with SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from chronik.console.rest.shapes.common import Done, NoQuestion, Page, Searching
 from chronik.console.rest.shapes.security import Credential, NewPassword, User
 
 
-def list_all(call: Call, asked: Searching) -> Page[User]:
-    known = list_users(call.cluster)
-    page = paged(known, asked.search, asked.after, asked.limit)
+def list_all(context: Call, params: Searching) -> Page[User]:
+    """List users with SCRAM credentials by name."""
+    known = list_users(context.cluster)
+    page = paged(known, params.search, params.after, params.limit)
     return Page([_user(name, known[name]) for name in page.items], page.next, page.total)
 
 
-def put(call: Call, asked: NewPassword) -> User:
-    set_password(call.cluster, asked.name, asked.password, asked.mechanisms, asked.iterations)
-    return _user(asked.name, dict.fromkeys(asked.mechanisms, asked.iterations))
+def put(context: Call, params: NewPassword) -> User:
+    """Create a user, or change a user's password."""
+    set_password(context.cluster, params.name, params.password, params.mechanisms, params.iterations)
+    return _user(params.name, dict.fromkeys(params.mechanisms, params.iterations))
 
 
-def delete(call: Call, asked: NoQuestion) -> Done:
-    delete_user(call.cluster, call.path["user"])
+def delete(context: Call, params: NoQuestion) -> Done:
+    """Delete all SCRAM credentials of a user."""
+    delete_user(context.cluster, context.path["user"])
     return Done()
 
 

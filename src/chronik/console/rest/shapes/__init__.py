@@ -1,1 +1,1 @@
-"""What the admin API takes and gives, as JSON: one file for each kind of thing."""
+"""Request and response models of the admin API, encoded as JSON."""

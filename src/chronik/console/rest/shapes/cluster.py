@@ -1,4 +1,4 @@
-"""The cluster and its nodes."""
+"""Models of the cluster and its nodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from chronik.console.rest.shapes.configs import Config
 
 
 class Node(msgspec.Struct):
+    """A node of the cluster."""
+
     id: int
     host: str | None
-    """Where Kafka's clients find it; null while it was never there."""
+    """The host that Kafka clients connect to; null if the node has never registered."""
     port: int | None
     rack: str | None
     status: str
-    """online, fenced, maintenance, offline, or absent while it was never there."""
+    """online, fenced, maintenance, offline, or absent if the node has never registered."""
     draining: bool
     role: str | None
-    """leader, follower, candidate, observer or standalone; null when it does not answer."""
+    """leader, follower, candidate, observer or standalone; null if the node does not respond."""
     voter: bool
     reachable: bool
     version: str | None
@@ -29,7 +31,7 @@ class Node(msgspec.Struct):
     applied_index: int | None
     state_hash: str | None
     leads: int
-    """Partitions that it leads."""
+    """Partitions that the node leads."""
     replicas: int
     bytes: int | None
     is_me: bool
@@ -37,6 +39,8 @@ class Node(msgspec.Struct):
 
 
 class LogDirectory(msgspec.Struct):
+    """A log directory of a broker."""
+
     path: str
     error: str | None
     total_bytes: int | None
@@ -46,12 +50,16 @@ class LogDirectory(msgspec.Struct):
 
 
 class NodeDetails(Node):
+    """A node with its configs and log directories."""
+
     configs: list[Config] = []
-    """Those that are not as they come."""
+    """Configs that differ from their defaults."""
     log_dirs: list[LogDirectory] = []
 
 
 class Attention(msgspec.Struct):
+    """A condition that an operator should look at."""
+
     severity: Literal["error", "warning", "info"]
     text: str
     link: str | None
@@ -59,23 +67,25 @@ class Attention(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
+    """A summary of the cluster's state."""
+
     cluster_id: str | None
     level: int
     controller_id: int | None
     leader_id: int | None
-    """Who leads the metadata log: the controller, where there is one."""
+    """The leader of the metadata log, which is also the controller."""
     term: int | None
     verdict: str
-    """Such as "3 of 3 agree"."""
+    """The result of comparing the nodes' metadata, such as "3 of 3 agree"."""
     agrees: bool | None
-    """Whether the nodes that answer hold the same metadata; null when they cannot be compared."""
+    """Whether all nodes that respond have the same metadata; null if they cannot be compared."""
     compared_index: int | None
     topics: int
-    """Those that people made: as many as the list of topics shows."""
+    """Topics that are not internal."""
     internal_topics: int
-    """Those that the cluster keeps for itself, which the list shows when asked to."""
+    """Internal topics, which the list of topics includes on request."""
     partitions: int
-    """Of all topics."""
+    """Partitions of all topics."""
     under_replicated: int
     offline: int
     groups: int
@@ -84,17 +94,23 @@ class Summary(msgspec.Struct):
 
 
 class ClusterView(Summary, kw_only=True):
+    """The state of the cluster and its nodes."""
+
     nodes: list[Node]
 
 
 class NewNode(DryRun, kw_only=True):
+    """A node to be added to the cluster."""
+
     id: Index
     host: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
-    """Where its peers find it: host and port of its `raft` address."""
+    """Host of the node's `raft` address, which its peers connect to."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
 class Stopping(msgspec.Struct):
+    """Whether a node can be stopped safely."""
+
     ok: bool
     reasons: list[str]
-    """Why it should not be stopped now, a sentence each."""
+    """Reasons not to stop the node now, one sentence each."""

@@ -1,4 +1,4 @@
-"""Shapes that all operations share."""
+"""Models that several operations share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ T = TypeVar("T")
 
 PAGE_MAX: Final = 500
 NAME_CHARACTERS_MAX: Final = 249
-"""The longest name of a topic."""
+"""The maximum length of a topic name."""
 WORDS_CHARACTERS_MAX: Final = 500
-"""In a query: of the longest characters, percent-encoded, so many are within what a head may have."""
+"""The maximum length of a string in a query: with percent-encoded multibyte characters, it still fits into the request
+head."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
 Words = Annotated[str, msgspec.Meta(max_length=WORDS_CHARACTERS_MAX)]
@@ -23,54 +24,68 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
-    """What is sent. A key that is not known is refused: it may be one that is written wrongly."""
+    """A request body. Unknown keys are rejected, because they are probably misspelt."""
 
 
 class Error(msgspec.Struct):
+    """An error response."""
+
     error: str
-    """One sentence."""
+    """The message, one sentence."""
     code: str | None = None
-    """Kafka's name for it, if it has one."""
+    """The name of the Kafka error code, if there is one."""
 
 
 class Page(msgspec.Struct, Generic[T]):
+    """One page of a list."""
+
     items: list[T]
     next: str | None
-    """What to give as `after` for the next page; null at the end."""
+    """The value of `after` for the next page; null on the last page."""
     total: int
 
 
 class Paging(msgspec.Struct):
+    """The query parameters of a paginated list."""
+
     limit: Limit = 100
     after: Words | None = None
-    """The `next` of the page before."""
+    """The `next` of the previous page."""
 
 
 class Searching(Paging):
+    """The query parameters of a paginated list with a name filter."""
+
     search: Words = ""
-    """Only those whose name contains this, whatever the case."""
+    """Return only items whose name contains this text, ignoring case."""
 
 
 class NoQuestion(msgspec.Struct):
-    """Nothing can be said beside the path."""
+    """An operation without query parameters."""
 
 
 class NoBody(Body):
-    """`{}`."""
+    """An empty request body, `{}`."""
 
 
 class DryRun(Body):
+    """A request that can be validated without being executed."""
+
     dry_run: bool = False
-    """Only the plan is answered, and nothing is changed."""
+    """Return the plan without executing it."""
 
 
 class Plan(msgspec.Struct):
+    """The steps of a change."""
+
     plan: list[str]
-    """What is done, or would be, a sentence each."""
+    """The steps that were or would be executed, one sentence each."""
     refused: str | None = None
-    """Why it cannot be done."""
+    """The reason why the change cannot be made."""
     done: bool = False
 
 
 class Done(msgspec.Struct):
+    """The response of an operation that returns no data."""
+
     done: bool = True

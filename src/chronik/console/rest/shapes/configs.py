@@ -1,4 +1,4 @@
-"""Configs of topics and brokers."""
+"""Models of topic and broker configs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from chronik.console.rest.shapes.common import DryRun
 
 
 class Config(msgspec.Struct):
+    """A config and its value."""
+
     name: str
     value: str | None
-    """null where it is a secret."""
+    """null if the value is sensitive."""
     source: str
     """topic, broker, cluster, file or default."""
     default: str | None
@@ -20,10 +22,14 @@ class Config(msgspec.Struct):
 
 
 class Configs(msgspec.Struct):
+    """The configs of a resource."""
+
     items: list[Config]
 
 
 class ConfigChanges(DryRun, kw_only=True):
+    """Changes to the configs of a resource."""
+
     set: dict[str, str] = {}
     delete: list[str] = []
-    """Those that go back to their defaults."""
+    """Configs to reset to their defaults."""

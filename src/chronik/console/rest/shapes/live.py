@@ -1,4 +1,4 @@
-"""What is told again and again, to all who listen."""
+"""Models of the live overview stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chronik.console.rest.shapes.cluster import Node, Summary
 
 
 class Rates(msgspec.Struct):
-    """Of this node, since the event before."""
+    """Rates of this node since the previous event."""
 
     requests_s: float
     errors_s: float
@@ -18,33 +18,43 @@ class Rates(msgspec.Struct):
 
 
 class Percentiles(msgspec.Struct):
+    """Latency percentiles in milliseconds."""
+
     p50: float | None = None
     p99: float | None = None
 
 
 class Latency(msgspec.Struct):
+    """The latency of Produce and Fetch requests."""
+
     produce: Percentiles
     fetch: Percentiles
 
 
 class GroupLag(msgspec.Struct):
+    """The lag of a consumer group."""
+
     group: str
     lag: int | None
 
 
 class LiveCluster(Summary, kw_only=True):
+    """The state of the cluster in the overview stream."""
+
     nodes: list[Node]
 
 
 class Overview(msgspec.Struct):
+    """An event of the overview stream."""
+
     time_ms: int
     cluster: LiveCluster | None
-    """null for those who may not describe the cluster."""
+    """null if the principal lacks the Describe permission on the cluster."""
     rates: Rates | None
     latency_ms: Latency | None
     lag: list[GroupLag]
-    """Of the ten groups that are furthest behind, of those that the listener may describe."""
+    """The ten groups with the largest lag that the principal may describe."""
     connections: int | None
     memory_bytes: int | None
     cpu: float | None
-    """Of one processor, since the event before: 1.0 is all of it."""
+    """CPU usage since the previous event; 1.0 is one core."""

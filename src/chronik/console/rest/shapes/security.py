@@ -1,4 +1,4 @@
-"""Users, ACLs and quotas."""
+"""Models of users, ACLs and quotas."""
 
 from __future__ import annotations
 
@@ -32,16 +32,22 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class Credential(msgspec.Struct):
+    """A SCRAM credential of a user, without its keys."""
+
     mechanism: str
     iterations: int
 
 
 class User(msgspec.Struct):
+    """A user with SCRAM credentials."""
+
     name: str
     credentials: list[Credential]
 
 
 class NewPassword(Body, kw_only=True):
+    """A user's new password."""
+
     name: Text
     password: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
     mechanisms: Annotated[list[Mechanism], msgspec.Meta(min_length=1, max_length=2)] = msgspec.field(
@@ -51,6 +57,8 @@ class NewPassword(Body, kw_only=True):
 
 
 class AclShape(Body, kw_only=True):
+    """An ACL binding."""
+
     resource: ResourceName
     name: Text
     pattern: Pattern = "literal"
@@ -61,10 +69,14 @@ class AclShape(Body, kw_only=True):
 
 
 class Acls(Body):
+    """A list of ACL bindings."""
+
     acls: Annotated[list[AclShape], msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class AclQuestion(msgspec.Struct, kw_only=True):
+    """The query parameters for listing ACLs: an ACL filter."""
+
     resource: ResourceName | None = None
     name: Words | None = None
     pattern: Pattern | None = None
@@ -77,7 +89,7 @@ class AclQuestion(msgspec.Struct, kw_only=True):
 
 
 class QuotaEntity(Body, kw_only=True):
-    """A user, a client id, both, or an address. An empty name is the default: whoever has none of their own."""
+    """A user, a client id, both, or an IP address. An empty name means the default entity."""
 
     user: str | None = None
     client_id: str | None = None
@@ -85,12 +97,16 @@ class QuotaEntity(Body, kw_only=True):
 
 
 class Quota(msgspec.Struct):
+    """The quotas of an entity."""
+
     entity: QuotaEntity
     values: dict[str, float]
-    """By Kafka's names, such as producer_byte_rate."""
+    """Quota values by Kafka's names, such as producer_byte_rate."""
 
 
 class QuotaChange(Body):
+    """Changes to the quotas of an entity."""
+
     entity: QuotaEntity
     values: Annotated[dict[Name, float | None], msgspec.Meta(min_length=1, max_length=20)]
-    """null: it is removed."""
+    """Quota values by name; null removes a quota."""

@@ -1,4 +1,4 @@
-"""Topics and their partitions."""
+"""Models of topics and their partitions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from chronik.console.rest.shapes.common import Body, DryRun, Index, Int64, Name,
 
 
 class ListTopics(Searching, kw_only=True):
+    """The query parameters for listing topics."""
+
     internal: bool = False
-    """Whether those of Kafka's own, such as __consumer_offsets, are listed, too."""
+    """Whether internal topics, such as __consumer_offsets, are included."""
 
 
 class Topic(msgspec.Struct):
+    """A topic."""
+
     name: str
     id: str
     partitions: int
@@ -22,14 +26,16 @@ class Topic(msgspec.Struct):
     under_replicated: int
     offline: int
     bytes: int | None
-    """Of its leaders; null when one of them did not tell."""
+    """Size on the leaders' disks; null if a leader does not report it."""
     messages: int | None
-    """End minus start offsets: transactions' markers and what compaction took are among them."""
+    """End offsets minus start offsets. Includes transaction markers and records removed by compaction."""
     internal: bool
     cleanup_policy: str | None
 
 
 class PartitionView(msgspec.Struct):
+    """A partition and its replicas."""
+
     partition: int
     leader: int | None
     leader_epoch: int
@@ -42,6 +48,8 @@ class PartitionView(msgspec.Struct):
 
 
 class TopicDetails(msgspec.Struct):
+    """A topic and its partitions."""
+
     name: str
     id: str
     internal: bool
@@ -53,27 +61,35 @@ class TopicDetails(msgspec.Struct):
     cleanup_policy: str | None
     partitions: list[PartitionView]
     last_changed: int | None
-    """When it was created, or its configs or partitions last changed, in milliseconds since 1970."""
+    """Time of the last change to the topic, its configs or its partition count, in milliseconds since 1970."""
 
 
 class NewTopic(DryRun, kw_only=True):
+    """A topic to be created."""
+
     name: Name
     partitions: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
-    """null: as many as the brokers' configs say."""
+    """null uses the brokers' default."""
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=32_767)] | None = None
     configs: dict[str, str] = {}
 
 
 class MorePartitions(DryRun, kw_only=True):
+    """The new number of partitions of a topic."""
+
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
-    """How many there are to be in all."""
+    """The new total number of partitions."""
 
 
 class RecordsToDelete(Body):
+    """The offsets before which records are to be deleted."""
+
     offsets: dict[Index, Int64]
-    """By partition: records before this offset go; -1 is the end."""
+    """Offsets by partition. Records before the offset are deleted; -1 means the high watermark."""
 
 
 class LowWatermarks(msgspec.Struct):
+    """The log start offsets after a deletion of records."""
+
     start_offsets: dict[int, int]
-    """By partition, as they are now."""
+    """Log start offsets by partition."""

@@ -1,4 +1,4 @@
-"""Transactions, and who holds what others can read."""
+"""Models of transactions and partition reassignments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from chronik.console.rest.shapes.common import Body, DryRun, Index, Name
 
 
 class TransactionPartition(msgspec.Struct):
+    """A partition of a transaction."""
+
     topic: str
     partition: int
 
 
 class Transaction(msgspec.Struct):
+    """A transactional id and its current transaction."""
+
     transactional_id: str
     producer_id: int
     epoch: int
@@ -26,6 +30,8 @@ class Transaction(msgspec.Struct):
 
 
 class Holding(msgspec.Struct):
+    """A partition whose last stable offset is held back by an open transaction."""
+
     topic: str
     partition: int
     last_stable_offset: int
@@ -35,25 +41,33 @@ class Holding(msgspec.Struct):
 
 
 class Transactions(msgspec.Struct):
+    """A page of transactions."""
+
     items: list[Transaction]
     next: str | None
     total: int
     holding: list[Holding]
-    """Partitions of open transactions whose last stable offset is before their end."""
+    """Partitions whose last stable offset is held back by an open transaction."""
 
 
 class PartitionMove(Body):
+    """The new replicas of a partition."""
+
     topic: Name
     partition: Index
     replicas: Annotated[list[Index], msgspec.Meta(max_length=100)] | None = None
-    """The first is preferred as leader; null: a move under way is called off."""
+    """The new replicas, preferred leader first; null cancels a reassignment in progress."""
 
 
 class Reassignments(DryRun, kw_only=True):
+    """Partitions to reassign."""
+
     partitions: Annotated[list[PartitionMove], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
 class Move(msgspec.Struct):
+    """A partition reassignment in progress."""
+
     topic: str
     partition: int
     replicas: list[int]
@@ -62,4 +76,6 @@ class Move(msgspec.Struct):
 
 
 class Moves(msgspec.Struct):
+    """The partition reassignments in progress."""
+
     items: list[Move]

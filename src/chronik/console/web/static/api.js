@@ -1,4 +1,4 @@
-// One way to ask the node: JSON in and out, errors as sentences that can be shown.
+// The client of the admin API: JSON requests and responses, and errors with messages that can be shown to the user.
 
 const BASE = "/api/v1";
 const ANSWER_WITHIN_MS = 35_000;
@@ -24,7 +24,7 @@ export function address(path, query = {}) {
   return `${BASE}${path}${text ? `?${text}` : ""}`;
 }
 
-/** A path whose parts come from people: names of topics and groups may have any character in them. */
+/** Builds a path from unescaped parts: names of topics and groups may contain any character. */
 export const at = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
 
 async function ask(method, path, { query, body, signal } = {}) {
@@ -42,13 +42,13 @@ async function ask(method, path, { query, body, signal } = {}) {
     if (signal?.aborted) throw error;
     events.dispatchEvent(new Event("silence"));
     const waited = error.name === "TimeoutError";
-    const unknown = method === "GET" ? "" : " Whether it was done is not known.";
-    throw new ApiError(`The node ${waited ? "took too long to answer" : "does not answer"}.${unknown}`, 0);
+    const unknown = method === "GET" ? "" : " The operation may have been executed.";
+    throw new ApiError(`The node ${waited ? "did not respond in time" : "does not respond"}.${unknown}`, 0);
   }
   const answer = parsed(text);
   if (response.ok) return answer;
   if (response.status === 401 && path !== "/login") events.dispatchEvent(new Event("login"));
-  throw new ApiError(answer?.error ?? `The node answered ${response.status}.`, response.status, answer?.code ?? null);
+  throw new ApiError(answer?.error ?? `The node responded with HTTP status ${response.status}.`, response.status, answer?.code ?? null);
 }
 
 function parsed(text) {

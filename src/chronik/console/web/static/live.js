@@ -1,4 +1,4 @@
-// What the console knows at the moment: the last word of the stream, the minutes before, and whether the node is there.
+// The live state of the console: the latest event of the overview stream, its recent history, and the connection state.
 
 import { get, onSilence } from "./api.js";
 import { Stream } from "./stream.js";
@@ -7,7 +7,7 @@ const KEPT_MS = 5 * 60_000;
 const ANSWER_WITHIN_MS = 3_000;
 
 export const live = {
-  /** "waiting" before the first word, then "up", "gone", or "refused" for who may not see the cluster. */
+  /** "waiting" before the first event, then "up", "gone" (node unreachable) or "refused" (not authorized). */
   state: "waiting",
   history: [],
   last: null,
@@ -53,7 +53,7 @@ function hear(message) {
 
 let asking = false;
 
-/** The stream ended: because the node is gone, or because we may not (or no longer) listen? It says so itself. */
+/** Handles the end of the stream: finds out whether the node is unreachable or the user is no longer authorized. */
 async function lost() {
   if (asking) return;
   asking = true;

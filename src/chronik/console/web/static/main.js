@@ -1,4 +1,4 @@
-// Begins: who is there, is a login needed; then the frame, the stream, and the page that the address names.
+// Entry point: checks the login, then shows the shell, starts the stream and opens the page of the URL.
 
 import { get, onLoginNeeded } from "./api.js";
 import { fill, h } from "./ui/dom.js";
@@ -19,7 +19,7 @@ async function begin() {
   } catch (error) {
     if (error.status === 401) live.session = { logged_in: false, login_required: true };
     else {
-      fill(app, h("main", { class: "alone" }, waiting("The node does not answer. Trying again…")));
+      fill(app, h("main", { class: "alone" }, waiting("The node does not respond. Retrying…")));
       setTimeout(begin, RETRY_MS);
       return;
     }
@@ -53,7 +53,7 @@ function enter() {
   notify();
 }
 
-/** After the log-out: nothing of what this person saw stays in memory. */
+/** Discards all data in memory after a logout. */
 function leave() {
   forget();
   live.session = { ...live.session, logged_in: false, principal: null };

@@ -1,4 +1,4 @@
-// The address holds all state: #/topics/orders?tab=messages&from=-50 is a page that can be sent to a colleague.
+// The URL holds all state, so that it can be bookmarked and shared: #/topics/orders?tab=messages&from=-50.
 
 const listeners = new Set();
 
@@ -16,7 +16,7 @@ function decoded(part) {
   }
 }
 
-/** `link("topics", name, {tab: "messages"})`: what is empty in the last argument is left out of the address. */
+/** Builds a URL: `link("topics", name, {tab: "messages"})`. Empty parameters are omitted. */
 export function link(...parts) {
   const params = typeof parts.at(-1) === "object" && parts.at(-1) !== null ? parts.pop() : {};
   const query = new URLSearchParams();
@@ -31,7 +31,7 @@ export function go(...parts) {
   location.hash = link(...parts);
 }
 
-/** Changes some of the state in the address; typing replaces the entry in the history, so that Back leaves the page. */
+/** Changes parameters of the URL. By default it replaces the history entry, so that Back leaves the page. */
 export function setParams(patch, { replace = true } = {}) {
   const { parts, params } = parse();
   const next = link(...parts, { ...params, ...patch });

@@ -1,5 +1,5 @@
-// One stream for all tabs of this browser: a browser opens six connections to a node and no more, and ten tabs need one.
-// What was heard in the last minutes is kept here, so that a new tab begins with charts that are not empty.
+// A shared worker with one event stream for all tabs, since browsers limit the connections to a host to six.
+// It keeps the recent history, so that the charts of a new tab are not empty.
 
 import { Stream } from "./stream.js";
 

@@ -1,5 +1,5 @@
-// Listens to the node's stream, keeps the last minutes, and comes back by itself. Used by the worker, or by a tab where
-// browsers have no shared workers.
+// Receives the overview stream, keeps its recent history, and reconnects. Used by the shared worker, or by a tab if the
+// browser does not support shared workers.
 
 const ADDRESS = "/api/v1/stream";
 const KEPT_MS = 5 * 60_000;
@@ -49,7 +49,7 @@ export class Stream {
     this.source?.close();
     this.source = null;
     this.up = false;
-    // Said again with each try: a node that is back may ask who we are, and only a page can answer that.
+    // Sent with each retry: a restarted node may require a new login, which only a page can show.
     this.tell({ kind: "lost", heardMs: this.heardMs });
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.retry(), RETRY_MS);

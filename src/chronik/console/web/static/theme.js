@@ -1,9 +1,9 @@
-// Runs before anything is drawn, so that a chosen theme never flashes in the other one's colours.
+// Runs before the first paint, so that the chosen theme does not flash in other colours.
 (function () {
   try {
     const chosen = localStorage.getItem("chronik-theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // A browser that keeps nothing has the system's theme.
+    // Without local storage, the system's theme applies.
   }
 })();

@@ -1,4 +1,4 @@
-// Configs of a topic, of a node, or of all nodes: what is set, where it comes from, and a way to change it.
+// The configs of a topic, a node or the cluster, with their sources, and dialogs to alter them.
 
 import { get, patch } from "../api.js";
 import { setParams } from "../router.js";
@@ -12,8 +12,8 @@ import { table } from "../ui/table.js";
 export function configsCard({ path, what, params }) {
   let state = params;
   const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000 });
-  const only = check("changed", "Only what was changed", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("set-config?", "Set another", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
+  const only = check("changed", "Only changed configs", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
+  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("set-config?", "Set config", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
   const node = card(null, { extra: "card-table" }, bar, rows.node);
 
   function draw({ items }) {
@@ -22,10 +22,10 @@ export function configsCard({ path, what, params }) {
     const columns = [
       { label: "Config", grow: true, cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)] },
       { label: "Value", cell: (row) => h("span", { class: "mono wrap" }, row.sensitive ? "hidden" : row.value === null || row.value === "" ? "—" : row.value) },
-      { label: "From", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
+      { label: "Source", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
       { label: "", cell: (row) => !row.read_only && [button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
     ];
-    return table(what, columns, shown, { key: (row) => row.name, empty: "No config of that name." }).node;
+    return table(what, columns, shown, { key: (row) => row.name, empty: "No configs found." }).node;
   }
 
   function change(row, fresh = false) {
@@ -33,12 +33,12 @@ export function configsCard({ path, what, params }) {
     const body = (form) => ({ set: { [form.name ?? row.name]: form.value } });
     formDialog({
       action: fresh ? "set-config" : "change-config",
-      title: fresh ? "Set a config" : `Change ${row.name}`,
+      title: fresh ? "Set config" : `Change ${row.name}`,
       fields: [...(fresh ? [name] : row.documentation ? [note(h("p", { class: "hint" }, row.documentation))] : []), field("value", "Value", { value: row.sensitive ? "" : (row.value ?? ""), mono: true, type: row.sensitive ? "password" : "text", autofocus: !fresh })],
       label: "Save",
       preview: (form) => patch(path, { ...body(form), dry_run: true }),
       submit: (form) => patch(path, body(form)),
-      success: (form) => `${form.name ?? row.name} is ${row.sensitive ? "changed" : form.value}.`,
+      success: (form) => `${form.name ?? row.name} was set${row.sensitive ? "" : ` to ${form.value}`}.`,
       done: rows.refresh,
     });
   }
@@ -47,11 +47,11 @@ export function configsCard({ path, what, params }) {
     confirm({
       action: "reset-config",
       title: `Reset ${row.name}`,
-      intro: "The value goes, and what stands below it counts again: the node’s own, or the default.",
+      intro: "The config is reset to the value of the node’s configuration file, or to its default.",
       label: "Reset",
       preview: () => patch(path, { delete: [row.name], dry_run: true }),
       run: () => patch(path, { delete: [row.name] }),
-      success: `${row.name} is reset.`,
+      success: `${row.name} was reset.`,
       done: rows.refresh,
     });
   }
@@ -70,5 +70,5 @@ export function configsCard({ path, what, params }) {
 const isDefault = (row) => row.source === "default" || row.source === "file";
 
 function sourceWord(row) {
-  return { default: "default", file: "the node’s file", broker: "this node", cluster: "all nodes", topic: "this topic" }[row.source] ?? row.source ?? "—";
+  return { default: "default", file: "configuration file", broker: "node", cluster: "cluster", topic: "topic" }[row.source] ?? row.source ?? "—";
 }

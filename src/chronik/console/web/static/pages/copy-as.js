@@ -1,4 +1,4 @@
-// The same record, asked for by a program, by a command, or in SQL.
+// Code that reads a given record: Python, CLI or SQL.
 
 import { live } from "../live.js";
 

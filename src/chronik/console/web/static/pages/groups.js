@@ -1,4 +1,4 @@
-// Consumer groups: who reads, how far behind they are, and a way to send them elsewhere.
+// Consumer groups: their members, offsets and lag, and dialogs to reset or delete offsets.
 
 import { at, get, post, remove } from "../api.js";
 import { go, link, parse, setParams } from "../router.js";
@@ -21,7 +21,7 @@ export function groupsPage(params) {
   const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource((signal) => get("/groups", { search: state.search, limit: PAGE, after: trail().at(-1) }, signal), draw, { everyMs: 5_000 });
   const bar = h("div", { class: "filter-bar" }, searchField("Search groups", state.search, (search) => setParams({ search, trail: "" })));
-  const node = h("div", {}, pageHead("Groups", { lead: "Who reads which topics together, and how far behind they are." }), card(null, { extra: "card-table" }, bar, rows.node));
+  const node = h("div", {}, pageHead("Groups", { lead: "Consumer groups, their state and their lag." }), card(null, { extra: "card-table" }, bar, rows.node));
 
   function draw({ items, next, total }) {
     const most = Math.max(1, ...items.map((each) => each.lag ?? 0));
@@ -34,7 +34,7 @@ export function groupsPage(params) {
       { label: "Coordinator", cell: (row) => (row.coordinator === null ? "—" : `node ${row.coordinator}`) },
     ];
     const sort = { value: () => parse().params.sort, set: (sorted) => (setParams({ sort: sorted }), rows.show()) };
-    const empty = state.search ? `No group has “${state.search}” in its name.` : "Nobody reads as a group yet.";
+    const empty = state.search ? `No group name contains “${state.search}”.` : "There are no consumer groups yet.";
     return [table("Groups", columns, items, { key: (row) => row.group, sort, empty }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })];
   }
 
@@ -65,7 +65,7 @@ export function groupPage(name, params) {
         ["State", stateBadge(group.state)],
         ["Members", number(group.member_list.length)],
         ["Lag", h("span", { class: "number" }, `${format.count(group.lag)} records`)],
-        ["Furthest behind", format.duration(behind)],
+        ["Maximum lag", format.duration(behind)],
         ["Protocol", format.known(group.protocol || group.protocol_type)],
         ["Coordinator", group.coordinator === null ? "—" : h("a", { href: link("nodes", group.coordinator) }, `node ${group.coordinator}`)],
       ], "facts-row")),
@@ -83,13 +83,13 @@ export function groupPage(name, params) {
     confirm({
       action: "delete-group",
       title: `Delete group ${name}`,
-      intro: "What the group has committed is forgotten: members who come back begin where their settings say.",
+      intro: "All committed offsets of the group are deleted. Consumers that join again start according to auto.offset.reset.",
       typed: name,
-      label: "Delete the group",
+      label: "Delete group",
       tone: "danger",
       run: () => remove(at("groups", name)),
       done: () => {
-        say(`Group ${name} is deleted.`);
+        say(`Group ${name} was deleted.`);
         go("groups");
       },
     });
@@ -105,24 +105,24 @@ function lagTable(name, group, page) {
   const columns = [
     { label: "Topic", grow: true, sort: (row) => row.topic, cell: (row) => h("a", { href: link("topics", row.topic), "data-focus": `t-${row.topic}-${row.partition}` }, row.topic) },
     { label: "Partition", align: "end", sort: (row) => row.partition, cell: (row) => number(row.partition) },
-    { label: "Committed", align: "end", cell: (row) => number(row.committed) },
-    { label: "End", align: "end", cell: (row) => number(row.end_offset) },
+    { label: "Committed offset", align: "end", cell: (row) => number(row.committed) },
+    { label: "End offset", align: "end", cell: (row) => number(row.end_offset) },
     { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, number(row.lag), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
-    { label: "Behind by", align: "end", sort: (row) => row.lag_seconds, cell: (row) => format.duration(row.lag_seconds) },
+    { label: "Lag (time)", align: "end", sort: (row) => row.lag_seconds, cell: (row) => format.duration(row.lag_seconds) },
     { label: "Member", cell: (row) => h("span", { class: "clip", title: row.member ?? "" }, row.member ? (names[row.member] ?? row.member) : "—") },
-    { label: "", cell: (row) => button("forget-offset?", "Forget", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Forget what was committed for ${row.topic}, partition ${row.partition}` }) },
+    { label: "", cell: (row) => button("forget-offset?", "Delete offset", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Delete the committed offset of ${row.topic}, partition ${row.partition}` }) },
   ];
-  return table(`Lag of ${name} by partition`, columns, group.partitions, { sort, key: (row) => `${row.topic}-${row.partition}`, empty: "It has committed nothing yet." }).node;
+  return table(`Lag of ${name} by partition`, columns, group.partitions, { sort, key: (row) => `${row.topic}-${row.partition}`, empty: "The group has no committed offsets." }).node;
 }
 
 function memberTable(group) {
   const columns = [
-    { label: "Client", cell: (row) => row.client_id || "—" },
+    { label: "Client id", cell: (row) => row.client_id || "—" },
     { label: "Host", cell: (row) => row.host },
     { label: "Partitions", grow: true, cell: (row) => assigned(row.partitions) },
     { label: "Member id", cell: (row) => h("span", { class: "mono small wrap" }, row.id, row.instance_id && ` (${row.instance_id})`) },
   ];
-  return table(`Members of ${group.group}`, columns, group.member_list, { key: (row) => row.id, empty: "Nobody is in it at the moment." }).node;
+  return table(`Members of ${group.group}`, columns, group.member_list, { key: (row) => row.id, empty: "The group has no members." }).node;
 }
 
 function assigned(partitions) {
@@ -139,22 +139,22 @@ function grouped(partitions) {
 function forgetOffset(name, row, page) {
   confirm({
     action: "forget-offset",
-    title: `Forget the offset of ${row.topic}, partition ${row.partition}`,
-    intro: `Group ${name} has committed ${row.committed} there. It is forgotten; nothing else changes.`,
-    label: "Forget",
+    title: `Delete offset of ${row.topic}, partition ${row.partition}`,
+    intro: `The committed offset ${row.committed} of group ${name} is deleted.`,
+    label: "Delete offset",
     tone: "danger",
     run: () => remove(at("groups", name, "offsets"), { topic: row.topic, partition: row.partition }),
-    success: "Forgotten.",
+    success: "The offset was deleted.",
     done: page.refresh,
   });
 }
 
 function reset(name, page) {
   const topics = [...new Set((page.data?.partitions ?? []).map((each) => each.topic))];
-  const value = field("value", "Offset, or how many", { type: "number", value: "0" });
+  const value = field("value", "Offset or number of records", { type: "number", value: "0" });
   const time = field("time", "Time", { type: "datetime-local", value: format.localInput(Date.now() - 3_600_000) });
   time.input.step = "1";
-  const to = choice("kind", "Go to", [["start", "the start"], ["end", "the end: skip everything"], ["time", "a time"], ["offset", "an offset"], ["back", "back by so many"], ["on", "on by so many"]], { onchange: show });
+  const to = choice("kind", "Reset to", [["start", "earliest offset"], ["end", "latest offset"], ["time", "timestamp"], ["offset", "specific offset"], ["back", "shift backward by"], ["on", "shift forward by"]], { onchange: show });
   function show() {
     value.node.hidden = !["offset", "back", "on"].includes(to.read());
     time.node.hidden = to.read() !== "time";
@@ -164,23 +164,23 @@ function reset(name, page) {
     topics: form.topic ? [form.topic] : null,
     to: { start: "start", end: "end", time: `@${new Date(form.time).getTime()}`, offset: String(form.value ?? 0), back: `-${form.value ?? 0}`, on: `+${form.value ?? 0}` }[form.kind],
   });
-  const moves = ({ items }) => table("What would move", [
+  const moves = ({ items }) => table("New offsets", [
     { label: "Topic", grow: true, cell: (row) => row.topic },
     { label: "Partition", align: "end", cell: (row) => number(row.partition) },
-    { label: "Now", align: "end", cell: (row) => number(row.before) },
-    { label: "Then", align: "end", cell: (row) => h("strong", {}, number(row.after)) },
-    { label: "Moves by", align: "end", cell: (row) => (row.before === null ? "—" : `${row.after - row.before > 0 ? "+" : ""}${format.count(row.after - row.before)}`) },
-  ], items, { empty: "Nothing would move.", showCaption: true }).node;
+    { label: "Current offset", align: "end", cell: (row) => number(row.before) },
+    { label: "New offset", align: "end", cell: (row) => h("strong", {}, number(row.after)) },
+    { label: "Change", align: "end", cell: (row) => (row.before === null ? "—" : `${row.after - row.before > 0 ? "+" : ""}${format.count(row.after - row.before)}`) },
+  ], items, { empty: "No offsets change.", showCaption: true }).node;
   formDialog({
     action: "reset-offsets",
     title: `Reset offsets of ${name}`,
-    intro: "Where the group goes on reading. Its members must have stopped.",
+    intro: "Sets the committed offsets from which the group continues. The group must have no members.",
     wide: true,
-    fields: [choice("topic", "Topic", [["", "all that it reads"], ...topics]), to, value, time],
+    fields: [choice("topic", "Topic", [["", "all topics of the group"], ...topics]), to, value, time],
     label: "Reset offsets",
     preview: async (form) => ({ plan: moves(await post(at("groups", name, "offsets"), { ...body(form), dry_run: true })) }),
     submit: (form) => post(at("groups", name, "offsets"), body(form)),
-    success: `Offsets of ${name} are reset.`,
+    success: `The offsets of ${name} were reset.`,
     done: page.refresh,
     onclose: () => parse().params.do && setParams({ do: "" }),
   });

@@ -1,4 +1,4 @@
-// Which page an address names. A page is {title, node, update(params)?, live(live)?, refresh()?, close()?}.
+// Maps a URL to a page. A page is {title, node, update(params)?, live(live)?, refresh()?, close()?}.
 
 import { groupPage, groupsPage } from "./groups.js";
 import { nodePage, nodesPage } from "./nodes.js";
@@ -21,6 +21,6 @@ export const PAGES = [
 
 export function pageFor({ parts: [id, name], params }) {
   const found = PAGES.find((each) => each.id === id);
-  if (!found || (name !== undefined && !found.one)) throw new Error("There is no such page.");
+  if (!found || (name !== undefined && !found.one)) throw new Error("This page does not exist.");
   return name === undefined ? found.page(params) : found.one(name, params);
 }

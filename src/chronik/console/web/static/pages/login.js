@@ -1,4 +1,4 @@
-// The only page for who has not said who they are.
+// The login page.
 
 import { post } from "../api.js";
 import { fill, h } from "../ui/dom.js";
@@ -39,7 +39,7 @@ export function loginPage(session, entered) {
       { class: "card login-card" },
       h("div", { class: "login-head" }, h("img", { src: "/ui/icon.svg", alt: "", width: 44, height: 44 }), h("div", {}, h("h1", {}, "Chronik"), h("p", { class: "muted" }, about)), themeButton()),
       form,
-      h("p", { class: "muted small" }, byToken ? "The node’s http_token." : "The user and password of Kafka’s clients (SCRAM). What you may see and do here is what your ACLs allow."),
+      h("p", { class: "muted small" }, byToken ? "Log in with the node’s http_token." : "Log in with a Kafka (SCRAM) user. Your ACLs determine what you can see and do."),
     ),
   );
 }

@@ -1,4 +1,4 @@
-// Messages as rows that open: pretty values, headers, and the same record as Python, a command or SQL.
+// The list of messages. A row expands to its formatted value, its headers, and code that reads it (Python, CLI, SQL).
 
 import { parse, setParams } from "../router.js";
 import { fill, h, hidden } from "../ui/dom.js";
@@ -53,7 +53,7 @@ export function messageList(topic) {
       h("td", { role: "cell", class: "end number", "data-label": "Partition" }, String(message.partition)),
       h("td", { role: "cell", class: "end number", "data-label": "Offset" }, String(message.offset)),
       h("td", { role: "cell", class: "clip mono", "data-label": "Key" }, preview(message.key, 40)),
-      h("td", { role: "cell", class: "clip grow mono", "data-label": "Value" }, message.control ? badge("marker of a transaction") : preview(message.value, PREVIEW)),
+      h("td", { role: "cell", class: "clip grow mono", "data-label": "Value" }, message.control ? badge("transaction marker") : preview(message.value, PREVIEW)),
       h("td", { role: "cell", class: "end", "data-label": "Size" }, format.bytes(message.size)),
     );
     line.message = message;
@@ -91,17 +91,17 @@ function detail(topic, message) {
     buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.view === id)));
     if (keep) setParams({ as: id === "value" ? "" : id });
     const text = { python: asPython, cli: asCommand, sql: asSql }[id]?.(topic, message);
-    fill(shown, text === undefined ? [copyButton("copy-value", "Copy the value", () => plain(message.value), say), pretty(message.value)] : [copyButton("copy-as", `Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
+    fill(shown, text === undefined ? [copyButton("copy-value", "Copy value", () => plain(message.value), say), pretty(message.value)] : [copyButton("copy-as", `Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
   }
 
   return h(
     "div",
     { class: "detail" },
-    h("p", { class: "muted small" }, `${message.timestamp_type === "append" ? "The time is the node’s: when it was written." : "The time is the producer’s."} ${message.transactional ? "Part of a transaction." : ""}`),
+    h("p", { class: "muted small" }, `${message.timestamp_type === "append" ? "Timestamp type: log append time." : "Timestamp type: create time."} ${message.transactional ? "Part of a transaction." : ""}`),
     h("h2", {}, "Key"),
     pretty(message.key),
     message.headers.length ? [h("h2", {}, "Headers"), h("dl", { class: "headers" }, message.headers.map((header) => h("div", {}, h("dt", { class: "mono" }, header.name), h("dd", { class: "mono" }, header.value.kind === "null" ? "null" : header.value.text))))] : null,
-    h("div", { class: "segments", role: "group", "aria-label": "Show the value, or how to ask for it" }, buttons),
+    h("div", { class: "segments", role: "group", "aria-label": "Show the value, or code that reads it" }, buttons),
     shown,
   );
 }
@@ -111,5 +111,5 @@ const plain = (shown) => (shown.kind === "null" ? "" : shown.kind === "json" ? p
 function pretty(shown) {
   if (shown.kind === "null") return h("p", { class: "muted" }, "null");
   const body = shown.kind === "json" ? prettyNodes(shown.text) : shown.text;
-  return h("pre", { class: "code", tabindex: "0" }, body, shown.truncated && h("span", { class: "muted" }, "\n… cut off here: it is long."));
+  return h("pre", { class: "code", tabindex: "0" }, body, shown.truncated && h("span", { class: "muted" }, "\n… truncated"));
 }

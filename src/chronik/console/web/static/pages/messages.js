@@ -1,4 +1,4 @@
-// The message browser: by offset or time, by search within a budget, or live. messages-list.js shows what was found.
+// The message browser: browse by offset or time, search with limits, or tail. messages-list.js shows the results.
 
 import { address, at, get } from "../api.js";
 import { link, parse, setParams } from "../router.js";
@@ -30,13 +30,13 @@ export function messagesCard(name, params, head) {
     fill(foot);
     drawTop();
     if (mode() === "browse") browse();
-    else if (mode() === "search") state.text ? search() : (list.show([]), say("Type what a key, a value or a header contains."));
+    else if (mode() === "search") state.text ? search() : (list.show([]), say("Enter a text to find in keys, values and headers."));
     else tail();
   }
 
   function drawTop() {
     drawn = head.data?.partitions?.length ?? 0;
-    fill(top, tabs(MODES.map(([id, label]) => ({ id, label, href: link("topics", name, { ...parse().params, tab: "messages", mode: id === "browse" ? "" : id, open: "" }) })), mode(), "Ways to find messages"), controls());
+    fill(top, tabs(MODES.map(([id, label]) => ({ id, label, href: link("topics", name, { ...parse().params, tab: "messages", mode: id === "browse" ? "" : id, open: "" }) })), mode(), "Message views"), controls());
   }
 
   function stop() {
@@ -44,22 +44,22 @@ export function messagesCard(name, params, head) {
     running = null;
   }
 
-  // Controls: a form whose values go to the address; the address says what is shown.
+  // Controls: the form writes its values to the URL, and the URL determines what is shown.
 
   function controls() {
     const partitions = head.data?.partitions?.length ?? 0;
     const known = Math.max(partitions, Number(state.partition ?? -1) + 1);
     const partition = choice("partition", "Partition", [["", "all"], ...Array.from({ length: known }, (_, index) => [index, index])], { value: state.partition ?? "" });
-    const isolation = choice("isolation", "Transactions", [["", "committed only"], ["uncommitted", "open and aborted too"]], { value: state.isolation ?? "" });
+    const isolation = choice("isolation", "Isolation level", [["", "read committed"], ["uncommitted", "read uncommitted"]], { value: state.isolation ?? "" });
     const start = startFields(mode() === "search" ? (state.from ?? "start") : state.from);
     const go = { type: "submit", tone: "primary" };
     const apply = mode() === "search" ? button("search-messages", "Search", null, go) : button("show-messages", "Show", null, go);
     let fields = [];
-    if (mode() === "browse") fields = [partition, ...start.fields, choice("limit", "At most", ["20", "50", "100", "500"], { value: state.limit ?? "50" }), isolation];
+    if (mode() === "browse") fields = [partition, ...start.fields, choice("limit", "Limit", ["20", "50", "100", "500"], { value: state.limit ?? "50" }), isolation];
     else if (mode() === "search") {
       const text = field("text", "Contains", { value: state.text ?? "", required: true });
       text.input.dataset.search = "";
-      fields = [text, partition, ...start.fields, choice("max", "Look at most at", [["10000", "10,000 records"], ["100000", "100,000 records"], ["1000000", "1,000,000 records"], ["10000000", "10,000,000 records"]], { value: state.max ?? "1000000" }), choice("seconds", "For at most", [["10", "10 s"], ["30", "30 s"], ["120", "2 min"], ["300", "5 min"]], { value: state.seconds ?? "30" }), isolation];
+      fields = [text, partition, ...start.fields, choice("max", "Scan at most", [["10000", "10,000 records"], ["100000", "100,000 records"], ["1000000", "1,000,000 records"], ["10000000", "10,000,000 records"]], { value: state.max ?? "1000000" }), choice("seconds", "Timeout", [["10", "10 s"], ["30", "30 s"], ["120", "2 min"], ["300", "5 min"]], { value: state.seconds ?? "30" }), isolation];
     } else fields = [partition, isolation];
     const submit = (event) => {
       event.preventDefault();
@@ -69,7 +69,7 @@ export function messagesCard(name, params, head) {
       if (same) begin();
       else setParams({ ...values, open: "" }, { replace: false });
     };
-    return h("form", { class: "controls", onsubmit: submit, "aria-label": "What to show" }, fields.map((each) => each.node), h("div", { class: "controls-go" }, mode() === "tail" ? [button("apply-tail", "Apply", null, { type: "submit" }), pauser()] : apply));
+    return h("form", { class: "controls", onsubmit: submit, "aria-label": "Message filter" }, fields.map((each) => each.node), h("div", { class: "controls-go" }, mode() === "tail" ? [button("apply-tail", "Apply", null, { type: "submit" }), pauser()] : apply));
   }
 
   // Browse
@@ -91,7 +91,7 @@ export function messagesCard(name, params, head) {
       const newestFirst = from().startsWith("-");
       const items = newestFirst ? [...answer.items].reverse() : answer.items;
       list.show(items);
-      say(items.length ? `${format.plural(items.length, "message")}, ${newestFirst ? "the newest first" : "the oldest first"}.` : "No messages here.");
+      say(items.length ? `${format.plural(items.length, "message")}, ${newestFirst ? "newest first" : "oldest first"}.` : "No messages found.");
       fill(foot, more(items, answer));
     } catch (error) {
       if (!cancel.signal.aborted) say(problem(error));
@@ -122,7 +122,7 @@ export function messagesCard(name, params, head) {
     const show = (text) => (line.textContent = text);
     say(h("span", { class: "spinner", "aria-hidden": "true" }), line, cancel);
     running = { stop: () => source.close() };
-    const progress = () => show(`Looked at ${format.plural(last.scanned, "record")}${last.bytes ? `, ${format.bytes(last.bytes)}` : ""}: ${format.plural(found.length, "match", "matches")}.`);
+    const progress = () => show(`Scanned ${format.plural(last.scanned, "record")}${last.bytes ? `, ${format.bytes(last.bytes)}` : ""}: ${format.plural(found.length, "match", "matches")}.`);
     progress();
     source.addEventListener("match", (event) => {
       found.push(JSON.parse(event.data));
@@ -138,13 +138,13 @@ export function messagesCard(name, params, head) {
       last = { ...last, ...answer };
       end(answer.why, answer.error);
     });
-    source.addEventListener("error", () => end("error", "The search broke off. The node is gone, or you may not read this topic."));
+    source.addEventListener("error", () => end("error", "The search was interrupted: the node is unreachable, or you lack the Read permission on this topic."));
 
     function end(why, error) {
       source.close();
       progress();
-      const told = { end: "All was looked at.", messages: "That is the budget of records: raise it to look further.", matches: "That is as many matches as are shown.", seconds: "That is the budget of time: raise it to look further.", cancelled: "Cancelled." }[why];
-      say(line, " ", h("span", {}, why === "error" ? problem(error ?? "The search broke off.") : (told ?? "")));
+      const told = { end: "Search complete.", messages: "The record limit was reached: increase it to continue.", matches: "The maximum number of matches was reached.", seconds: "The timeout was reached: increase it to continue.", cancelled: "Cancelled." }[why];
+      say(line, " ", h("span", {}, why === "error" ? problem(error ?? "The search was interrupted.") : (told ?? "")));
     }
   }
 
@@ -166,8 +166,8 @@ export function messagesCard(name, params, head) {
     let frame = 0;
     list.show([]);
     const word = () => {
-      const missed = skipped ? ` ${format.count(skipped)} came too fast to be shown.` : "";
-      say(h("span", { class: `dot ${paused ? "dot-waiting" : "dot-up"}`, "aria-hidden": "true" }), paused ? `Paused. ${format.plural(kept.length, "message")} came since.` : `Listening: ${format.plural(heard, "message")}.`, missed);
+      const missed = skipped ? ` ${format.count(skipped)} were skipped because they arrived too fast.` : "";
+      say(h("span", { class: `dot ${paused ? "dot-waiting" : "dot-up"}`, "aria-hidden": "true" }), paused ? `Paused. ${format.plural(kept.length, "message")} arrived since.` : `Live: ${format.plural(heard, "message")}.`, missed);
     };
     const draw = () => {
       frame = 0;
@@ -190,7 +190,7 @@ export function messagesCard(name, params, head) {
       later();
     });
     source.addEventListener("open", word);
-    source.addEventListener("error", () => say(problem(source.readyState === EventSource.CLOSED ? "The node refuses to tell: you may not read this topic, or it is gone." : "The stream broke off. Trying again…")));
+    source.addEventListener("error", () => say(problem(source.readyState === EventSource.CLOSED ? "The tail was rejected: you lack the Read permission on this topic, or it was deleted." : "The stream was interrupted. Reconnecting…")));
     running = {
       stop: () => {
         clearTimeout(frame);
@@ -201,11 +201,11 @@ export function messagesCard(name, params, head) {
         fresh = kept;
         kept = [];
         const toggle = top.querySelector("[data-role=pause]");
-        toggle.lastChild.textContent = paused ? "Go on" : "Pause";
+        toggle.lastChild.textContent = paused ? "Resume" : "Pause";
         draw();
       },
     };
-    say(h("span", { class: "dot dot-waiting", "aria-hidden": "true" }), "Connecting…"); // what is written before it is open is not heard
+    say(h("span", { class: "dot dot-waiting", "aria-hidden": "true" }), "Connecting…"); // messages produced before the stream is open are not shown
   }
 
   return {
@@ -213,7 +213,7 @@ export function messagesCard(name, params, head) {
     refresh: () => mode() === "browse" && !state.open && begin(),
     close: stop,
     update: (topic) => {
-      // Only now it is known how many partitions there are to choose from; nobody's choice is taken away for that.
+      // The number of partitions is known now. Do not redraw the form while the user is editing it.
       if (topic.partitions.length !== drawn && !top.contains(document.activeElement)) drawTop();
     },
     params: (next) => {
@@ -225,15 +225,15 @@ export function messagesCard(name, params, head) {
   };
 }
 
-/** Where to begin: one choice, and a value for some of them. */
+/** The start position: a choice, with a value for an offset or time. */
 function startFields(from) {
   const kind = !from || from.startsWith("-") ? "newest" : from === "start" ? "oldest" : from.startsWith("@") ? "time" : /^\d+$/.test(from) ? "offset" : "page";
   const offset = field("start-offset", "Offset", { type: "number", min: 0, value: kind === "offset" ? from : "0" });
   const shownTime = kind === "time" ? (Number(from.slice(1)) || Date.parse(from.slice(1))) : Date.now() - 3_600_000;
   const time = field("start-time", "Time", { type: "datetime-local", value: format.localInput(shownTime) });
   time.input.step = "1";
-  const options = [["newest", "the newest"], ["oldest", "the oldest"], ["offset", "an offset"], ["time", "a time"]];
-  if (kind === "page") options.push(["page", "where the last page ended"]);
+  const options = [["newest", "newest messages"], ["oldest", "oldest messages"], ["offset", "offset"], ["time", "timestamp"]];
+  if (kind === "page") options.push(["page", "end of the previous page"]);
   const start = choice("start", "Start at", options, { value: kind, onchange: show });
   function show() {
     offset.node.hidden = start.read() !== "offset";

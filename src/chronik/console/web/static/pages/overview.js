@@ -1,4 +1,4 @@
-// What needs attention first; then whether the nodes agree, what each of them says, and how busy they are.
+// The overview: conditions that need attention, the comparison of the nodes, their state, and charts of the load.
 
 import { get } from "../api.js";
 import { live } from "../live.js";
@@ -24,7 +24,7 @@ export function overviewPage() {
     totals,
     h("h2", { class: "section" }, "Nodes"),
     nodes,
-    h("h2", { class: "section" }, "The last five minutes"),
+    h("h2", { class: "section" }, "Last five minutes"),
     h("div", { class: "charts" }, charts.map((each) => each.node)),
   );
   let cluster = null;
@@ -72,10 +72,10 @@ function drawVerdict(element, cluster) {
   const tone = cluster.agrees === false ? "error" : cluster.agrees && whole ? "ok" : "warning";
   const glyph = { ok: "check", warning: "info", error: "warning" }[tone];
   element.className = `verdict-box verdict-${tone}`;
-  const where = [cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`, cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "nobody leads" : `node ${cluster.leader_id} leads`, `term ${format.count(cluster.term)}`].filter(Boolean).join(" · ");
-  // The sentence is said once, and not with each index that passes by.
+  const where = [cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`, cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "no leader" : `leader: node ${cluster.leader_id}`, `term ${format.count(cluster.term)}`].filter(Boolean).join(" · ");
+  // Screen readers announce the verdict once, not with each new index.
   if (element.querySelector(".verdict-text")) element.querySelector(".verdict-more").textContent = where;
-  else fill(element, h("span", { class: "verdict-mark" }, icon(glyph)), h("div", {}, h("p", { class: "verdict-text" }, cluster.verdict ?? "Not known yet"), h("p", { class: "verdict-more muted", "aria-live": "off" }, where)));
+  else fill(element, h("span", { class: "verdict-mark" }, icon(glyph)), h("div", {}, h("p", { class: "verdict-text" }, cluster.verdict ?? "Unknown"), h("p", { class: "verdict-more muted", "aria-live": "off" }, where)));
 }
 
 function attentionCard(items) {
@@ -83,7 +83,7 @@ function attentionCard(items) {
   const order = ["error", "warning", "info"];
   const sorted = [...items].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
   const rows = sorted.map(({ severity, text, link: href }) => h("li", { class: `attention attention-${severity}` }, icon(glyphs[severity] ?? "info"), href ? h("a", { href: local(href) }, text) : h("span", {}, text)));
-  return card("What needs attention", { extra: "attention-card" }, rows.length ? h("ul", { class: "attentions" }, rows) : h("p", { class: "all-well" }, icon("check"), "Nothing. All is well."));
+  return card("Needs attention", { extra: "attention-card" }, rows.length ? h("ul", { class: "attentions" }, rows) : h("p", { class: "all-well" }, icon("check"), "No problems found."));
 }
 
 const local = (href) => (href.startsWith("#") ? href : `#${href.startsWith("/") ? "" : "/"}${href}`);
@@ -91,10 +91,10 @@ const local = (href) => (href.startsWith("#") ? href : `#${href.startsWith("/") 
 function tiles(cluster) {
   const tile = (label, value, href, bad) => h("a", { class: `tile ${bad && value ? "tile-bad" : ""}`, href, "data-focus": `tile-${label}` }, h("span", { class: "tile-value" }, format.count(value)), h("span", { class: "tile-label" }, label));
   return [
-    tile(cluster.internal_topics ? `topics, and ${format.count(cluster.internal_topics)} internal` : "topics", cluster.topics, link("topics")),
+    tile(cluster.internal_topics ? `topics (${format.count(cluster.internal_topics)} internal)` : "topics", cluster.topics, link("topics")),
     tile("partitions", cluster.partitions, link("topics")),
-    tile("not fully in sync", cluster.under_replicated, link("topics"), true),
-    tile("offline", cluster.offline, link("topics"), true),
+    tile("under-replicated partitions", cluster.under_replicated, link("topics"), true),
+    tile("offline partitions", cluster.offline, link("topics"), true),
     tile("groups", cluster.groups, link("groups")),
     tile("open transactions", cluster.open_transactions, link("transactions")),
   ];
@@ -115,17 +115,17 @@ function nodeCard(node, cluster) {
       "div",
       { class: "node-head" },
       h("h3", {}, h("a", { href: link("nodes", node.id), "data-focus": `node-${node.id}` }, `Node ${node.id}`)),
-      gone ? badge("gone", "error") : badge(absent ? "not here yet" : node.status, STATUS[node.status] ?? "plain"),
+      gone ? badge("unreachable", "error") : badge(absent ? "not joined yet" : node.status, STATUS[node.status] ?? "plain"),
       node.role && !gone ? badge(node.role, node.role === "leader" ? "accent" : "plain") : null,
     ),
-    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "no address yet", node.rack, node.is_me && "you are here"].filter(Boolean).join(" · ")),
-    h("div", { class: "hash" }, fingerprint(hash, differs), h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state not known")),
+    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "address unknown", node.rack, node.is_me && "this node"].filter(Boolean).join(" · ")),
+    h("div", { class: "hash" }, fingerprint(hash, differs), h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state unknown")),
     facts([
       ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],
       ["Term", h("span", { class: "number" }, format.count(node.term))],
-      ["Leads", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
+      ["Leader of", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
       ["Replicas", h("span", { class: "number" }, format.count(node.replicas))],
-      ["Up", format.duration(node.uptime_s)],
+      ["Uptime", format.duration(node.uptime_s)],
       ["Version", format.known(node.version)],
     ], "facts-two"),
   );
@@ -145,7 +145,7 @@ function twin(name) {
 function throughput() {
   return chart({
     title: "Throughput",
-    note: "Bytes per second, of this node",
+    note: "Bytes per second on this node",
     ...twin("throughput"),
     show: format.rate,
     base: 1024,
@@ -160,7 +160,7 @@ function latency() {
   const value = (api, share) => (sample) => sample.latency_ms?.[api]?.[share] ?? null;
   return chart({
     title: "Latency",
-    note: "How long this node takes to answer",
+    note: "Response time of this node",
     ...twin("latency"),
     show: format.milliseconds,
     series: [
@@ -175,7 +175,7 @@ function latency() {
 function lag() {
   return chart({
     title: "Lag",
-    note: "Records that groups are behind",
+    note: "Consumer group lag in records",
     ...twin("lag"),
     show: format.short,
     series: (history) => {

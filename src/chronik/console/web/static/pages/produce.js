@@ -1,4 +1,4 @@
-// A form that writes one record.
+// The form that produces one message.
 
 import { at, post } from "../api.js";
 import { parse, setParams } from "../router.js";
@@ -6,26 +6,26 @@ import { formDialog } from "../ui/dialog.js";
 import { check, choice, field, pairs, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 
-const FORMATS = [["text", "text"], ["json", "JSON, checked"], ["base64", "bytes, in base64"]];
+const FORMATS = [["text", "text"], ["json", "JSON (validated)"], ["base64", "bytes (base64)"]];
 
 export function produceForm(name, partitions = 1, { done }) {
-  const where = [["", "by the key, as clients choose it"], ...Array.from({ length: partitions }, (_, index) => [index, `partition ${index}`])];
-  const tombstone = check("tombstone", "No value: a tombstone, which deletes the key in a compacted topic");
+  const where = [["", "by key (default partitioner)"], ...Array.from({ length: partitions }, (_, index) => [index, `partition ${index}`])];
+  const tombstone = check("tombstone", "Tombstone (null value): deletes the key in a compacted topic");
   formDialog({
     action: "write-message",
-    title: `Write a message to ${name}`,
+    title: `Produce a message to ${name}`,
     wide: true,
     fields: [
-      side(field("key", "Key", { mono: true, hint: "Empty: no key." }), choice("key_format", "Key is", FORMATS)),
+      side(field("key", "Key", { mono: true, hint: "Leave empty for no key." }), choice("key_format", "Key format", FORMATS)),
       field("value", "Value", { rows: 7, mono: true, autofocus: true }),
-      side(choice("value_format", "Value is", FORMATS), choice("partition", "Goes to", where)),
+      side(choice("value_format", "Value format", FORMATS), choice("partition", "Partition", where)),
       tombstone,
-      pairs("headers", "Headers", { add: "Add a header" }),
-      field("timestamp", "Time", { type: "datetime-local", hint: "Empty: now." }),
+      pairs("headers", "Headers", { add: "Add header" }),
+      field("timestamp", "Timestamp", { type: "datetime-local", hint: "Leave empty for the current time." }),
     ],
-    label: "Write",
+    label: "Produce",
     submit: (form) => post(at("topics", name, "messages"), body(form)),
-    success: (_, answer) => `Written to partition ${answer.partition} at offset ${format.count(answer.offset)}.`,
+    success: (_, answer) => `Produced to partition ${answer.partition} at offset ${format.count(answer.offset)}.`,
     done,
     onclose: () => parse().params.do && setParams({ do: "" }),
   });

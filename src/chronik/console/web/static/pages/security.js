@@ -1,4 +1,4 @@
-// Users, rights (ACLs) and limits (quotas).
+// Users, ACLs and quotas.
 
 import { at, get, post, put, remove } from "../api.js";
 import { live } from "../live.js";
@@ -11,8 +11,8 @@ import { badge, button, card, notice, pageHead, tabs } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 
-const TABS = [["users", "Users"], ["acls", "Rights (ACLs)"], ["quotas", "Limits (quotas)"]];
-const ADD = { users: ["Add a user", "add-user"], acls: ["Give a right", "give-right"], quotas: ["Set a quota", "set-quota"] };
+const TABS = [["users", "Users"], ["acls", "ACLs"], ["quotas", "Quotas"]];
+const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "give-right"], quotas: ["Set quota", "set-quota"] };
 const PAGE = 100;
 
 export function securityPage(params) {
@@ -25,7 +25,7 @@ export function securityPage(params) {
   const part = h("div", {});
   const head = pageHead("Security");
   head.append(actions);
-  const open = live.session?.authorizer === false ? notice("This node has no authorizer: whoever reaches it may do everything.", "warning") : null;
+  const open = live.session?.authorizer === false ? notice("No authorizer is configured: every client is allowed to perform all operations.", "warning") : null;
   const node = h("div", {}, head, open, bar, part);
   show(params);
 
@@ -58,8 +58,8 @@ function users(state) {
       { label: "User", grow: true, cell: (row) => h("span", { class: "name" }, row.name) },
       { label: "Mechanisms", cell: (row) => h("span", { class: "badges" }, row.credentials.map((each) => badge(each.mechanism))) },
       { label: "Iterations", align: "end", cell: (row) => format.list([...new Set(row.credentials.map((each) => format.count(each.iterations)))]) },
-      { label: "", cell: (row) => [button("change-password?", "New password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
-    ], answer.items, { key: (row) => row.name, empty: "There are no users with passwords." }).node,
+      { label: "", cell: (row) => [button("change-password?", "Change password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
+    ], answer.items, { key: (row) => row.name, empty: "There are no users." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
   const bar = h("div", { class: "filter-bar" }, searchField("Search users", state().search, (search) => setParams({ search, trail: "" })));
@@ -69,23 +69,23 @@ function users(state) {
 function addUser(rows, name) {
   formDialog({
     action: name ? "change-password" : "add-user",
-    title: name ? `A new password for ${name}` : "Add a user",
-    intro: name ? "Whoever is logged in as this user has to log in again." : "A user can log in, and may do nothing until a right is given.",
+    title: name ? `Change password of ${name}` : "Create user",
+    intro: name ? "Sessions of this user end and must log in again." : "The user can log in, but has no permissions until you create ACLs.",
     fields: [
       ...(name ? [] : [field("name", "Name", { required: true, autofocus: true, mono: true })]),
       field("password", "Password", { type: "password", required: true, autocomplete: "new-password", autofocus: Boolean(name) }),
       choice("mechanism", "Mechanism", [["both", "SCRAM-SHA-256 and SCRAM-SHA-512"], ["SCRAM-SHA-256", "SCRAM-SHA-256"], ["SCRAM-SHA-512", "SCRAM-SHA-512"]]),
     ],
-    label: name ? "Change" : "Add the user",
+    label: name ? "Change password" : "Create user",
     submit: (form) => post("/users", { name: name ?? form.name, password: form.password, ...(form.mechanism === "both" ? {} : { mechanisms: [form.mechanism] }) }),
-    success: (form) => (name ? `${name} has a new password.` : `User ${form.name} can log in.`),
+    success: (form) => (name ? `The password of ${name} was changed.` : `User ${form.name} was created.`),
     done: rows.refresh,
     onclose: closed,
   });
 }
 
 function deleteUser(name, rows) {
-  confirm({ action: "delete-user", title: `Delete user ${name}`, intro: "Nobody can log in with this name any more. ACLs that name it stay.", typed: name, label: "Delete the user", tone: "danger", run: () => remove(at("users", name)), success: `User ${name} is deleted.`, done: rows.refresh });
+  confirm({ action: "delete-user", title: `Delete user ${name}`, intro: "The user can no longer log in. ACLs with this principal are not deleted.", typed: name, label: "Delete user", tone: "danger", run: () => remove(at("users", name)), success: `User ${name} was deleted.`, done: rows.refresh });
 }
 
 const RESOURCES = ["topic", "group", "cluster", "transactional-id", "user", "delegation-token"];
@@ -93,16 +93,16 @@ const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "descri
 
 function acls(state) {
   const rows = resource((signal) => get("/acls", { limit: PAGE, after: trailOf(state()).at(-1), principal: principalOf(state().search) }, signal), (answer) => [
-    table("Rights", [
-      { label: "Who", cell: (row) => h("span", { class: "name" }, row.principal) },
-      { label: "May", cell: (row) => badge(`${row.permission === "deny" ? "must not" : "may"} ${row.operation}`, row.permission === "deny" ? "error" : "ok") },
-      { label: "What", grow: true, cell: (row) => h("span", {}, `${row.resource} `, h("span", { class: "mono" }, row.name), row.pattern === "prefixed" && badge("and all that begin so")) },
-      { label: "From host", cell: (row) => h("span", { class: "mono" }, row.host) },
-      { label: "", cell: (row) => button("take-right?", "Take away", () => takeAway(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
-    ], answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has none." : "There are no ACLs." }).node,
+    table("ACLs", [
+      { label: "Principal", cell: (row) => h("span", { class: "name" }, row.principal) },
+      { label: "Permission", cell: (row) => badge(`${row.permission} ${row.operation}`, row.permission === "deny" ? "error" : "ok") },
+      { label: "Resource", grow: true, cell: (row) => h("span", {}, `${row.resource} `, h("span", { class: "mono" }, row.name), row.pattern === "prefixed" && badge("prefixed")) },
+      { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
+      { label: "", cell: (row) => button("take-right?", "Delete", () => takeAway(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
+    ], answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has no ACLs." : "There are no ACLs." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
-  const bar = h("div", { class: "filter-bar" }, searchField("Of whom: User:name", state().search, (search) => setParams({ search, trail: "" })));
+  const bar = h("div", { class: "filter-bar" }, searchField("Filter by principal, e.g. User:alice", state().search, (search) => setParams({ search, trail: "" })));
   return { ...rows, node: card(null, { extra: "card-table" }, bar, rows.node) };
 }
 
@@ -111,16 +111,16 @@ const principalOf = (text) => (text ? (text.includes(":") ? text : `User:${text}
 function addAcl(rows) {
   formDialog({
     action: "give-right",
-    title: "Give a right",
+    title: "Create ACL",
     fields: [
-      field("principal", "Who", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for everybody." }),
-      side(choice("permission", "May or must not", [["allow", "may"], ["deny", "must not"]]), choice("operation", "Operation", OPERATIONS, { value: "read" })),
-      side(choice("resource", "On", RESOURCES), field("name", "Name", { required: true, mono: true, hint: "* for all; kafka-cluster for the cluster." })),
-      side(choice("pattern", "Counts for", [["literal", "this name"], ["prefixed", "all names that begin so"]]), field("host", "From host", { value: "*", required: true, mono: true })),
+      field("principal", "Principal", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for all users." }),
+      side(choice("permission", "Permission", [["allow", "allow"], ["deny", "deny"]]), choice("operation", "Operation", OPERATIONS, { value: "read" })),
+      side(choice("resource", "Resource type", RESOURCES), field("name", "Resource name", { required: true, mono: true, hint: "* for all resources; kafka-cluster for the cluster." })),
+      side(choice("pattern", "Pattern type", [["literal", "literal"], ["prefixed", "prefixed"]]), field("host", "Host", { value: "*", required: true, mono: true })),
     ],
-    label: "Give the right",
+    label: "Create ACL",
     submit: (form) => post("/acls", { acls: [form] }),
-    success: (form) => `${form.principal} ${form.permission === "deny" ? "must not" : "may"} ${form.operation}.`,
+    success: (form) => `ACL created: ${form.permission} ${form.principal} to ${form.operation} ${form.resource} ${form.name}.`,
     done: rows.refresh,
     onclose: closed,
   });
@@ -129,54 +129,54 @@ function addAcl(rows) {
 function takeAway(acl, rows) {
   confirm({
     action: "take-right",
-    title: "Take a right away",
-    intro: `${acl.principal} ${acl.permission === "deny" ? "must not" : "may"} ${acl.operation} ${acl.resource} ${acl.name}${acl.pattern === "prefixed" ? " and all that begin so" : ""}. This ACL goes; open connections feel it at once.`,
-    label: "Take it away",
+    title: "Delete ACL",
+    intro: `Delete the ACL “${acl.permission} ${acl.principal} to ${acl.operation} ${acl.resource} ${acl.name}${acl.pattern === "prefixed" ? " (prefixed)" : ""}”. The change applies to open connections immediately.`,
+    label: "Delete ACL",
     tone: "danger",
     run: () => post("/acls/delete", { acls: [acl] }),
-    success: "Taken away.",
+    success: "The ACL was deleted.",
     done: rows.refresh,
   });
 }
 
 const QUOTAS = [
-  ["producer_byte_rate", "Bytes written per second", format.rate],
-  ["consumer_byte_rate", "Bytes read per second", format.rate],
-  ["request_percentage", "Share of a node’s time, in percent", (value) => `${value} %`],
-  ["controller_mutation_rate", "Changes of topics per second", format.perSecond],
-  ["connection_creation_rate", "New connections per second (of an address)", format.perSecond],
+  ["producer_byte_rate", "Producer byte rate", format.rate],
+  ["consumer_byte_rate", "Consumer byte rate", format.rate],
+  ["request_percentage", "Request percentage", (value) => `${value} %`],
+  ["controller_mutation_rate", "Controller mutation rate (per second)", format.perSecond],
+  ["connection_creation_rate", "Connection creation rate (per second, IP addresses only)", format.perSecond],
 ];
 
 function entityText(entity) {
-  const part = (label, name) => (name === null || name === undefined ? null : name === "" ? `every other ${label}` : `${label} ${name}`);
-  return [part("user", entity.user), part("client id", entity.client_id), part("address", entity.ip)].filter(Boolean).join(", ");
+  const part = (label, name) => (name === null || name === undefined ? null : name === "" ? `default ${label}` : `${label} ${name}`);
+  return [part("user", entity.user), part("client id", entity.client_id), part("IP address", entity.ip)].filter(Boolean).join(", ");
 }
 
 function quotas(state) {
   const rows = resource((signal) => get("/quotas", { limit: PAGE, after: trailOf(state()).at(-1) }, signal), (answer) => [
-    table("Limits", [
-      { label: "Of whom", grow: true, cell: (row) => h("span", { class: "name" }, entityText(row.entity)) },
-      { label: "Limits", cell: (row) => Object.entries(row.values).map(([key, value]) => h("div", {}, `${QUOTAS.find(([each]) => each === key)?.[1] ?? key}: `, h("strong", {}, (QUOTAS.find(([each]) => each === key)?.[2] ?? String)(value)))) },
+    table("Quotas", [
+      { label: "Entity", grow: true, cell: (row) => h("span", { class: "name" }, entityText(row.entity)) },
+      { label: "Quotas", cell: (row) => Object.entries(row.values).map(([key, value]) => h("div", {}, `${QUOTAS.find(([each]) => each === key)?.[1] ?? key}: `, h("strong", {}, (QUOTAS.find(([each]) => each === key)?.[2] ?? String)(value)))) },
       { label: "", cell: (row) => [button("change-quota?", "Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }), button("remove-quota?", "Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` })] },
-    ], answer.items, { key: (row) => entityText(row.entity), empty: "Nobody is limited." }).node,
+    ], answer.items, { key: (row) => entityText(row.entity), empty: "There are no quotas." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 
 function setQuota(rows, row) {
-  const who = row ? [] : [choice("kind", "Of", [["user", "a user"], ["client_id", "a client id"], ["ip", "an address"]]), field("name", "Name", { mono: true, autofocus: true, hint: "Empty: the default, for whoever has none of their own." })];
+  const who = row ? [] : [choice("kind", "Entity type", [["user", "user"], ["client_id", "client id"], ["ip", "IP address"]]), field("name", "Name", { mono: true, autofocus: true, hint: "Leave empty for the default entity." })];
   formDialog({
     action: row ? "change-quota" : "set-quota",
-    title: row ? `Limits of ${entityText(row.entity)}` : "Set a quota",
+    title: row ? `Quotas of ${entityText(row.entity)}` : "Set quota",
     fields: [...(who.length ? [side(...who)] : []), ...QUOTAS.map(([key, label]) => {
       const made = field(key, label, { type: "number", min: 0, value: row?.values[key] ?? "" });
       made.input.step = "any";
       return made;
     })],
-    label: "Set the limits",
+    label: "Set quotas",
     submit: (form) => put("/quotas", { entity: row ? trimmed(row.entity) : { [form.kind]: form.name }, values: changed(form, row) }),
-    success: "The limits are set.",
+    success: "The quotas were set.",
     done: rows.refresh,
     onclose: closed,
   });
@@ -186,19 +186,19 @@ const trimmed = (entity) => Object.fromEntries(Object.entries(entity).filter(([,
 
 function changed(form, row) {
   const values = Object.fromEntries(QUOTAS.map(([key]) => [key, form[key]]).filter(([key, value]) => value !== null || row?.values[key] !== undefined));
-  if (!Object.keys(values).length) throw new Error("Name at least one limit.");
+  if (!Object.keys(values).length) throw new Error("Enter at least one quota.");
   return values;
 }
 
 function dropQuota(row, rows) {
   confirm({
     action: "remove-quota",
-    title: `Remove the limits of ${entityText(row.entity)}`,
-    intro: "The defaults count again, if there are any.",
+    title: `Remove quotas of ${entityText(row.entity)}`,
+    intro: "The default quotas apply instead, if there are any.",
     label: "Remove",
     tone: "danger",
     run: () => put("/quotas", { entity: trimmed(row.entity), values: Object.fromEntries(Object.keys(row.values).map((key) => [key, null])) }),
-    success: "Removed.",
+    success: "The quotas were removed.",
     done: rows.refresh,
   });
 }

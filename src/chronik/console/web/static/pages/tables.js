@@ -1,4 +1,4 @@
-// Tables: what pipelines tell of themselves.
+// Tables: the pipelines that land topics in tables, as reported by their drivers.
 
 import { at, get } from "../api.js";
 import { link, setParams } from "../router.js";
@@ -21,18 +21,18 @@ export function tablesPage(params) {
   let state = params;
   const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, { everyMs: 5_000 });
   const bar = h("div", { class: "filter-bar" }, searchField("Search pipelines", state.search, (search) => setParams({ search })));
-  const node = h("div", {}, pageHead("Tables", { lead: "Topics that land in tables, as their drivers tell of them." }), card(null, { extra: "card-table" }, bar, rows.node));
+  const node = h("div", {}, pageHead("Tables", { lead: "Topics that pipelines land in tables." }), card(null, { extra: "card-table" }, bar, rows.node));
 
   function draw({ items }) {
-    if (!items.length && !state.search) return empty(["No pipeline has told of itself yet. ", h("code", { class: "mono" }, "chronik pipeline run --table-root tables"), " lands topics in tables."]);
+    if (!items.length && !state.search) return empty(["There are no pipelines yet. Run ", h("code", { class: "mono" }, "chronik pipeline run --table-root tables"), " to land topics in tables."]);
     return table("Pipelines", [
       { label: "Pipeline", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name) },
       { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
       { label: "Topics", align: "end", cell: (row) => number(row.topics) },
       { label: "Lag", align: "end", cell: (row) => number(row.lag) },
-      { label: "News", cell: (row) => ago(row.updated_ms) },
+      { label: "Last update", cell: (row) => ago(row.updated_ms) },
       { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
-    ], items, { key: (row) => row.name, empty: `No pipeline has “${state.search}” in its name.` }).node;
+    ], items, { key: (row) => row.name, empty: `No pipeline name contains “${state.search}”.` }).node;
   }
 
   return {
@@ -49,7 +49,7 @@ export function tablesPage(params) {
 
 export function tablePage(name, params) {
   let state = params;
-  const samples = {}; // by topic: what was asked for, which stays while the page is drawn anew
+  const samples = {}; // sample rows by topic, kept while the page is redrawn
   const going = new AbortController();
   const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000 });
   const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node);
@@ -70,22 +70,22 @@ export function tablePage(name, params) {
         ["Table", h("span", { class: "mono wrap" }, format.known(topic.table))],
         ["Driver", topic.host ? `${topic.host}:${topic.pid}` : "—"],
         ["Started", ago(topic.started_ms)],
-        ["News", ago(topic.updated_ms)],
-        ["Rows since", number(topic.total_rows)],
+        ["Last update", ago(topic.updated_ms)],
+        ["Rows since start", number(topic.total_rows)],
       ], "facts-row")),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
       card("Columns", { extra: topic.columns ? "card-table" : "" }, schema(topic)),
       rowsCard(topic.topic),
-      card("By SQL", {}, h("p", { class: "hint" }, "This asks the table, and what has not landed so far:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("copy-command", "Copy the command", question(topic.topic), say)),
+      card("SQL", {}, h("p", { class: "hint" }, "Query the table and the records that have not landed yet:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("copy-command", "Copy command", question(topic.topic), say)),
     ];
   }
 
   function rowsCard(topic) {
     const { asking, error, data } = samples[topic] ?? {};
-    const actions = button("show-rows", data ? "Show rows again" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
-    if (data && !asking) return card("Rows", { actions, extra: "card-table" }, rowsOf(topic, data));
-    const hint = h("p", { class: "hint" }, "The driver reads some rows of the newest files, for those who may read the topic.");
-    return card("Rows", { actions }, asking ? waiting("Asking the driver…") : error ? problem(error) : hint);
+    const actions = button("show-rows", data ? "Reload rows" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
+    if (data && !asking) return card("Sample rows", { actions, extra: "card-table" }, rowsOf(topic, data));
+    const hint = h("p", { class: "hint" }, "The driver reads sample rows from the newest files. Requires the Read permission on the topic.");
+    return card("Sample rows", { actions }, asking ? waiting("Waiting for the driver…") : error ? problem(error) : hint);
   }
 
   async function show(topic) {
@@ -121,12 +121,12 @@ const columns = (name) => [
   { label: "Lag", align: "end", cell: (row) => number(row.lag) },
   { label: "Rows/s", align: "end", cell: (row) => format.short(Math.round(row.rows_per_second)) },
   { label: "Rows", align: "end", cell: (row) => number(row.total_rows) },
-  { label: "Dead letters", align: "end", cell: (row) => (row.total_dead_letters ? badge(format.count(row.total_dead_letters), "warning") : "0") },
+  { label: "Dead-letter records", align: "end", cell: (row) => (row.total_dead_letters ? badge(format.count(row.total_dead_letters), "warning") : "0") },
   { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
 ];
 
 function schema(topic) {
-  if (!topic.columns) return h("p", { class: "hint" }, "Not told yet. Drivers tell them with their next round; those from before 0.6 do not.");
+  if (!topic.columns) return h("p", { class: "hint" }, "Not reported yet. Drivers report the columns with their next round; drivers before 0.6 do not.");
   return [
     table(`Columns of ${topic.topic}`, [
       { label: "Column", cell: (each) => mono(each.name) },
@@ -150,9 +150,9 @@ function progress(topic) {
   const end = (each) => topic.high_watermarks[each];
   return table(`Progress of ${topic.topic} by partition`, [
     { label: "Partition", cell: (each) => String(each) },
-    { label: "Landed to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
-    { label: "End", align: "end", cell: (each) => number(end(each)) },
+    { label: "Landed up to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
+    { label: "End offset", align: "end", cell: (each) => number(end(each)) },
     { label: "Lag", align: "end", cell: (each) => number(end(each) === undefined ? null : Math.max(0, end(each) - landed(each))) },
     { label: "Progress", grow: true, cell: (each) => meter(end(each) ? landed(each) / end(each) : 1) },
-  ], partitions, { empty: "Nothing is told of partitions." }).node;
+  ], partitions, { empty: "The driver has not reported any partitions." }).node;
 }

@@ -1,4 +1,4 @@
-// One topic: its partitions, its configs, and in messages.js what is in it.
+// A topic: its partitions, configs and messages (see messages.js).
 
 import { at, get, post, remove } from "../api.js";
 import { link, parse, setParams } from "../router.js";
@@ -28,8 +28,8 @@ export function topicPage(name, params) {
 
   function actions() {
     return [
-      button("write-message?", "Write a message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
-      button("add-partitions?", "More partitions", () => grow(name, head), {}),
+      button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
+      button("add-partitions?", "Add partitions", () => grow(name, head), {}),
       button("delete-topic?", "Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
     ];
   }
@@ -82,16 +82,16 @@ function topicFacts(topic, all) {
   const behind = topic.partitions.filter((each) => each.isr.length < each.replicas.length).length;
   const offline = topic.partitions.filter((each) => each.leader === null || each.leader < 0).length;
   const records = topic.partitions.reduce((sum, each) => sum + Math.max(0, (each.end_offset ?? 0) - (each.start_offset ?? 0)), 0);
-  const health = offline ? badge(`${offline} offline`, "error") : behind ? badge(`${behind} not fully in sync`, "warning") : badge("all in sync", "ok");
+  const health = offline ? badge(`${offline} offline`, "error") : behind ? badge(`${behind} under-replicated`, "warning") : badge("in sync", "ok");
   return card(null, { extra: "topic-facts" }, facts([
-    ["Health", health],
+    ["Status", health],
     ["Partitions", number(topic.partitions.length)],
-    ["Copies", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
-    ["Offsets kept", number(records)],
-    ["Size, one copy", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
-    all && ["Cleanup", format.known(topic.cleanup_policy)],
-    all && topic.last_changed ? ["Last changed", format.moment(topic.last_changed).slice(0, 19)] : null,
-    all && topic.id ? ["Id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
+    ["Replication factor", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
+    ["Records", number(records)],
+    ["Size of the leaders", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
+    all && ["Cleanup policy", format.known(topic.cleanup_policy)],
+    all && topic.last_changed ? ["Last update", format.moment(topic.last_changed).slice(0, 19)] : null,
+    all && topic.id ? ["Topic id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
   ], "facts-row"));
 }
 
@@ -99,15 +99,15 @@ function partitionsCard(name, rows, head) {
   const sort = { value: () => parse().params.sort, set: (value) => (setParams({ sort: value }), drawn.update(head.data.partitions)) };
   const columns = [
     { label: "Partition", sort: (row) => row.partition, cell: (row) => h("a", { href: link("topics", name, { tab: "messages", partition: row.partition }), "data-focus": `p-${row.partition}` }, String(row.partition)) },
-    { label: "Leader", sort: (row) => row.leader, cell: (row) => (row.leader === null || row.leader < 0 ? badge("nobody", "error") : h("a", { href: link("nodes", row.leader), "data-focus": `l-${row.partition}` }, `node ${row.leader}`)) },
-    { label: "Copies on", cell: (row) => format.list(row.replicas) },
-    { label: "In sync", cell: (row) => badge(`${row.isr.length} of ${row.replicas.length}`, row.isr.length < row.replicas.length ? "warning" : "ok") },
-    { label: "First offset", align: "end", cell: (row) => number(row.start_offset) },
-    { label: "Next offset", align: "end", sort: (row) => row.end_offset, cell: (row) => number(row.end_offset) },
+    { label: "Leader", sort: (row) => row.leader, cell: (row) => (row.leader === null || row.leader < 0 ? badge("none", "error") : h("a", { href: link("nodes", row.leader), "data-focus": `l-${row.partition}` }, `node ${row.leader}`)) },
+    { label: "Replicas", cell: (row) => format.list(row.replicas) },
+    { label: "In-sync replicas", cell: (row) => badge(`${row.isr.length} of ${row.replicas.length}`, row.isr.length < row.replicas.length ? "warning" : "ok") },
+    { label: "Start offset", align: "end", cell: (row) => number(row.start_offset) },
+    { label: "End offset", align: "end", sort: (row) => row.end_offset, cell: (row) => number(row.end_offset) },
     { label: "Size", align: "end", sort: (row) => row.bytes, cell: (row) => format.bytes(row.bytes) },
-    { label: "", cell: (row) => [button("move-partition?", "Move", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Move copies of partition ${row.partition}` }), button("delete-records?", "Trim", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete old records of partition ${row.partition}` })] },
+    { label: "", cell: (row) => [button("move-partition?", "Reassign", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Reassign partition ${row.partition}` }), button("delete-records?", "Delete records", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete records of partition ${row.partition}` })] },
   ];
-  const drawn = table(`Partitions of ${name}`, columns, rows, { key: (row) => row.partition, sort, empty: "Asking…" });
+  const drawn = table(`Partitions of ${name}`, columns, rows, { key: (row) => row.partition, sort, empty: "Loading…" });
   return { node: card(null, { extra: "card-table" }, drawn.node), update: (topic) => drawn.update(topic.partitions), refresh: () => {} };
 }
 
@@ -115,9 +115,9 @@ function grow(name, head) {
   const now = head.data?.partitions.length ?? 1;
   formDialog({
     action: "add-partitions",
-    title: `More partitions for ${name}`,
-    intro: "Records with a key go to other partitions from then on; partitions can never be taken away.",
-    fields: [field("count", "Partitions in all", { type: "number", min: now + 1, value: now + 1, required: true })],
+    title: `Add partitions to ${name}`,
+    intro: "Keys may be assigned to other partitions afterwards. The number of partitions cannot be decreased.",
+    fields: [field("count", "Total number of partitions", { type: "number", min: now + 1, value: now + 1, required: true })],
     label: "Add partitions",
     submit: ({ count }) => post(at("topics", name, "partitions"), { count }),
     success: ({ count }) => `${name} has ${count} partitions.`,
@@ -128,16 +128,16 @@ function grow(name, head) {
 function trim(name, row, head) {
   formDialog({
     action: "delete-records",
-    title: `Delete old records of ${name}, partition ${row.partition}`,
-    intro: `Everything before the offset is deleted for good. It has ${row.start_offset} to ${row.end_offset} at the moment.`,
+    title: `Delete records of ${name}, partition ${row.partition}`,
+    intro: `All records before the offset are deleted permanently. The partition has offsets ${row.start_offset} to ${row.end_offset}.`,
     fields: [
-      field("offset", "Delete what is before offset", { type: "number", min: row.start_offset, max: row.end_offset, value: row.end_offset, required: true }),
+      field("offset", "Delete records before offset", { type: "number", min: row.start_offset, max: row.end_offset, value: row.end_offset, required: true }),
       field("typed", `To confirm, type ${name}`, { required: true, pattern: name.replaceAll(".", "\\."), mono: true }),
     ],
     label: "Delete records",
     tone: "danger",
     submit: ({ offset }) => post(at("topics", name, "records", "delete"), { offsets: { [row.partition]: offset } }),
-    success: ({ offset }) => `Partition ${row.partition} begins at ${offset}.`,
+    success: ({ offset }) => `Partition ${row.partition} now starts at offset ${offset}.`,
     done: head.refresh,
   });
 }
@@ -146,13 +146,13 @@ function move(name, row, head) {
   const body = ({ replicas }) => ({ partitions: [{ topic: name, partition: row.partition, replicas: replicas.trim() ? replicas.split(",").map(Number) : null }] });
   formDialog({
     action: "move-partition",
-    title: `Move partition ${row.partition} of ${name}`,
-    intro: "The first node of the list is preferred as the leader. Records are copied before the old copies go.",
-    fields: [field("replicas", "Copies on nodes", { value: row.replicas.join(", "), mono: true, hint: "Numbers of nodes with commas between them; empty ends a move that is under way.", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*|" })],
-    label: "Move",
+    title: `Reassign partition ${row.partition} of ${name}`,
+    intro: "The first node is the preferred leader. Old replicas are removed after the new ones are in sync.",
+    fields: [field("replicas", "Replicas", { value: row.replicas.join(", "), mono: true, hint: "Node ids, separated by commas. Leave empty to cancel a reassignment in progress.", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*|" })],
+    label: "Reassign",
     preview: (form) => post("/reassignments", { ...body(form), dry_run: true }),
     submit: (form) => post("/reassignments", body(form)),
-    success: ({ replicas }) => (replicas.trim() ? `Partition ${row.partition} is on its way.` : `The move of partition ${row.partition} is called off.`),
+    success: ({ replicas }) => (replicas.trim() ? `The reassignment of partition ${row.partition} has started.` : `The reassignment of partition ${row.partition} was cancelled.`),
     done: head.refresh,
   });
 }
@@ -160,14 +160,14 @@ function move(name, row, head) {
 function erase(name) {
   confirm({
     action: "delete-topic",
-    title: `Delete ${name}`,
-    intro: "The topic and all its records are deleted on all nodes. Nothing brings them back.",
+    title: `Delete topic ${name}`,
+    intro: "The topic and all its records are deleted permanently on all nodes.",
     typed: name,
-    label: "Delete the topic",
+    label: "Delete topic",
     tone: "danger",
     run: () => remove(at("topics", name)),
     done: () => {
-      say(`Topic ${name} is deleted.`);
+      say(`Topic ${name} was deleted.`);
       location.hash = link("topics");
     },
   });

@@ -1,4 +1,4 @@
-// All topics, a page at a time.
+// The paginated list of topics.
 
 import { get, post } from "../api.js";
 import { go, link, parse, setParams } from "../router.js";
@@ -17,9 +17,9 @@ export function topicsPage(params) {
   let state = params;
   const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource(load, draw, { everyMs: 10_000 });
-  const internal = check("internal", "Internal topics too", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
+  const internal = check("internal", "Include internal topics", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
   const bar = h("div", { class: "filter-bar" }, searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })), internal.node);
-  const node = h("div", {}, pageHead("Topics", { actions: [button("create-topic?", "Create a topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
+  const node = h("div", {}, pageHead("Topics", { actions: [button("create-topic?", "Create topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
   act(state);
 
   function load(signal) {
@@ -27,7 +27,7 @@ export function topicsPage(params) {
   }
 
   function draw({ items, next, total }) {
-    const empty = state.search ? `No topic has “${state.search}” in its name.` : "There are no topics yet.";
+    const empty = state.search ? `No topic name contains “${state.search}”.` : "There are no topics yet.";
     return [
       table("Topics", COLUMNS, items, { empty, key: (row) => row.name }).node,
       pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) }),
@@ -51,16 +51,16 @@ export function topicsPage(params) {
 const COLUMNS = [
   { label: "Topic", grow: true, cell: (row) => h("a", { class: "name", href: link("topics", row.name), "data-focus": `topic-${row.name}` }, row.name, row.internal && badge("internal")) },
   { label: "Partitions", align: "end", cell: (row) => format.count(row.partitions) },
-  { label: "Copies", align: "end", cell: (row) => format.count(row.replication_factor) },
-  { label: "Health", cell: health },
+  { label: "Replication factor", align: "end", cell: (row) => format.count(row.replication_factor) },
+  { label: "Status", cell: health },
   { label: "Records", align: "end", cell: (row) => format.count(row.messages) },
   { label: "Size", align: "end", cell: (row) => format.bytes(row.bytes) },
-  { label: "Cleanup", cell: (row) => format.known(row.cleanup_policy) },
+  { label: "Cleanup policy", cell: (row) => format.known(row.cleanup_policy) },
 ];
 
 function health(row) {
   if (row.offline) return badge(`${format.count(row.offline)} offline`, "error");
-  if (row.under_replicated) return badge(`${format.count(row.under_replicated)} not in sync`, "warning");
+  if (row.under_replicated) return badge(`${format.count(row.under_replicated)} under-replicated`, "warning");
   return badge("in sync", "ok");
 }
 
@@ -74,19 +74,19 @@ function act(params, before = {}) {
   });
   formDialog({
     action: "create-topic",
-    title: "Create a topic",
+    title: "Create topic",
     fields: [
-      field("name", "Name", { required: true, autofocus: true, mono: true, hint: "Letters, digits, dots, dashes and underscores." }),
+      field("name", "Name", { required: true, autofocus: true, mono: true, hint: "Letters, digits, dots, hyphens and underscores." }),
       side(
-        field("partitions", "Partitions", { type: "number", min: 1, placeholder: "the node’s default", hint: "Can be raised later, never lowered." }),
-        field("replication_factor", "Copies", { type: "number", min: 1, placeholder: "the node’s default", hint: "On as many nodes." }),
+        field("partitions", "Partitions", { type: "number", min: 1, placeholder: "default", hint: "Can be increased later, but not decreased." }),
+        field("replication_factor", "Replication factor", { type: "number", min: 1, placeholder: "default", hint: "At most the number of nodes." }),
       ),
-      pairs("configs", "Configs", { suggestions: CONFIGS, add: "Add a config" }),
+      pairs("configs", "Configs", { suggestions: CONFIGS, add: "Add config" }),
     ],
     label: "Create",
     preview: (form) => post("/topics", { ...values(form), dry_run: true }),
     submit: (form) => post("/topics", values(form)),
-    success: (form) => `Topic ${form.name} is there.`,
+    success: (form) => `Topic ${form.name} was created.`,
     done: (_, form) => go("topics", form.name),
     onclose: () => parse().params.do && setParams({ do: "" }),
   });

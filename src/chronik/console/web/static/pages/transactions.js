@@ -1,4 +1,4 @@
-// Open transactions, and who holds the last stable offset: what stands behind it is not read by careful consumers.
+// Transactions, and the partitions whose last stable offset is held back by an open one (read_committed consumers wait there).
 
 import { at, get, post } from "../api.js";
 import { link, setParams } from "../router.js";
@@ -19,13 +19,13 @@ export function transactionsPage(params) {
   const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource((signal) => get("/transactions", { search: state.search, limit: PAGE, after: trail().at(-1) }, signal), draw, { everyMs: 3_000 });
   const bar = h("div", { class: "filter-bar" }, searchField("Search transactional ids", state.search, (search) => setParams({ search, trail: "" })));
-  const node = h("div", {}, pageHead("Transactions", { lead: "Who writes in transactions, and whose open one makes readers wait." }), bar, rows.node);
+  const node = h("div", {}, pageHead("Transactions", { lead: "Transactional producers, and the open transactions that block read_committed consumers." }), bar, rows.node);
 
   function draw({ items, holding, next, total }) {
     const byProducer = Object.fromEntries(items.map((each) => [each.producer_id, each.transactional_id]));
     return [
-      card("What makes readers wait", { extra: "card-table" }, holding.length ? table("Partitions whose last stable offset is held", held(byProducer), holding, { key: (row) => `${row.topic}-${row.partition}` }).node : h("p", { class: "all-well" }, icon("check"), "Nothing: every committed record can be read.")),
-      card("Transactional ids", { extra: "card-table" }, table("Transactional ids", columns(rows), items, { key: (row) => row.transactional_id, empty: state.search ? `None has “${state.search}” in its name.` : "Nobody writes in transactions yet." }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })),
+      card("Blocked partitions", { extra: "card-table" }, holding.length ? table("Partitions whose last stable offset is held back", held(byProducer), holding, { key: (row) => `${row.topic}-${row.partition}` }).node : h("p", { class: "all-well" }, icon("check"), "None: all committed records can be read.")),
+      card("Transactional ids", { extra: "card-table" }, table("Transactional ids", columns(rows), items, { key: (row) => row.transactional_id, empty: state.search ? `No transactional id contains “${state.search}”.` : "There are no transactional ids yet." }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })),
     ];
   }
 
@@ -44,10 +44,10 @@ export function transactionsPage(params) {
 const held = (byProducer) => [
   { label: "Topic", grow: true, cell: (row) => h("a", { href: link("topics", row.topic, { tab: "messages", partition: row.partition, from: row.last_stable_offset, isolation: "uncommitted" }), "data-focus": `held-${row.topic}-${row.partition}` }, row.topic) },
   { label: "Partition", align: "end", cell: (row) => number(row.partition) },
-  { label: "Read up to", align: "end", cell: (row) => number(row.last_stable_offset) },
-  { label: "End", align: "end", cell: (row) => number(row.end_offset) },
-  { label: "Records that wait", align: "end", cell: (row) => number(row.end_offset - row.last_stable_offset) },
-  { label: "Held by", cell: (row) => (row.producer_id === null ? "—" : (byProducer[row.producer_id] ?? `producer ${row.producer_id}`)) },
+  { label: "Last stable offset", align: "end", cell: (row) => number(row.last_stable_offset) },
+  { label: "End offset", align: "end", cell: (row) => number(row.end_offset) },
+  { label: "Blocked records", align: "end", cell: (row) => number(row.end_offset - row.last_stable_offset) },
+  { label: "Transactional id", cell: (row) => (row.producer_id === null ? "—" : (byProducer[row.producer_id] ?? `producer ${row.producer_id}`)) },
   { label: "Since", cell: (row) => ago(row.since_ms) },
 ];
 
@@ -55,8 +55,8 @@ const columns = (rows) => [
   { label: "Transactional id", grow: true, cell: (row) => h("span", { class: "name" }, row.transactional_id) },
   { label: "State", cell: (row) => badge(stateName(row.state).replaceAll("_", " "), TONES[stateName(row.state)] ?? "plain") },
   { label: "Producer", align: "end", cell: (row) => `${row.producer_id} · epoch ${row.epoch}` },
-  { label: "Began", cell: (row) => (row.began_ms && stateName(row.state) === "ongoing" ? ago(row.began_ms) : "—") },
-  { label: "Times out after", align: "end", cell: (row) => (row.timeout_ms === null ? "—" : format.duration(row.timeout_ms / 1000)) },
+  { label: "Started", cell: (row) => (row.began_ms && stateName(row.state) === "ongoing" ? ago(row.began_ms) : "—") },
+  { label: "Timeout", align: "end", cell: (row) => (row.timeout_ms === null ? "—" : format.duration(row.timeout_ms / 1000)) },
   { label: "Partitions", cell: (row) => (row.partitions.length ? `${row.partitions.slice(0, 3).map((each) => `${each.topic}-${each.partition}`).join(", ")}${row.partitions.length > 3 ? ` and ${row.partitions.length - 3} more` : ""}` : "—") },
   { label: "Coordinator", cell: (row) => `node ${row.coordinator}` },
   { label: "", cell: (row) => stateName(row.state) === "ongoing" && button("abort-transaction?", "Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }) },
@@ -66,13 +66,13 @@ function abort(row, rows) {
   const path = at("transactions", row.transactional_id, "abort");
   confirm({
     action: "abort-transaction",
-    title: `Abort the transaction of ${row.transactional_id}`,
-    intro: "What it wrote is never read by careful consumers. Its producer is told when it writes again.",
+    title: `Abort transaction of ${row.transactional_id}`,
+    intro: "The transaction is aborted and its producer is fenced. Consumers with read_committed never see its records.",
     preview: () => post(path, { dry_run: true }),
     label: "Abort",
     tone: "danger",
     run: () => post(path, {}),
-    success: `The transaction of ${row.transactional_id} is aborted.`,
+    success: `The transaction of ${row.transactional_id} was aborted.`,
     done: rows.refresh,
   });
 }

@@ -1,4 +1,4 @@
-// Lines over the last minutes, drawn by hand: a few dozen points need no library. Every chart has a table of the same values.
+// Line charts of the last minutes as SVG. Every chart can be shown as a table of the same values.
 
 import { fill, h, redraw, svg } from "./dom.js";
 import { icon } from "./icons.js";
@@ -11,7 +11,7 @@ const HEIGHT = 190;
 const PAD = { top: 10, right: 8, bottom: 22, left: 64 };
 const ROWS = 30;
 
-/** series: [{name, value(sample)}] or a function of the history; show(value) is how a value reads; `twin` is whether the table is shown. */
+/** series: [{name, value(sample)}] or a function of the history; show(value) formats a value; `twin` returns whether the table is shown. */
 export function chart({ title, note, series, show, base = 1, twin, toggle }) {
   const frame = h("div", { class: "chart-frame" });
   const legend = h("ul", { class: "legend" });
@@ -65,13 +65,13 @@ export function chart({ title, note, series, show, base = 1, twin, toggle }) {
     picture.setAttribute("aria-label", `${title}: ${lines.map((line) => `${line.name} ${show(at ? line.value(at) : null)}`).join(", ")}`);
     fill(picture, grid(ticks, y, width, show), hours(width), lines.map((line, index) => trace(line, index, history, x, y)), state.hover !== null && at && cross(at, lines, x, y));
     fill(legend, lines.map((line, index) => h("li", { class: `series-${index}` }, svg("svg", { class: "swatch", viewBox: "0 0 18 4", "aria-hidden": "true" }, svg("path", { d: "M0 2H18" })), h("span", {}, line.name), h("span", { class: "number" }, show(at ? line.value(at) : null)))), state.hover !== null && at && h("li", { class: "muted" }, format.time(at.heardMs)));
-    if (!lines.length) fill(legend, h("li", { class: "muted" }, "Nothing to show yet."));
+    if (!lines.length) fill(legend, h("li", { class: "muted" }, "No data yet."));
   }
 
   return { node, update };
 }
 
-/** Ticks at round numbers: of bytes, in the unit in which they are shown. */
+/** Places ticks at round numbers, in the displayed unit for bytes. */
 function scale(peak, base) {
   const unit = base > 1 && peak >= base ? base ** Math.floor(Math.log(peak) / Math.log(base)) : 1;
   const { top, ticks } = rounded(peak / unit);
@@ -136,7 +136,7 @@ function nearest(history, now, width, pixel) {
 
 function twinTable(title, lines, rows, show) {
   const columns = [{ label: "Time", cell: (row) => format.time(row.heardMs) }, ...lines.map((line) => ({ label: line.name, align: "end", cell: (row) => show(line.value(row)) }))];
-  const twin = table(`${title}, the last ${rows.length} samples`, columns, rows, { key: (row) => row.heardMs }).node;
+  const twin = table(`${title}: last ${rows.length} samples`, columns, rows, { key: (row) => row.heardMs }).node;
   twin.classList.add("twin");
   return twin;
 }

@@ -1,4 +1,4 @@
-// Dialogs of the browser's own: it keeps the focus inside, closes on Escape, and gives the focus back.
+// Native dialogs: the browser traps the focus, closes them on Escape and restores the focus.
 
 import { fill, h, uid } from "./dom.js";
 import { iconButton, button, notice, problem, waiting } from "./parts.js";
@@ -28,7 +28,7 @@ export function dialog(title, { wide, onclose, extra = "" } = {}) {
   return { element, body, foot, close };
 }
 
-/** When the address names another page, or no dialog any more; the address is right already. */
+/** Closes all dialogs after the URL has changed, without changing the URL again. */
 export function closeDialogs() {
   for (const element of document.querySelectorAll("dialog[open]")) {
     element.dataset.left = "yes";
@@ -37,15 +37,15 @@ export function closeDialogs() {
 }
 
 export function planList(plan) {
-  return plan?.length ? h("ol", { class: "plan" }, plan.map((step) => h("li", {}, step))) : notice("There is nothing to do.", "info");
+  return plan?.length ? h("ol", { class: "plan" }, plan.map((step) => h("li", {}, step))) : notice("No changes are needed.", "info");
 }
 
 /**
- * Asks before it acts. `preview()` brings the plan ({plan, refused}), which is shown first; `typed` is a name that must be typed,
- * because what is done destroys data; `run()` does it, and `done(answer)` is told. What takes its time answers that it is not done:
- * then `meanwhile` is shown, and it is run again until it is, or the dialog is closed, and `left` said.
+ * A confirmation dialog. `preview()` returns the plan ({plan, refused}), which is shown first; `typed` is a name that the user
+ * must type before destructive actions; `run()` executes the action and `done(answer)` is called afterwards. While the response
+ * is not done, `meanwhile` is shown and the action is repeated; if the dialog is closed before, `left` is shown as a toast.
  */
-export function confirm({ action, title, intro, preview, typed, label = "Do it", tone = "primary", run, done, success, meanwhile, left, onclose }) {
+export function confirm({ action, title, intro, preview, typed, label = "Confirm", tone = "primary", run, done, success, meanwhile, left, onclose }) {
   const { element, body, foot, close } = dialog(title, { onclose });
   const go = button(action, label, act, { tone });
   const status = h("div", { "aria-live": "polite" });
@@ -57,7 +57,7 @@ export function confirm({ action, title, intro, preview, typed, label = "Do it",
   if (preview) show();
 
   async function show() {
-    fill(status, waiting("Making the plan…"));
+    fill(status, waiting("Loading the plan…"));
     try {
       const { plan, refused } = await preview();
       fill(status, refused ? notice(refused, "error") : planList(plan));
@@ -73,7 +73,7 @@ export function confirm({ action, title, intro, preview, typed, label = "Do it",
 
   async function act() {
     go.disabled = true;
-    fill(status, waiting("At work…"));
+    fill(status, waiting("Working…"));
     try {
       let answer = await run();
       if (meanwhile && answer?.done === false) {
@@ -114,7 +114,7 @@ function typedField(expected, changed) {
 }
 
 /**
- * A form in a dialog. With `preview(values)` the plan is shown before anything is done, and the form can be gone back to.
+ * A form in a dialog. With `preview(values)`, the plan is shown before the form is submitted, and the user can go back.
  */
 export function formDialog({ action, title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
   const { body, foot, close } = dialog(title, { wide, onclose });
@@ -122,7 +122,7 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
   const inputs = h("div", { class: "fields" }, fields.map((each) => each.node));
   const id = uid("form");
   const form = h("form", { id, class: "form", onsubmit: (event) => (event.preventDefault(), next()) }, intro && h("p", {}, intro), inputs, status);
-  const go = button(preview ? "show-plan" : action, preview ? "Show the plan" : label, null, { tone, type: "submit", form: id });
+  const go = button(preview ? "show-plan" : action, preview ? "Show plan" : label, null, { tone, type: "submit", form: id });
   const back = button("back-to-form", "Back", () => edit(), {});
   let planned = false;
   fill(body, form);
@@ -139,7 +139,7 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
     go.disabled = false;
     fill(status);
     fill(foot, button("cancel", "Cancel", close), go);
-    if (preview) become("show-plan", "Show the plan");
+    if (preview) become("show-plan", "Show plan");
   }
 
   async function next() {
@@ -155,7 +155,7 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
   }
 
   async function plan() {
-    fill(status, waiting("Making the plan…"));
+    fill(status, waiting("Loading the plan…"));
     const { plan: steps, refused } = await preview(values());
     if (refused) {
       fill(status, notice(refused, "error"));
@@ -177,7 +177,7 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
   }
 
   async function act() {
-    fill(status, waiting("At work…"));
+    fill(status, waiting("Working…"));
     const given = values();
     const answer = await submit(given);
     if (answer?.refused) {

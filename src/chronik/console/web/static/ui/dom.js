@@ -1,4 +1,4 @@
-// Elements are made here and nowhere else: text becomes text nodes, never markup, so data cannot become a script.
+// All elements are created here. Text becomes text nodes, never markup, which prevents cross-site scripting.
 
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set(["value", "checked", "indeterminate", "selected"]);
@@ -6,7 +6,7 @@ const PROPERTIES = new Set(["value", "checked", "indeterminate", "selected"]);
 function assign(element, props) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
-    if (name === "style" || name === "innerHTML") throw new Error(`${name} is not for markup: the policy forbids it`);
+    if (name === "style" || name === "innerHTML") throw new Error(`${name} is not allowed: the content security policy forbids it`);
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "data") Object.assign(element.dataset, value);
     else if (PROPERTIES.has(name) && name in element) element[name] = value;
@@ -39,7 +39,7 @@ export function fill(element, ...children) {
   return append(element, ...children);
 }
 
-/** Redraws a part of the page without taking the focus away from who uses the keyboard. */
+/** Replaces the children of an element and keeps the keyboard focus and the selection. */
 export function redraw(element, ...children) {
   const active = document.activeElement;
   const mark = element.contains(active) ? active.dataset.focus || active.id : null;
@@ -52,7 +52,7 @@ export function redraw(element, ...children) {
     try {
       next.setSelectionRange(...selection);
     } catch {
-      // Fields of numbers and times have no selection.
+      // Number and time fields have no selection.
     }
   }
   return element;

@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them. `—` stands for what is not known.
+// Formatting of numbers, sizes and times. `—` stands for an unknown value.
 
 const NONE = "—";
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
@@ -53,7 +53,7 @@ export function moment(ms) {
 
 const two = (value) => String(value).padStart(2, "0");
 
-/** What a datetime-local field takes, in the browser's own time zone. */
+/** Formats a time for a datetime-local field, in the browser's time zone. */
 export function localInput(ms) {
   const date = new Date(ms);
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;

@@ -1,4 +1,4 @@
-// Fields with labels. A field is {name, node, read(), input}: forms ask `read` and know nothing about elements.
+// Form fields with labels. A field is {name, node, read(), input}; forms use only `read`.
 
 import { fill, h, uid } from "./dom.js";
 import { iconButton, button } from "./parts.js";
@@ -28,7 +28,7 @@ export function check(name, label, { value = false, hint, onchange } = {}) {
   return { name, input, read: () => input.checked, node: h("div", { class: "field field-check" }, input, h("label", { for: id }, label), hint && h("p", { class: "hint" }, hint)) };
 }
 
-/** Pairs of a name and a value, as many as wanted: configs, headers. */
+/** A list of name and value pairs, such as configs or headers. */
 export function pairs(name, label, { names = "Name", values = "Value", suggestions = [], add = "Add", initial = [] } = {}) {
   const listId = uid("names");
   const rows = h("div", { class: "pairs" });
@@ -54,10 +54,10 @@ export function pairs(name, label, { names = "Name", values = "Value", suggestio
 
 export const note = (node) => ({ node });
 
-/** Fields beside each other. */
+/** Fields in one row. */
 export const side = (...fields) => ({ parts: fields, node: h("div", { class: "side" }, fields.map((each) => each.node)) });
 
-/** Waits until typing has paused. */
+/** Debounces a function until the user stops typing. */
 export function slowly(work, ms = 250) {
   let timer = null;
   return (...given) => {

@@ -1,4 +1,4 @@
-// Drawn here, on a grid of 24: nothing is fetched for them.
+// Inline SVG icons on a grid of 24.
 
 import { svg } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// JSON, indented and coloured, without going through JavaScript's numbers: what was sent is shown digit by digit.
+// Indented and coloured JSON. The text is not parsed into JavaScript numbers, so large numbers keep all their digits.
 
 import { h } from "./dom.js";
 
@@ -12,7 +12,7 @@ function kind(token, next) {
   return null;
 }
 
-/** Yields [text, kind]: the indented text of a JSON document, also of one that was cut off. */
+/** Yields [text, kind] of the indented JSON document, which may be truncated. */
 function* pieces(text) {
   const tokens = text.match(TOKEN) ?? [];
   let depth = 0;

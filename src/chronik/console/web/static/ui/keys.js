@@ -1,4 +1,4 @@
-// Keys: Ctrl-K jumps, / searches, ? tells which there are, g and a letter goes to a page.
+// Keyboard shortcuts: Ctrl-K opens the palette, / searches, ? shows the shortcuts, g and a letter opens a page.
 
 import { go } from "../router.js";
 import { dialog } from "./dialog.js";
@@ -8,15 +8,15 @@ import { openPalette } from "./palette.js";
 const PLACES = { o: "overview", t: "topics", g: "groups", x: "transactions", n: "nodes", s: "security", d: "tables" };
 const TYPING = "input:not([type=checkbox]), textarea, select, dialog";
 const KEYS = [
-  ["Ctrl K", "jump to a page, topic, group, node or action"],
+  ["Ctrl K", "go to a page, topic, group, node or action"],
   ["/", "search on this page"],
-  ["Escape", "close a dialog, leave a field"],
+  ["Escape", "close a dialog or leave a field"],
   ["g then o, t, g, x, n, s, d", "go to overview, topics, groups, transactions, nodes, security, tables"],
-  ["?", "these keys"],
+  ["?", "show these shortcuts"],
 ];
 
 export function openHelp() {
-  const { body } = dialog("Keys");
+  const { body } = dialog("Keyboard shortcuts");
   fill(body, h("dl", { class: "keys" }, KEYS.map(([key, text]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)))));
 }
 

@@ -1,4 +1,4 @@
-// Ctrl-K: one field from which every page, topic, group, node and action is a few letters away.
+// The command palette (Ctrl-K): finds pages, topics, groups, nodes and actions by name.
 
 import { at, get } from "../api.js";
 import { live } from "../live.js";
@@ -16,18 +16,18 @@ const PLACES = [
   ["transactions", "Transactions", link("transactions")],
   ["nodes", "Nodes", link("nodes")],
   ["nodes", "Cluster-wide configs", link("nodes", { tab: "configs" })],
-  ["nodes", "Partitions that move", link("nodes", { tab: "moving" })],
+  ["nodes", "Reassignments", link("nodes", { tab: "moving" })],
   ["security", "Users", link("security")],
-  ["security", "Rights (ACLs)", link("security", { tab: "acls" })],
-  ["security", "Limits (quotas)", link("security", { tab: "quotas" })],
+  ["security", "ACLs", link("security", { tab: "acls" })],
+  ["security", "Quotas", link("security", { tab: "quotas" })],
   ["tables", "Tables", link("tables")],
 ];
 const ACTIONS = [
-  ["plus", "Create a topic", link("topics", { do: "create" })],
-  ["plus", "Add a node", link("nodes", { do: "add" })],
-  ["plus", "Add a user", link("security", { do: "add-user" })],
-  ["plus", "Give a right", link("security", { tab: "acls", do: "give-right" })],
-  ["plus", "Set a quota", link("security", { tab: "quotas", do: "set-quota" })],
+  ["plus", "Create topic", link("topics", { do: "create" })],
+  ["plus", "Add node", link("nodes", { do: "add" })],
+  ["plus", "Create user", link("security", { do: "add-user" })],
+  ["plus", "Create ACL", link("security", { tab: "acls", do: "give-right" })],
+  ["plus", "Set quota", link("security", { tab: "quotas", do: "set-quota" })],
 ];
 
 let open = null;
@@ -36,9 +36,9 @@ export function openPalette() {
   if (open) return;
   if (document.querySelector("dialog[open]")) return;
   const id = uid("palette");
-  const list = h("ul", { role: "listbox", id, "aria-label": "Found", class: "palette-list" });
-  const input = h("input", { type: "text", class: "palette-input", role: "combobox", "aria-expanded": "true", "aria-controls": id, "aria-label": "Jump to", placeholder: "A page, a topic, a group, a node, an action…", autocomplete: "off", spellcheck: "false" });
-  const element = h("dialog", { class: "dialog palette", "aria-label": "Jump to" }, h("div", { class: "palette-field" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "Esc")), list);
+  const list = h("ul", { role: "listbox", id, "aria-label": "Results", class: "palette-list" });
+  const input = h("input", { type: "text", class: "palette-input", role: "combobox", "aria-expanded": "true", "aria-controls": id, "aria-label": "Go to", placeholder: "Page, topic, group, node or action…", autocomplete: "off", spellcheck: "false" });
+  const element = h("dialog", { class: "dialog palette", "aria-label": "Go to" }, h("div", { class: "palette-field" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "Esc")), list);
   let found = [];
   let chosen = 0;
   let asked = 0;
@@ -89,7 +89,7 @@ export function openPalette() {
   function show(items) {
     found = items;
     fill(list, items.map((item, index) => h("li", { role: "option", id: `${id}-${index}`, "aria-selected": "false", onclick: () => follow(item), onpointermove: () => chosen !== index && choose(index) }, icon(item.glyph), h("span", { class: "palette-name" }, item.text), h("span", { class: "muted" }, item.kind))));
-    if (!items.length) fill(list, h("li", { class: "nothing", role: "option", "aria-selected": "false", "aria-disabled": "true" }, "Nothing of that name."));
+    if (!items.length) fill(list, h("li", { class: "nothing", role: "option", "aria-selected": "false", "aria-disabled": "true" }, "No results."));
     choose(0);
   }
 }
@@ -108,7 +108,7 @@ async function names(kind, field, search) {
     const { items } = await get(at(kind), { search, limit: FOUND_MAX });
     return items.map((item) => ({ glyph: kind, text: item[field], kind: kind.slice(0, -1), href: link(kind, item[field]) }));
   } catch {
-    // What one may not see is not found.
+    // The user is not authorized: no results.
     return [];
   }
 }

@@ -1,4 +1,4 @@
-// Small things that every page is made of.
+// Small components that all pages share.
 
 import { h, hidden, svg } from "./dom.js";
 import { icon } from "./icons.js";
@@ -11,8 +11,8 @@ export const mono = (text) => h("span", { class: "mono" }, text);
 export const number = (value) => h("span", { class: "number" }, format.count(value));
 
 /**
- * What can be pressed. `action` names what that does, and the tests have a browser press each of them: one without a name, or
- * one that they do not press, fails them. A name with a question mark is that of what asks first.
+ * A button. `action` names its action; a name with a question mark opens a confirmation dialog. The browser tests press every
+ * button, and fail if one has no action or was not pressed.
  */
 export const press = (action, props, ...children) => h("button", { type: "button", "data-action": action, ...props }, ...children);
 
@@ -35,7 +35,7 @@ export function card(title, props, ...children) {
   );
 }
 
-/** Pairs of a word and a value. */
+/** A list of labels and values. */
 export function facts(pairs, extra = "") {
   return h("dl", { class: `facts ${extra}` }, pairs.filter(Boolean).map(([name, value, extent]) => h("div", { class: extent }, h("dt", {}, name), h("dd", {}, value ?? "—"))));
 }
@@ -59,16 +59,16 @@ export const problem = (error) => notice(error?.message ?? String(error), "error
 
 export const empty = (text, action) => h("div", { class: "empty" }, h("p", {}, text), action);
 
-export const waiting = (text = "Asking the node…") => h("p", { class: "waiting", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), text);
+export const waiting = (text = "Loading…") => h("p", { class: "waiting", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), text);
 
-/** A share of a whole beside its number; the number alone tells it too. */
+/** A bar that shows a fraction. It is decorative: the number next to it has the same information. */
 export function meter(share, tone = "") {
   const bar = h("span", { class: `meter ${tone && `meter-${tone}`}`, "aria-hidden": "true" }, h("span", {}));
   bar.firstChild.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
   return bar;
 }
 
-/** A state hash as a picture: states that are equal look equal at a glance. */
+/** A picture of a state hash, so that equal states can be recognized at a glance. */
 export function fingerprint(hash, differs = false) {
   const digits = (hash ?? "").slice(0, 16).padEnd(16, "0");
   const bars = [...digits].map((digit, index) => {
@@ -78,7 +78,7 @@ export function fingerprint(hash, differs = false) {
   return svg("svg", { class: `fingerprint ${differs ? "differs" : ""}`, viewBox: "0 0 94 22", "aria-hidden": "true" }, bars);
 }
 
-export function tabs(items, current, label = "Parts of this page") {
+export function tabs(items, current, label = "Sections of this page") {
   return h(
     "nav",
     { class: "tabs", "aria-label": label },
@@ -89,7 +89,7 @@ export function tabs(items, current, label = "Parts of this page") {
 }
 
 export function copyButton(action, label, text, say) {
-  return button(action, label, async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser did not let us copy."), { glyph: "copy", small: true });
+  return button(action, label, async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser denied access to the clipboard."), { glyph: "copy", small: true });
 }
 
 async function copied(text) {
@@ -97,7 +97,7 @@ async function copied(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Without TLS there is no clipboard API but this one.
+    // The clipboard API is not available without TLS.
     const area = h("textarea", { class: "visually-hidden", value: text, "aria-hidden": "true" });
     (document.querySelector("dialog[open]") ?? document.body).append(area);
     area.select();

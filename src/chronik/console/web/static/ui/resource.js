@@ -1,5 +1,5 @@
-// Something of the node's that a page shows: asked for at once, again every few seconds while somebody looks, and after the
-// node was gone. What was there stays while it is asked for again.
+// Data that a page shows: loaded immediately, reloaded every few seconds while the page is visible, and reloaded after the
+// node was unreachable. The previous data stays visible during a reload.
 
 import { live } from "../live.js";
 import { fill, h, redraw } from "./dom.js";
@@ -26,7 +26,7 @@ export function resource(load, draw, { everyMs = EVERY_MS, text } = {}) {
       show();
     } catch (error) {
       if (mine.signal.aborted) return;
-      // Data that has aged is better than none, as long as the bar above says that it has.
+      // Outdated data is better than none, as long as the bar at the top says so.
       if (!loaded || error.status !== 0) {
         loaded = error.status === 0 ? loaded : false;
         fill(node, problem(error));

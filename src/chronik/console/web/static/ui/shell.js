@@ -1,4 +1,4 @@
-// The frame around every page: where one can go, who one is, and whether the node is there.
+// The frame around every page: navigation, the logged-in user, and the connection state.
 
 import { post } from "../api.js";
 import { live, onSample, onState, retry } from "../live.js";
@@ -25,12 +25,12 @@ export function shell(leave) {
     { class: "top-bar" },
     menu,
     h("a", { class: "top-brand", href: "#/overview", "aria-label": "Chronik, overview" }, h("img", { src: "/ui/icon.svg", alt: "", width: 24, height: 24 })),
-    press("jump?", { class: "jump", onclick: openPalette }, icon("search"), h("span", {}, "Search or jump to…"), h("kbd", {}, "Ctrl K")),
+    press("jump?", { class: "jump", onclick: openPalette }, icon("search"), h("span", {}, "Search or go to…"), h("kbd", {}, "Ctrl K")),
     pulse,
-    press("keys?", { class: "icon-button help-button", onclick: openHelp, "aria-label": "Keys", title: "Keys (?)" }, h("span", { "aria-hidden": "true" }, "?")),
+    press("keys?", { class: "icon-button help-button", onclick: openHelp, "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)" }, h("span", { "aria-hidden": "true" }, "?")),
     themeButton(),
   );
-  const skip = h("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), main.focus()) }, "Skip to the page");
+  const skip = h("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), main.focus()) }, "Skip to content");
   const node = h("div", { class: "shell" }, skip, side, h("div", { class: "scrim", onclick: () => side.classList.remove("open") }), h("div", { class: "stage" }, top, bar, main));
   const drop = [onSample(heard), onState(heard)];
   const timer = setInterval(gone, 1000);
@@ -42,7 +42,7 @@ export function shell(leave) {
 
   function heard() {
     gone();
-    fill(pulse, h("span", { class: `dot dot-${live.state}`, "aria-hidden": "true" }), h("span", { class: "pulse-word" }, { up: "Live", gone: "Gone", waiting: "Waiting", refused: "Not live" }[live.state]));
+    fill(pulse, h("span", { class: `dot dot-${live.state}`, "aria-hidden": "true" }), h("span", { class: "pulse-word" }, { up: "Live", gone: "Offline", waiting: "Connecting", refused: "Not authorized" }[live.state]));
     page?.live?.(live);
   }
 
@@ -54,8 +54,8 @@ export function shell(leave) {
       fill(bar);
       return;
     }
-    const age = live.heardMs ? `What is shown is ${format.duration((Date.now() - live.heardMs) / 1000)} old.` : "";
-    if (!bar.firstChild) append(bar, icon("error"), h("span", {}, h("strong", {}, `Node ${live.session?.node_id ?? ""} does not answer.`), " ", h("span", { class: "age", "aria-live": "off" }), " Trying again by itself."), button("try-now", "Try now", retry, { small: true }));
+    const age = live.heardMs ? `The data is ${format.duration((Date.now() - live.heardMs) / 1000)} old.` : "";
+    if (!bar.firstChild) append(bar, icon("error"), h("span", {}, h("strong", {}, `Node ${live.session?.node_id ?? ""} does not respond.`), " ", h("span", { class: "age", "aria-live": "off" }), " Reconnecting automatically."), button("try-now", "Retry now", retry, { small: true }));
     bar.querySelector(".age").textContent = age;
   }
 
@@ -77,7 +77,7 @@ export function shell(leave) {
     try {
       page = pageFor(route);
     } catch (error) {
-      page = { title: "Not shown", node: notice(error.message, "error") };
+      page = { title: "Not found", node: notice(error.message, "error") };
     }
     document.title = `${page.title} · Chronik`;
     fill(main, page.node);
@@ -118,5 +118,5 @@ function who(leave) {
       leave();
     }
   };
-  return h("div", { class: "who" }, h("span", { class: "who-name", title: principal ?? "" }, name || "nobody"), inside && button("log-out", "Log out", out, { glyph: "out", small: true, tone: "quiet" }));
+  return h("div", { class: "who" }, h("span", { class: "who-name", title: principal ?? "" }, name || "anonymous"), inside && button("log-out", "Log out", out, { glyph: "out", small: true, tone: "quiet" }));
 }

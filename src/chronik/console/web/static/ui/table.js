@@ -1,5 +1,5 @@
-// A table of rows with names: a caption, headers, and on a phone one card per row, without losing what it is to a reader
-// of screens (hence the roles: display: block would take them away).
+// A table with a caption and headers. On a phone, each row is shown as a card; the explicit roles keep it a table for screen
+// readers, since `display: block` would remove them.
 
 import { h, redraw } from "./dom.js";
 import { icon } from "./icons.js";
@@ -7,7 +7,7 @@ import { press } from "./parts.js";
 
 /**
  * columns: {label, cell(row), align: "end", grow, sort(row)}; a column without label is for actions.
- * options: {empty, key(row), sort: {value, set(value)}, caption is read and not shown unless showCaption}
+ * options: {empty, key(row), sort: {value, set(value)}, showCaption}; without showCaption, only screen readers read the caption.
  */
 export function table(caption, columns, rows, options = {}) {
   const body = h("tbody", { role: "rowgroup" });
@@ -63,11 +63,11 @@ function line(row, columns, { key, tone }) {
   );
 }
 
-function nothing(columns, text = "Nothing here yet.") {
+function nothing(columns, text = "No data.") {
   return h("tr", { role: "row", class: "nothing" }, h("td", { role: "cell", colspan: columns.length }, text));
 }
 
-/** Pages of a long list: where we are, and the way on and back. The tokens of earlier pages are in the address. */
+/** The pagination of a list. The tokens of previous pages are in the URL. */
 export function pager({ shown, total, next, trail, set }) {
   const back = trail.length ? press("page-back", { class: "button button-small", "data-focus": "pager-back", onclick: () => set(trail.slice(0, -1)) }, icon("back"), "Back") : null;
   const on = next ? press("page-next", { class: "button button-small", "data-focus": "pager-next", onclick: () => set([...trail, next]) }, "Next", icon("next")) : null;

@@ -1,4 +1,4 @@
-// Light, dark, or what the system says.
+// The theme: light, dark, or the system's.
 
 import { fill } from "./dom.js";
 import { icon } from "./icons.js";
@@ -17,7 +17,7 @@ export function nextTheme() {
   try {
     localStorage.setItem(KEY, next);
   } catch {
-    // Then it is chosen for this visit only.
+    // Without local storage, the choice applies to this visit only.
   }
   return next;
 }
@@ -25,7 +25,7 @@ export function nextTheme() {
 export function themeButton() {
   const element = press("colours", { class: "icon-button" });
   const show = () => {
-    const name = `Colours: ${theme()}`;
+    const name = `Theme: ${theme()}`;
     element.setAttribute("aria-label", name);
     element.setAttribute("title", name);
     fill(element, icon(GLYPHS[theme()]));

@@ -1,4 +1,4 @@
-// One sentence about what was done, for eyes and for ears.
+// Short notifications about completed actions, also announced by screen readers.
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -8,7 +8,7 @@ const SHOWN_MAX = 3;
 const region = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
 
 export function say(text, tone = "ok") {
-  // A dialog lies above everything but what is inside of it.
+  // An open modal dialog covers everything except its own content.
   (document.querySelector("dialog[open]") ?? document.body).append(region);
   const toast = h("p", { class: `toast toast-${tone}` }, icon(tone === "error" ? "error" : "check"), text);
   region.append(toast);

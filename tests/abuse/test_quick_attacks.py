@@ -1,0 +1,26 @@
+"""The quick attacks of `make abuse`, with small counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.abuse.attack import Attack
+from tests.abuse.catalogue import ATTACKS
+from tests.abuse.run import row_of
+from tests.long import SEED
+
+ALSO_AGAINST_CLUSTER = ("pipelined-unread", "flood-list-transactions-pattern-120-addresses")
+
+QUICK = [
+    (attack, kind)
+    for attack in ATTACKS.values()
+    if attack.quick
+    for kind in attack.against
+    if kind == attack.against[0] or attack.name in ALSO_AGAINST_CLUSTER
+]
+
+
+@pytest.mark.parametrize(("attack", "kind"), QUICK, ids=[f"{attack.name}-{kind}" for attack, kind in QUICK])
+def test_attack_stays_within_budget(attack: Attack, kind: str) -> None:
+    row = row_of(attack, kind, SEED, few=True)
+    assert row.overruns == []

@@ -1,0 +1,199 @@
+"""Pipelines: columns are reported by drivers, and sample rows are read by drivers for authorized clients."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from chronik.console.rest.doing import pipelines
+from chronik.console.rest.doing.pipelines import (
+    ASKED_AT_ONCE_MAX,
+    ASKED_PER_ACCOUNT_MAX,
+    SILENT_SECONDS,
+    Journal,
+    Place,
+    Progress,
+    check_driver,
+)
+from chronik.console.rest.refusals import Refusal
+from chronik.pipeline.journal import answering
+from chronik.pipeline.journal.answering import SampleAnswerer
+from chronik.pipeline.journal.journal import Place as JournalPlace
+from chronik.pipeline.journal.journal import Schema, schema_record
+from chronik.pipeline.journal.reporting import Column
+from chronik.principals import Principal
+from chronik.protocol.permissions import Operation, ResourceType
+from tests.api.guarded import GuardedNode
+from tests.console.rest.asking import Answer, Browser
+from tests.console.rest.cases import PIPELINE, TOPIC, pipeline
+from tests.console.rest.conftest import logged_in
+
+PATH = f"/pipelines/{PIPELINE}/sample?topic={TOPIC}"
+SECONDS_MAX = 60.0
+
+
+@pytest.fixture(autouse=True)
+def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the poll interval: the last poll must end before the thread stops."""
+    monkeypatch.setattr(answering, "WAIT_SECONDS", 0.2)
+
+
+def write(root: Browser, key: str, value: str) -> None:
+    message = {"key": key, "value": value}
+    assert root.post("/topics/__chronik_pipelines/messages", message).status == 201
+
+
+def progress(root: Browser, state: str = "waiting", **more: Any) -> None:
+    write(root, f"progress/{PIPELINE}/{TOPIC}", json.dumps({"state": state, "table": "/lake/orders", **more}))
+
+
+def allow_read(root: Browser, user: str, *topics: str) -> None:
+    acls = [{"resource": "topic", "name": name, "principal": f"User:{user}", "operation": "read"} for name in topics]
+    assert root.post("/acls", {"acls": acls}).status == 201
+
+
+@contextmanager
+def running_driver(node: GuardedNode, *responses: bytes) -> Iterator[list[tuple[str, int]]]:
+    """Run a driver's thread that returns these responses in order."""
+    requests, left = list[tuple[str, int]](), iter(responses)
+    node.allow(Operation.WRITE, ResourceType.TOPIC, "__chronik_pipelines")
+
+    def sample(topic: str, rows: int) -> bytes:
+        requests.append((topic, rows))
+        return next(left)
+
+    answerer = SampleAnswerer(node.bootstrap, PIPELINE, sample)
+    try:
+        yield requests
+    finally:
+        answerer.close()
+        answerer._thread.join(SECONDS_MAX)
+
+
+def test_columns_are_shown_after_driver_reports_them(node: GuardedNode, root: Browser) -> None:
+    pipeline(node, root)
+    (before,) = root.get(f"/pipelines/{PIPELINE}").json["topics"]
+    assert (before["columns"], before["columns_left_out"]) == (None, 0)
+    columns = (Column("_offset", "bigint"), Column("euros", "double"))
+    record = schema_record(JournalPlace(PIPELINE, TOPIC), Schema(columns, 7))
+    assert record.key is not None
+    assert record.value is not None
+    write(root, record.key.decode(), record.value.decode())
+    (after,) = root.get(f"/pipelines/{PIPELINE}").json["topics"]
+    assert after["columns"] == [{"name": "_offset", "type": "bigint"}, {"name": "euros", "type": "double"}]
+    assert after["columns_left_out"] == 7
+    assert {name: after[name] for name in before if not name.startswith("columns")} == {
+        name: before[name] for name in before if not name.startswith("columns")
+    }, "progress is unchanged"
+
+
+def test_sample_rows_come_from_driver(node: GuardedNode, root: Browser) -> None:
+    pipeline(node, root)
+    message = (
+        b'{"columns":["_offset","euros"],"rows":[["5",null],["6","0.5"]],"columns_left_out":1,"of a later version":0}'
+    )
+    with running_driver(node, message, b'{"columns":["_offset"]}') as requests:
+        answer = root.get(PATH)
+        assert (answer.status, answer.json) == (
+            200,
+            {"columns": ["_offset", "euros"], "columns_left_out": 1, "rows": [["5", None], ["6", "0.5"]]},
+        )
+        assert root.get(f"{PATH}&rows=3").json["rows"] == []
+        assert requests == [(TOPIC, 20), (TOPIC, 3)]
+        for rows in (0, 21):
+            assert root.get(f"{PATH}&rows={rows}").status == 422
+
+
+def test_sample_rows_require_read_permission(
+    node: GuardedNode, root: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline(node, root)
+    alice = logged_in(node, "alice")
+    allow_read(root, "alice", "__chronik_pipelines")
+    assert alice.get(f"/pipelines/{PIPELINE}").status == 200
+    with running_driver(node, b'{"columns":["_value"],"rows":[["value-secret"]]}') as requests:
+        with caplog.at_level(logging.INFO, "chronik.audit"):
+            rejected = alice.get(PATH)
+        assert (rejected.status, rejected.json["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+        assert b"value-secret" not in rejected.body
+        lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "chronik.audit"]
+        assert [(each["event"], each["principal"], each["api"], each["operation"], each["name"]) for each in lines] == [
+            ("refused", "User:alice", "SampleTable", "Read", TOPIC)
+        ]
+        assert requests == [], "the driver gets no requests of unauthorized clients"
+        allow_read(root, "alice", TOPIC)
+        assert alice.get(PATH).json["rows"] == [["value-secret"]]
+
+
+def error_of(answer: Answer, status: int) -> str:
+    assert answer.status == status, answer
+    return str(answer.json["error"])
+
+
+def test_driver_errors_are_returned(node: GuardedNode, root: Browser) -> None:
+    pipeline(node, root)
+    with running_driver(
+        node, b'{"error":"there is no table at /lake/orders"}', b"no json", b'{"rows":[5]}', b"x" * 70_000
+    ):
+        expected = "the driver cannot read the table: there is no table at /lake/orders"
+        assert error_of(root.get(PATH), 503) == expected
+        for _ in range(2):
+            assert error_of(root.get(PATH), 503).startswith("the driver's response is not valid: ")
+        assert "70,000 bytes" in error_of(root.get(PATH), 413)
+
+
+def test_missing_driver_times_out(node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline(node, root)
+    monkeypatch.setattr(pipelines, "SAMPLE_SECONDS_MAX", 0.1)
+    message = error_of(root.get(PATH), 504)
+    assert "within 0.1 s" in message
+
+
+def test_stopped_or_unknown_driver_is_rejected_immediately(node: GuardedNode, root: Browser) -> None:
+    pipeline(node, root)
+    progress(root, "stopped")
+    message = error_of(root.get(PATH), 503)
+    assert message == f"the driver of {PIPELINE} has stopped: sample rows are available while it runs"
+    message = error_of(root.get(f"/pipelines/{PIPELINE}/sample?topic=another"), 404)
+    assert message == f"no driver has reported topic 'another' of pipeline '{PIPELINE}'"
+    assert root.get(f"/pipelines/{PIPELINE}/sample").status == 422
+
+
+def test_silent_driver_is_rejected() -> None:
+    journal, key = Journal(), Place("p", "orders")
+    journal.progress[key] = Progress("waiting"), 1_000_000
+    check_driver(journal, key, 1000 + SILENT_SECONDS)
+    with pytest.raises(Refusal, match="the driver of p last reported 31 s ago"):
+        check_driver(journal, key, 1001 + SILENT_SECONDS)
+
+
+def test_driver_requests_are_limited_in_total(
+    node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline(node, root)
+    driver_requests = Counter({Principal("User", name): ASKED_PER_ACCOUNT_MAX for name in ("alice", "mallory")})
+    assert driver_requests.total() == ASKED_AT_ONCE_MAX
+    monkeypatch.setattr(pipelines, "_driver_requests", driver_requests)
+    assert error_of(root.get(PATH), 429) == "too many requests for sample rows: try again later"
+    driver_requests[Principal("User", "alice")] -= 1
+    with running_driver(node, b"{}"):
+        assert root.get(PATH).status == 200
+        assert root.get(PATH.replace(TOPIC, "another")).status == 404
+    assert driver_requests.total() == ASKED_AT_ONCE_MAX - 1, "released"
+
+
+def test_driver_requests_are_limited_per_account(
+    node: GuardedNode, root: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline(node, root)
+    monkeypatch.setattr(pipelines, "_driver_requests", Counter({"User:root": ASKED_PER_ACCOUNT_MAX}))
+    assert root.get(PATH).status == 429
+    monkeypatch.setattr(pipelines, "_driver_requests", Counter({Principal("User", "mallory"): ASKED_PER_ACCOUNT_MAX}))
+    with running_driver(node, b"{}"):
+        assert root.get(PATH).status == 200
