@@ -109,7 +109,7 @@ def _begins_anew_for_any_epoch(init: Callable[..., Outcome], asked: InitAsked, k
 def _takes_a_failure_for_success(
     failed: Callable[..., list[Instruction]], of: TransactionMachine, event: StoreFailed
 ) -> list[Instruction]:
-    under_way = of._under_way
+    under_way = of._pending_store
     done = failed(of, event)
     if under_way is None or under_way.write.answer is None:
         return done
@@ -244,17 +244,19 @@ def _high_watermark(replica: Replica) -> int:
 
 MUTANTS: Final = (
     Mutant("fences nobody by a timeout", everywhere((decisions, machine), "fence", _keeps_the_epoch)),
-    Mutant("gives a second instance the same epoch", wrapped(decisions, "_begin_anew", _gives_the_same_epoch)),
-    Mutant("asks whoever ends or adds for no epoch", wrapped(decisions, "_refusal", _asks_for_no_epoch)),
-    Mutant("has one epoch for many transactions of v2", wrapped(decisions, "_decide", _keeps_the_epoch_of_v2)),
+    Mutant("gives a second instance the same epoch", wrapped(decisions, "_assign_producer", _gives_the_same_epoch)),
+    Mutant("asks whoever ends or adds for no epoch", wrapped(decisions, "_producer_error", _asks_for_no_epoch)),
+    Mutant("has one epoch for many transactions of v2", wrapped(decisions, "_end_ongoing", _keeps_the_epoch_of_v2)),
     Mutant("adds to a transaction whose markers are on their way", wrapped(decisions, "_add", _as_if_at_rest)),
     Mutant("lets an instance in before the markers are written", wrapped(decisions, "_init", _as_if_at_rest)),
     Mutant("leaves open what a fenced instance began", wrapped(decisions, "_init", _aborts_nothing)),
-    Mutant("answers a repeated end of v2 as a stranger's", wrapped(decisions, "_decide", _forgets_who_asked)),
+    Mutant("answers a repeated end of v2 as a stranger's", wrapped(decisions, "_end_ongoing", _forgets_who_asked)),
     Mutant("lets an old instance fence a newer one", wrapped(decisions, "_init", _begins_anew_for_any_epoch)),
-    Mutant("says done what is not stored", wrapped(TransactionMachine, "_store_failed", _takes_a_failure_for_success)),
+    Mutant(
+        "says done what is not stored", wrapped(TransactionMachine, "_on_store_failed", _takes_a_failure_for_success)
+    ),
     Mutant("never times out", wrapped(TransactionMachine, "_note_deadline", _never_times_out)),
-    Mutant("sees to nothing that came to hold late", instead(TransactionCoordinator, "_see_to", lambda *_: None)),
+    Mutant("sees to nothing that came to hold late", instead(TransactionCoordinator, "_wake_or_load", lambda *_: None)),
     Mutant("takes up nothing by itself", instead(StoredTransactions, "acts_by_itself", lambda *_: False)),
     Mutant("sends no markers", instead(MarkerSender, "send", _sends_no_markers)),
     Mutant("tries only once to send a marker", wrapped(MarkerSender, "send", _sends_markers_once)),
@@ -262,7 +264,7 @@ MUTANTS: Final = (
         "waits for markers that it has stopped sending",
         instead(TransactionCoordinator, "_send_markers", _waits_for_markers_it_stopped_sending),
     ),
-    Mutant("knows no producer by its next id", instead(decisions, "_is_of_the_next_id", lambda *_: False)),
+    Mutant("knows no producer by its next id", instead(decisions, "_uses_next_producer_id", lambda *_: False)),
     Mutant("uses up its epochs", instead(decisions, "is_exhausted", lambda epoch: False)),
     Mutant("applies what was decided upon something else", instead(handlers, "_check", _checks_nothing)),
     Mutant("publishes offsets of aborted transactions", wrapped(handlers, "_settle_offsets", _commits_every_offset)),
@@ -271,7 +273,7 @@ MUTANTS: Final = (
     Mutant("stages offsets for any transaction", handled(StageOffsets, _stages_for_any_transaction)),
     Mutant("adds nothing to a transaction", instead(handlers, "_new_among", _forgets_earlier_partitions)),
     Mutant("keeps deleted topics in transactions", instead(Image, "transactions_with", lambda *_: [])),
-    Mutant("appends markers of any decision", wrapped(MarkerAppender, "_due", _are_always_due)),
+    Mutant("appends markers of any decision", wrapped(MarkerAppender, "_partitions_due", _are_always_due)),
     Mutant("says a marker written that is not committed", wrapped(MarkerAppender, "_append", _does_not_wait)),
     Mutant("marks everything as committed", wrapped(Replica, "append_marker", _commits_all)),
     Mutant("takes any record", instead(First, "refusal", lambda *_: None)),
