@@ -327,7 +327,7 @@ def all_committed(
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
     """Return a group's committed offsets for the wanted partitions, or for all partitions if `wanted` is None.
 
-    The generator yields between steps, because there may be a million offsets. With `stable`, the value is
+    The generator yields between steps, because there may be a million offsets. With `require_stable`, the value is
     `UNSTABLE_OFFSET` where an open transaction may replace the offset.
     """
     keys = iter(list(image.offsets(group_id)) if wanted is None else wanted)
@@ -353,7 +353,7 @@ def plan_expiry(
 ) -> ExpireOffsets | None:
     """Return a command that expires the group's offsets past `offsets.retention.minutes` (KIP-211), or None.
 
-    The group is deleted with its last offset unless it `stays` because of a transaction. One command expires a limited
+    The group is deleted with its last offset unless `keep_group` is set because of a transaction. One command expires a limited
     number of offsets.
 
     The retention starts when the group becomes empty, so that members that are absent for a while keep their offsets.

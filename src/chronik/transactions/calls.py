@@ -40,7 +40,7 @@ class TransactionCalls:
         """Send markers to a partition leader and return an error code for each partition.
 
         Raises:
-            PeerUnreachable: The peer did not respond.
+            TransactionPeerUnreachable: The peer did not respond.
         """
         try:
             async with self._marker_slots[node_id]:
@@ -52,7 +52,7 @@ class TransactionCalls:
         """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
 
         Raises:
-            PeerUnreachable: The peer did not respond.
+            TransactionPeerUnreachable: The peer did not respond.
         """
         try:
             async with self._join_slots[node_id]:

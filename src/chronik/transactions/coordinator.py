@@ -42,7 +42,7 @@ class SendsMarkers(Protocol):
     """A component that writes transaction markers to partitions."""
 
     async def send(self, transaction: Transaction, coordinator_epoch: int, goes_on: Callable[[], bool]) -> None:
-        """Return when all partitions have their marker, or when `goes_on` returns False."""
+        """Return when all partitions have their marker, or when `should_continue` returns False."""
 
 
 class StoredTransactions:

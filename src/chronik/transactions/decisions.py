@@ -34,7 +34,7 @@ Change = InitTransaction | AddToTransaction | EndTransaction | CompleteTransacti
 
 
 class Write(NamedTuple):
-    """A change that must be stored. Without an `answer`, the request is decided again when the change is stored."""
+    """A change that must be stored. Without a `result`, the request is decided again when the change is stored."""
 
     change: Change
     answer: Given | None
@@ -85,7 +85,7 @@ def _uses_next_producer_id(asked: Asked, transaction: Transaction) -> bool:
 def fence(transaction: Transaction, *, remember: bool = False) -> EndTransaction:
     """Return the command that aborts an open transaction under a new epoch, which fences its producer.
 
-    With `remember`, a producer that sends its old epoch receives the new one.
+    With `remember_epoch`, a producer that sends its old epoch receives the new one.
     """
     return EndTransaction(
         transaction.transactional_id,
@@ -224,7 +224,7 @@ def _repeat_result(asked: EndAsked, transaction: Transaction) -> Given:
 
 
 def _end_ongoing(asked: EndAsked, transaction: Transaction) -> Outcome:
-    """Commit or abort the transaction; with `bump`, also assign the producer its next epoch."""
+    """Commit or abort the transaction; with `bump_epoch`, also assign the producer its next epoch."""
     change = EndTransaction(
         transaction.transactional_id,
         transaction.index,

@@ -55,7 +55,7 @@ class TransactionMachine:
     def __init__(
         self, key: str, epoch: int, look: Callable[[], Transaction | None], now_ms: int, deadline_ms: int | None
     ) -> None:
-        """`look` reads the transaction from the image; `deadline_ms` is the timeout of an open transaction."""
+        """`read_transaction` reads the transaction from the image; `deadline_ms` is the timeout of an open transaction."""
         self.key = key
         self.epoch = epoch
         self._read_transaction = look

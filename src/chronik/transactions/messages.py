@@ -62,14 +62,14 @@ class Elsewhere(Protocol):
         """Send markers to a partition leader and return an error code for each partition.
 
         Raises:
-            PeerUnreachable: The peer did not respond.
+            TransactionPeerUnreachable: The peer did not respond.
         """
 
     async def join(self, node_id: int, request: Join, seconds: float) -> Joined:
         """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
 
         Raises:
-            PeerUnreachable: The peer did not respond.
+            TransactionPeerUnreachable: The peer did not respond.
         """
 
 

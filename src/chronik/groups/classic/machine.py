@@ -90,7 +90,7 @@ class ClassicGroup(GroupCore):
         """Apply an event and return the instructions that follow from it.
 
         Raises:
-            InvariantBroken: The group is inconsistent, which is a bug. `IllegalTransition` is a subclass.
+            InvariantBroken: The group is inconsistent, which is a bug. `IllegalGroupTransition` is a subclass.
         """
         self.now_ms = max(self.now_ms, event.now_ms)
         if self.state is GroupState.DEAD:

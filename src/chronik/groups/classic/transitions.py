@@ -87,7 +87,7 @@ class Lifecycle:
         """Change the state.
 
         Raises:
-            IllegalTransition: The table does not allow the transition.
+            IllegalGroupTransition: The table does not allow the transition.
         """
         step = Step(generation, self.state, target, reason[:REASON_CHARACTERS_MAX])
         if (self.state, target) not in TRANSITIONS:
