@@ -1,4 +1,4 @@
-"""With a real client and a real kill: what its members see of it is a pause, as after a failover in Kafka."""
+"""A broker restart as seen by the members of a group, with a real client and a real kill."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 DEADLINE_SECONDS = 60.0
 
 
-class Watched:
-    """A consumer that notes what it is assigned and what it reads."""
+class RecordingConsumer:
+    """A consumer that records its assignments and the records that it reads."""
 
     def __init__(self, bootstrap: str) -> None:
         self.assigned: list[set[int]] = []
@@ -47,8 +47,8 @@ class Watched:
 
 
 @contextmanager
-def watched(bootstrap: str, count: int) -> Iterator[list[Watched]]:
-    members = [Watched(bootstrap) for _ in range(count)]
+def recording_consumers(bootstrap: str, count: int) -> Iterator[list[RecordingConsumer]]:
+    members = [RecordingConsumer(bootstrap) for _ in range(count)]
     try:
         yield members
     finally:
@@ -63,7 +63,7 @@ def produce(bootstrap: str, *values: bytes) -> None:
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 
-def poll_until_read(members: list[Watched], expected: set[bytes]) -> None:
+def poll_until_read(members: list[RecordingConsumer], expected: set[bytes]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while {value for member in members for value in member.values} != expected:
         assert time.monotonic() < deadline, [member.values for member in members]
@@ -75,7 +75,7 @@ def test_members_survive_broker_kill_without_rebalance() -> None:
     with Broker() as broker:
         broker.create_topic("t", partitions=2)
         produce(broker.bootstrap, b"a", b"b")
-        with watched(broker.bootstrap, 2) as members:
+        with recording_consumers(broker.bootstrap, 2) as members:
             deadline = time.monotonic() + DEADLINE_SECONDS
             while sorted(map(str, (member.assigned[-1:] for member in members))) != ["[{0}]", "[{1}]"]:
                 assert time.monotonic() < deadline, [member.assigned for member in members]

@@ -37,7 +37,7 @@ from .memory_store import BROKER_AND_TOPICS, MemoryStore
 
 
 def test_member_lifecycle_from_join_to_leave() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             joined = await member_of(coordinator, "g")
@@ -53,11 +53,11 @@ def test_member_lifecycle_from_join_to_leave() -> None:
             assert store.image.groups["g"].state == "Empty"
             assert await coordinator.heartbeat(*heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
 
-    run(story)
+    run(scenario)
 
 
 def test_sync_waits_until_store_has_applied_assignment() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             joined = await join(coordinator, "g")
@@ -69,11 +69,11 @@ def test_sync_waits_until_store_has_applied_assignment() -> None:
             store.release()
             assert (await sync).assignment == joined.member_id.encode()
 
-    run(story)
+    run(scenario)
 
 
 def test_rejected_proposal_is_mapped_to_coordinator_error() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             joined = await join(coordinator, "g")
@@ -83,11 +83,11 @@ def test_rejected_proposal_is_mapped_to_coordinator_error() -> None:
             assert await commit_offsets(coordinator, "simple") == [ErrorCode.NOT_COORDINATOR]
             assert (await commit_offsets(coordinator, "simple"))[0] is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_session_expires_without_further_requests() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             await member_of(coordinator, "g", session_ms=50)
@@ -95,12 +95,12 @@ def test_session_expires_without_further_requests() -> None:
             await until(lambda: coordinator.describe("g").state == GroupState.EMPTY)
             await until(lambda: store.image.groups["g"].state == "Empty")
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_disconnected_waiting_client_does_not_block_others(phase: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             leader = await member_of(coordinator, "g")
@@ -123,11 +123,11 @@ def test_disconnected_waiting_client_does_not_block_others(phase: str) -> None:
             joined = await coordinator.join(join_request("g", leader.member_id))
             assert (joined.generation, len(joined.members)) == (3, 1)
 
-    run(story)
+    run(scenario)
 
 
 def test_requests_for_missing_groups_are_rejected() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -144,22 +144,22 @@ def test_requests_for_missing_groups_are_rejected() -> None:
             assert (await coordinator.delete_offsets("g", [("t", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
             assert await committed_offsets(store, "g", [("t", 0)]) == {("t", 0): None}
 
-    run(story)
+    run(scenario)
 
 
 def test_number_of_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with started(MemoryStore()) as coordinator:
             assert (await coordinator.join(join_request("a"))).error is ErrorCode.MEMBER_ID_REQUIRED
             assert (await coordinator.join(join_request("b"))).error is ErrorCode.MEMBER_ID_REQUIRED
             assert (await coordinator.join(join_request("c"))).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     monkeypatch.setattr(machines, "GROUPS_MAX", 2)
-    run(story)
+    run(scenario)
 
 
 def test_list_groups_filters_ignore_case() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with started(MemoryStore()) as coordinator:
             await member_of(coordinator, "stable")
             await commit_offsets(coordinator, "simple")
@@ -172,11 +172,11 @@ def test_list_groups_filters_ignore_case() -> None:
             assert listed(coordinator, types=["consumer"]) == []
             assert listed(coordinator, states=["unheard of"]) == []
 
-    run(story)
+    run(scenario)
 
 
 def test_deleting_empty_group_deletes_its_offsets() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             await member_of(coordinator, "busy")
@@ -187,11 +187,11 @@ def test_deleting_empty_group_deletes_its_offsets() -> None:
             assert await committed_offsets(store, "idle") == {}
             assert list(store.image.groups) == ["busy"]
 
-    run(story)
+    run(scenario)
 
 
 def test_close_completes_all_waiting_requests() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             await member_of(coordinator, "g")
@@ -207,11 +207,11 @@ def test_close_completes_all_waiting_requests() -> None:
             assert (await commit_offsets(coordinator, "g"))[0] is closed
             assert coordinator.describe("g").error is closed
 
-    run(story)
+    run(scenario)
 
 
 def test_new_coordinator_continues_stored_generation() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as first:
             joined = await member_of(first, "g")
@@ -224,11 +224,11 @@ def test_new_coordinator_continues_stored_generation() -> None:
             assert synced.assignment == joined.member_id.encode()
             assert second.describe("simple").state == GroupState.EMPTY
 
-    run(story)
+    run(scenario)
 
 
 def test_loaded_members_expire_after_full_session() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as first:
             await member_of(first, "g", session_ms=100)
@@ -236,11 +236,11 @@ def test_loaded_members_expire_after_full_session() -> None:
             assert second.describe("g").state == GroupState.STABLE
             await until(lambda: second.describe("g").state == GroupState.EMPTY)
 
-    run(story)
+    run(scenario)
 
 
 def test_store_bug_stops_coordinator_after_completing_requests() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         fatal: list[BaseException] = []
         coordinator = GroupCoordinator(store, SystemClock(), CONFIG, fatal.append)
@@ -252,21 +252,21 @@ def test_store_bug_stops_coordinator_after_completing_requests() -> None:
         assert (await coordinator.join(join_request("g"))).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         await coordinator.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_closed_store_is_not_reported_as_fatal() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             store.failures.append(StorageFailed("the disk is gone"))
             assert await commit_offsets(coordinator, "g") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
-    run(story)
+    run(scenario)
 
 
 def test_commands_of_one_group_keep_order() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             for _ in range(20):
@@ -276,11 +276,11 @@ def test_commands_of_one_group_keep_order() -> None:
             assert [update.generation for update in updates] == list(range(1, 41))
             assert [update.state for update in updates] == ["Stable", "Empty"] * 20
 
-    run(story)
+    run(scenario)
 
 
 def test_groups_and_offsets_survive_restart_with_real_store() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = TwinFiles()
         store = LocalStore(files)
         await store.start()
@@ -298,4 +298,4 @@ def test_groups_and_offsets_survive_restart_with_real_store() -> None:
             assert await coordinator.heartbeat(*heartbeat) is ErrorCode.NONE
         await store.close()
 
-    run(story)
+    run(scenario)

@@ -1,5 +1,4 @@
-"""A group is its coordinator's as long as a term lasts: the next one takes it up as it is stored, and the last one can
-do nothing to it any more, whatever it still had on its way."""
+"""Coordinator failover: a new coordinator continues from the stored state; the old one cannot change it any more."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from .shared_image import CoordinatingNode, SharedImage, nodes
 SHORT_SESSION_MS = 300
 
 
-def beat(joined: JoinResult, instance: str | None = None) -> tuple[str, int, str, str | None]:
+def heartbeat_args(joined: JoinResult, instance: str | None = None) -> tuple[str, int, str, str | None]:
     return "g", joined.generation, joined.member_id, instance
 
 
@@ -46,14 +45,14 @@ def committed(shared: SharedImage) -> int | None:
 
 
 def test_new_coordinator_keeps_members_without_rebalance() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await member_of(node[1].groups, "g")
-            assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.NOT_COORDINATOR
+            assert await node[2].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NOT_COORDINATOR
             shared.elect(2)
-            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NOT_COORDINATOR
-            assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NOT_COORDINATOR
+            assert await node[2].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
             assert await commit(node[1], joined) is ErrorCode.NOT_COORDINATOR
             assert await commit(node[2], joined) is ErrorCode.NONE
             again = await node[2].groups.sync(SyncRequest("g", joined.generation, joined.member_id))
@@ -65,11 +64,11 @@ def test_new_coordinator_keeps_members_without_rebalance() -> None:
             )
             assert shared.image.groups["g"].generation == joined.generation
 
-    run(story)
+    run(scenario)
 
 
 def test_commands_carry_coordinator_epoch() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             shared.elect(1)
@@ -92,26 +91,26 @@ def test_commands_carry_coordinator_epoch() -> None:
                     assert command.coordinator_epoch == epoch
             assert kinds == {CommitOffsetBatch, UpdateConsumerGroup, DeleteConsumerGroup, DeleteOffsets}
 
-    run(story)
+    run(scenario)
 
 
 def test_waiting_requests_get_not_coordinator_when_term_ends() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             first = await member_of(node[1].groups, "g")
-            waiting = asyncio.create_task(join(node[1].groups, "g"))  # until the first comes again
+            waiting = asyncio.create_task(join(node[1].groups, "g"))  # waits until the first member rejoins
             await until(lambda: node[1].groups.describe("g").state == GroupState.PREPARING_REBALANCE)
             shared.elect(2)
             assert (await waiting).error is ErrorCode.NOT_COORDINATOR
-            # What was not stored is as if it had not been: the member goes on in its generation.
-            assert await node[2].groups.heartbeat(*beat(first)) is ErrorCode.NONE
+            # The pending join was not stored, so the member continues in its generation.
+            assert await node[2].groups.heartbeat(*heartbeat_args(first)) is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_pending_assignment_of_ended_term_is_never_stored() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await join(node[1].groups, "g")
@@ -125,14 +124,14 @@ def test_pending_assignment_of_ended_term_is_never_stored() -> None:
             assert "g" not in shared.image.groups
             late = SyncRequest("g", joined.generation, joined.member_id)
             assert (await node[2].groups.sync(late)).error is ErrorCode.UNKNOWN_MEMBER_ID
-            assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.UNKNOWN_MEMBER_ID
+            assert await node[2].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.UNKNOWN_MEMBER_ID
             assert await commit(node[2], joined) is ErrorCode.GROUP_ID_NOT_FOUND
 
-    run(story)
+    run(scenario)
 
 
 def test_late_commit_does_not_overwrite_new_coordinators_offsets() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await member_of(node[1].groups, "g")
@@ -145,11 +144,11 @@ def test_late_commit_does_not_overwrite_new_coordinators_offsets() -> None:
             assert await old is ErrorCode.NOT_COORDINATOR
             assert committed(shared) == 9
 
-    run(story)
+    run(scenario)
 
 
 def test_reelected_coordinator_reloads_stored_state() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             first = await member_of(node[1].groups, "g")
@@ -158,16 +157,16 @@ def test_reelected_coordinator_reloads_stored_state() -> None:
             shared.elect(1)
             assert (await waiting).error is ErrorCode.NOT_COORDINATOR
             assert node[1].groups.describe("g").state == GroupState.STABLE
-            assert await node[1].groups.heartbeat(*beat(first)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*heartbeat_args(first)) is ErrorCode.NONE
             assert await commit(node[1], first) is ErrorCode.NONE
             (batch,) = [each for each in node[1].store.proposed if isinstance(each, CommitOffsetBatch)]
             assert batch.commits[0].coordinator_epoch == shared.epoch
 
-    run(story)
+    run(scenario)
 
 
 def test_pending_member_ids_are_lost_on_failover() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             given = await node[1].groups.join(join_request("g"))
@@ -177,11 +176,11 @@ def test_pending_member_ids_are_lost_on_failover() -> None:
             assert refused.error is ErrorCode.UNKNOWN_MEMBER_ID
             assert (await join(node[2].groups, "g")).error is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_absent_members_expire_after_full_session_on_new_coordinator() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             await member_of(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
@@ -191,11 +190,11 @@ def test_absent_members_expire_after_full_session_on_new_coordinator() -> None:
             assert asyncio.get_running_loop().time() - elected_at >= SHORT_SESSION_MS / 1000
             assert [type(command) for command in node[2].store.proposed] == [UpdateConsumerGroup]
 
-    run(story)
+    run(scenario)
 
 
 def test_timers_do_not_fire_after_term_ends() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await member_of(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
@@ -203,12 +202,12 @@ def test_timers_do_not_fire_after_term_ends() -> None:
             shared.elect(2)
             began = asyncio.get_running_loop().time()
             while asyncio.get_running_loop().time() < began + 2 * SHORT_SESSION_MS / 1000:
-                assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
+                assert await node[2].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
                 await asyncio.sleep(SHORT_SESSION_MS / 10_000)
             assert len(node[1].store.proposed) == proposed
             assert [member.member_id for member in shared.image.groups["g"].members] == [joined.member_id]
 
-    run(story)
+    run(scenario)
 
 
 def static_join(name: str = "one", member_id: str = "") -> JoinRequest:
@@ -217,7 +216,7 @@ def static_join(name: str = "one", member_id: str = "") -> JoinRequest:
 
 
 def test_static_restart_across_failover_does_not_rebalance() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             old = await node[1].groups.join(static_join())
@@ -229,18 +228,18 @@ def test_static_restart_across_failover_does_not_rebalance() -> None:
             synced = await node[2].groups.sync(SyncRequest("g", new.generation, new.member_id, "one"))
             assert (synced.error, synced.assignment) == (ErrorCode.NONE, old.member_id.encode())
             shared.elect(3)
-            assert await node[3].groups.heartbeat(*beat(old, "one")) is ErrorCode.FENCED_INSTANCE_ID
-            assert await node[3].groups.heartbeat(*beat(new, "one")) is ErrorCode.NONE
+            assert await node[3].groups.heartbeat(*heartbeat_args(old, "one")) is ErrorCode.FENCED_INSTANCE_ID
+            assert await node[3].groups.heartbeat(*heartbeat_args(new, "one")) is ErrorCode.NONE
             fenced = await node[3].groups.join(static_join(member_id=old.member_id))
             assert fenced.error is ErrorCode.FENCED_INSTANCE_ID
             assert await commit(node[3], old) is ErrorCode.UNKNOWN_MEMBER_ID
             assert await commit(node[3], new) is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_unstored_static_restart_keeps_old_instance() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             old = await node[1].groups.join(static_join())
@@ -251,15 +250,15 @@ def test_unstored_static_restart_keeps_old_instance() -> None:
             shared.elect(2)
             assert (await coming).error is ErrorCode.NOT_COORDINATOR
             node[1].store.release()
-            assert await node[2].groups.heartbeat(*beat(old, "one")) is ErrorCode.NONE
+            assert await node[2].groups.heartbeat(*heartbeat_args(old, "one")) is ErrorCode.NONE
             new = await node[2].groups.join(static_join())
             assert (new.error, new.generation) == (ErrorCode.NONE, old.generation)
 
-    run(story)
+    run(scenario)
 
 
 def test_group_admin_requests_require_the_coordinator() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             assert await commit_offsets(node[1].groups, "g") == [ErrorCode.NONE]
@@ -275,34 +274,34 @@ def test_group_admin_requests_require_the_coordinator() -> None:
             }
             assert "g" not in shared.image.groups
 
-    run(story)
+    run(scenario)
 
 
 def test_sessions_do_not_expire_while_coordinator_is_fenced() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await member_of(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
             proposed = len(node[1].store.proposed)
-            node[1].is_fenced = True  # nobody else takes over: there is no majority to elect anyone
+            node[1].is_fenced = True  # there is no majority that could elect another coordinator
             began = asyncio.get_running_loop().time()
             while asyncio.get_running_loop().time() < began + 3 * SHORT_SESSION_MS / 1000:
-                assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+                assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
                 await asyncio.sleep(SHORT_SESSION_MS / 10_000)
             node[1].is_fenced = False
-            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
             assert len(node[1].store.proposed) == proposed
-            # … and one who does not come back is missed all the same.
+            # A member that does not return expires nevertheless.
             node[1].is_fenced = True
             await until(lambda: len(listed(node[1].groups)) == 0)
             node[1].is_fenced = False
             await until(lambda: not shared.image.groups["g"].members)
 
-    run(story)
+    run(scenario)
 
 
 def test_unloaded_group_is_reloaded_after_pending_store_completes() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await join(node[1].groups, "g", session_ms=SHORT_SESSION_MS)
@@ -312,29 +311,29 @@ def test_unloaded_group_is_reloaded_after_pending_store_completes() -> None:
             node[1].is_fenced = True
             assert (await syncing).error is ErrorCode.NOT_COORDINATOR
             node[1].is_fenced = False
-            # In words that clients know in each place: of a heartbeat and a sync some do not expect "loading".
+            # Some clients do not expect COORDINATOR_LOAD_IN_PROGRESS in Heartbeat and SyncGroup responses.
             loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert (await node[1].groups.join(join_request("g"))).error is loading
-            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
             assert (await lead(node[1].groups, joined, "g")).error is ErrorCode.REBALANCE_IN_PROGRESS
             assert node[1].groups.describe("g").error is loading
             node[1].store.release()
             await until(lambda: node[1].groups.describe("g").error is ErrorCode.NONE)
-            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*heartbeat_args(joined)) is ErrorCode.NONE
             assert (await lead(node[1].groups, joined, "g")).error is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_group_stored_with_unknown_outcome_is_loaded() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         coordinator = GroupCoordinator(store, SystemClock(), CONFIG)
         await coordinator.start()
         late = UpdateConsumerGroup("g", "consumer", 7, None, None, "Empty", (), 0)
-        await store.propose(late)  # its outcome was unknown, and the group was given up
+        await store.propose(late)  # the outcome was unknown and the group was unloaded
         assert (await coordinator.join(join_request("g"))).error is ErrorCode.MEMBER_ID_REQUIRED
         assert (await join(coordinator, "g")).generation > 7
         await coordinator.close()
 
-    run(story)
+    run(scenario)

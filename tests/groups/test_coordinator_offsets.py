@@ -14,7 +14,7 @@ from .memory_store import MemoryStore
 
 
 def test_commits_of_many_groups_are_batched() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             store.hold()
@@ -29,11 +29,11 @@ def test_commits_of_many_groups_are_batched() -> None:
             assert [len(batch.commits) for batch in batches] == [1, 500]
             assert len(listed(coordinator)) == 501
 
-    run(story)
+    run(scenario)
 
 
 def test_failed_batch_fails_only_its_own_commits() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             store.failures.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
@@ -43,11 +43,11 @@ def test_failed_batch_fails_only_its_own_commits() -> None:
             assert listed(coordinator) == []
             assert (await commit_offsets(coordinator, "g0"))[0] is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_each_offset_has_its_own_error_code() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             offsets = (
@@ -65,11 +65,11 @@ def test_each_offset_has_its_own_error_code() -> None:
             ]
             assert list(await committed_offsets(store, "g")) == [("t", 1)]
 
-    run(story)
+    run(scenario)
 
 
 def test_only_stored_commit_creates_group() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             await commit_offsets(coordinator, "g", None, OffsetToCommit("missing", 0, 2))
@@ -80,20 +80,20 @@ def test_only_stored_commit_creates_group() -> None:
             await commit_offsets(coordinator, "")
             assert coordinator.describe("").state == "Empty"
 
-    run(story)
+    run(scenario)
 
 
 def test_commit_with_generation_to_missing_group_is_rejected() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with started(MemoryStore()) as coordinator:
             errors = await coordinator.offsets.commit("g", [OffsetToCommit("t", 0, 1)], 3, "member")
             assert errors == [ErrorCode.GROUP_ID_NOT_FOUND]
 
-    run(story)
+    run(scenario)
 
 
 def test_offset_deletion_is_rejected_for_subscribed_topics() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             joined = await member_of(coordinator, "g")
@@ -107,11 +107,11 @@ def test_offset_deletion_is_rejected_for_subscribed_topics() -> None:
             }
             assert list(await committed_offsets(store, "g")) == [("t", 0)]
 
-    run(story)
+    run(scenario)
 
 
 def test_empty_group_is_deleted_with_its_last_expired_offset() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store, clock = MemoryStore(), ManualClock()
         config = GroupConfig(offsets_retention_ms=60_000)
         async with started(store, config, clock) as coordinator:
@@ -124,23 +124,23 @@ def test_empty_group_is_deleted_with_its_last_expired_offset() -> None:
             assert listed(coordinator) == []
             assert "g" not in store.image.groups
 
-    run(story)
+    run(scenario)
 
 
 def test_offset_expiry_runs_in_background() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = GroupConfig(offsets_retention_ms=1, offsets_retention_check_interval_ms=1)
         async with started(MemoryStore(), config) as coordinator:
             await commit_offsets(coordinator, "g")
             await until(lambda: listed(coordinator) == [])
 
-    run(story)
+    run(scenario)
 
 
 def test_group_with_staged_offsets_does_not_expire() -> None:
-    """It cannot go before the transaction is decided: to try it at once again, and again, helps nobody."""
+    """The group cannot be deleted before the transaction ends, so expiry must not retry in a loop."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         clock = ManualClock()
         store = MemoryStore()
         async with started(store, GroupConfig(offsets_retention_ms=1000), clock) as coordinator:
@@ -160,4 +160,4 @@ def test_group_with_staged_offsets_does_not_expire() -> None:
             await coordinator.offsets.expire()
             assert not store.image.groups
 
-    run(story)
+    run(scenario)

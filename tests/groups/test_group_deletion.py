@@ -1,4 +1,4 @@
-"""A deletion or expiry whose outcome was not known in time, and that was done after all, leaves no ghost in memory."""
+"""A group deletion or expiry with an unknown outcome that succeeded leaves no stale group in memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .shared_image import CoordinatingNode, SharedImage, nodes
 
 
 async def deletion_of_unknown_outcome(node: CoordinatingNode) -> Command:
-    """What was asked for, and may still be done at any time."""
+    """Delete the group so that the outcome is unknown. Return the command, which the test may still apply."""
     await commit_offsets(node.groups, "g")
-    assert node.groups.describe("g").error is ErrorCode.NONE  # it is in memory now
+    assert node.groups.describe("g").error is ErrorCode.NONE  # loads the group into memory
     node.store.hold()
     deleting = asyncio.create_task(node.groups.delete(["g"]))
     await until(lambda: node.store.held == 1)
@@ -28,24 +28,24 @@ async def deletion_of_unknown_outcome(node: CoordinatingNode) -> Command:
     return command
 
 
-def names(node: CoordinatingNode) -> list[str]:
+def list_group_ids(node: CoordinatingNode) -> list[str]:
     return [entry.group_id for entry in listed(node.groups)]
 
 
 def test_group_exists_until_deletion_is_applied() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with nodes(SharedImage()) as node:
             await deletion_of_unknown_outcome(node[1])
-            assert names(node[1]) == ["g"]
+            assert list_group_ids(node[1]) == ["g"]
             assert await node[1].groups.delete(["g"]) == {"g": ErrorCode.NONE}
-            assert names(node[1]) == []
+            assert list_group_ids(node[1]) == []
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("how", ["deleted", "described", "listed", "joined", "expired"])
 def test_group_deleted_with_unknown_outcome_is_not_found(how: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             groups = node[1].groups
@@ -59,7 +59,7 @@ def test_group_deleted_with_unknown_outcome_is_not_found(how: str) -> None:
                 case "described":
                     assert groups.describe("g").error is ErrorCode.GROUP_ID_NOT_FOUND
                 case "listed":
-                    assert names(node[1]) == []
+                    assert list_group_ids(node[1]) == []
                 case "joined":
                     assert (await join(groups, "g")).generation == 1
                     return
@@ -67,13 +67,13 @@ def test_group_deleted_with_unknown_outcome_is_not_found(how: str) -> None:
                     await groups.offsets.expire()
             assert len(groups._custody) == 0
 
-    run(story)
+    run(scenario)
 
 
 def test_deletion_of_missing_group_leaves_no_state() -> None:
-    """The first is done while the second is on its way."""
+    """The first deletion is applied while the second one is pending."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             late = await deletion_of_unknown_outcome(node[1])
@@ -85,11 +85,11 @@ def test_deletion_of_missing_group_leaves_no_state() -> None:
             assert await deleting == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
             assert len(node[1].groups._custody) == 0
 
-    run(story)
+    run(scenario)
 
 
 def test_recreated_group_is_not_treated_as_deleted() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
             late = await deletion_of_unknown_outcome(node[1])
@@ -97,9 +97,9 @@ def test_recreated_group_is_not_treated_as_deleted() -> None:
             assert shared.apply(late, 1).code is ErrorCode.NONE
             assert (await joining).error is ErrorCode.NONE
             await node[1].groups.offsets.expire()
-            assert names(node[1]) == ["g"]
+            assert list_group_ids(node[1]) == ["g"]
             offsets = OffsetToCommit("t", 0, 9)
             joined = joining.result()
             assert await commit_offsets(node[1].groups, "g", joined, offsets) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
-    run(story)
+    run(scenario)

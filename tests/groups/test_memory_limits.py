@@ -1,4 +1,4 @@
-"""What members bring and what groups commit is counted: up to a limit it is kept, beyond it refused."""
+"""Memory limits of members and committed offsets: requests beyond them are rejected."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def join(
 
 
 def test_joins_beyond_member_memory_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         large = join("a", bytes(100_000))
         monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 2 * size_of_join(large) + len("abcd"))
         async with started(MemoryStore()) as coordinator:
@@ -58,20 +58,20 @@ def test_joins_beyond_member_memory_limit_are_rejected(monkeypatch: pytest.Monke
             assert (await coordinator.join(join("c", bytes(100_000)))).error is TOO_MUCH
             assert (await coordinator.join(join("d", b"a usual one"))).error is ErrorCode.NONE
             again = await coordinator.join(join("a", bytes(100_000), first.member_id))
-            assert again.error is ErrorCode.NONE, "who brings no more than before goes on"
+            assert again.error is ErrorCode.NONE, "a member that does not grow is accepted"
             await coordinator.leave(LeaveRequest("a", (LeavingMember(again.member_id),)))
             (usual,) = coordinator.describe("d").members
             await coordinator.leave(LeaveRequest("d", (LeavingMember(usual.member_id),)))
             assert (await coordinator.join(join("c", bytes(100_000)))).error is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("instance", [None, "static"])
 def test_large_group_can_rebalance_repeatedly(monkeypatch: pytest.MonkeyPatch, instance: str | None) -> None:
-    """What its leader assigns takes the place of what it assigned before, and a static member its own place."""
+    """New assignments replace the previous ones, and a static member replaces itself."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 400_000)
         async with started(MemoryStore()) as coordinator:
 
@@ -89,11 +89,11 @@ def test_large_group_can_rebalance_repeatedly(monkeypatch: pytest.MonkeyPatch, i
                 assert await synced(250_000) is ErrorCode.NONE
             assert await synced(340_000) is TOO_MUCH
 
-    run(story)
+    run(scenario)
 
 
 def test_assignments_of_removed_members_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 400_000)
         async with started(MemoryStore()) as coordinator:
             joined = await coordinator.join(join("g", b"small"))
@@ -103,7 +103,7 @@ def test_assignments_of_removed_members_are_not_counted(monkeypatch: pytest.Monk
             await coordinator.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
             assert (await coordinator.join(join("h", bytes(100_000)))).error is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_client_names_count_toward_member_memory() -> None:
@@ -119,7 +119,7 @@ def test_client_names_count_toward_member_memory() -> None:
     ],
 )
 def test_full_group_can_still_replace_offsets(monkeypatch: pytest.MonkeyPatch, limit: str, error: ErrorCode) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         letters = 1_000
         each = letters if limit == "OFFSETS_METADATA_BYTES_MAX" else letters + OFFSET_BYTES
         monkeypatch.setattr(offsets_module, limit, 2 * each)
@@ -136,7 +136,7 @@ def test_full_group_can_still_replace_offsets(monkeypatch: pytest.MonkeyPatch, l
             assert await code(1, letters) is ErrorCode.NONE
             assert await code(1, letters - 1) is ErrorCode.NONE
 
-    run(story)
+    run(scenario)
 
 
 def test_tracked_offset_sizes_match_actual_sizes() -> None:
@@ -179,9 +179,9 @@ class FullImage:
 )
 def test_memory_limits_are_exact(sizes: OffsetSizes) -> None:
     image = FullImage(sizes)
-    fits, does_not = ((OffsetToCommit("t", 0, 7, -1, "m" * letters),) for letters in (1, 2))
-    assert refusal_of_growth(image, "g", fits) is None  # type: ignore[arg-type]
-    assert refusal_of_growth(image, "g", does_not) is not None  # type: ignore[arg-type]
+    fitting, exceeding = ((OffsetToCommit("t", 0, 7, -1, "m" * letters),) for letters in (1, 2))
+    assert refusal_of_growth(image, "g", fitting) is None  # type: ignore[arg-type]
+    assert refusal_of_growth(image, "g", exceeding) is not None  # type: ignore[arg-type]
 
 
 def test_default_member_memory_limits() -> None:

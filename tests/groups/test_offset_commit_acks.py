@@ -1,4 +1,4 @@
-"""`offset_acks`: a commit waits for agreement, for the leader's disk, or for nothing; what a group is never does."""
+"""`offset_acks`: a commit waits for a majority, for the leader's disk, or for nothing. Membership always waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories written by hand: each kind of bad outcome is found, alone and under its name; good ones pass."""
+"""Hand-written histories: each kind of violation is reported alone and by its name; valid histories pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .history import Outcome, RecordsDeleted, Straggled, TopicGone, TransactionE
 from .stories import A, B, Story
 
 BadHistory = Callable[[Story], set[str]]
-"""Tells a story in which one thing goes wrong; returns what it is called, by all who see it."""
+"""Builds a history with one violation and returns the kinds that the checkers must report."""
 
 BAD: list[BadHistory] = []
 GOOD: list[Callable[[Story], None]] = []
@@ -24,27 +24,27 @@ ABORTED, UNKNOWN = Outcome.ABORTED, Outcome.UNKNOWN
 G1A, G1B, UNSEEN = "aborted read (G1a)", "intermediate read (G1b)", "committed and never seen"
 
 
-def bad(history: BadHistory) -> BadHistory:
+def invalid_history(history: BadHistory) -> BadHistory:
     BAD.append(history)
     return history
 
 
-def good(history: Callable[[Story], None]) -> Callable[[Story], None]:
+def valid_history(history: Callable[[Story], None]) -> Callable[[Story], None]:
     GOOD.append(history)
     return history
 
 
-# Bad ones
+# Invalid histories
 
 
-@bad
+@invalid_history
 def a_record_of_an_aborted_transaction_is_shown_to_the_end(story: Story) -> set[str]:
     (record,) = story.written(A, outcome=ABORTED)
     story.end_with(record, None)
     return {G1A}
 
 
-@bad
+@invalid_history
 def a_record_of_an_aborted_transaction_is_shown_for_a_while(story: Story) -> set[str]:
     (record,) = story.written(A, outcome=ABORTED)
     story.read(record, None)
@@ -52,7 +52,7 @@ def a_record_of_an_aborted_transaction_is_shown_for_a_while(story: Story) -> set
     return {G1A}
 
 
-@bad
+@invalid_history
 def a_record_of_an_aborted_transaction_is_shown_and_then_its_topic_deleted(story: Story) -> set[str]:
     (record,) = story.written(A, outcome=ABORTED)
     story.read(record, None)
@@ -60,7 +60,7 @@ def a_record_of_an_aborted_transaction_is_shown_and_then_its_topic_deleted(story
     return {G1A}
 
 
-@bad
+@invalid_history
 def a_record_is_shown_and_its_transaction_turns_out_to_be_aborted(story: Story) -> set[str]:
     (record,) = story.written(A, outcome=UNKNOWN)
     story.read(record, None, node=2)
@@ -68,7 +68,7 @@ def a_record_is_shown_and_its_transaction_turns_out_to_be_aborted(story: Story) 
     return {G1A}
 
 
-@bad
+@invalid_history
 def one_of_two_records_of_a_transaction_is_passed_over(story: Story) -> set[str]:
     first, second = story.written(A, A)
     story.read(first, None, None)
@@ -76,7 +76,7 @@ def one_of_two_records_of_a_transaction_is_passed_over(story: Story) -> set[str]
     return {G1B}
 
 
-@bad
+@invalid_history
 def a_record_is_shown_when_the_rest_of_its_transaction_is_not_written(story: Story) -> set[str]:
     first, second = story.written(A, A)
     story.read(first, stable=1, high_watermark=1)
@@ -84,7 +84,7 @@ def a_record_is_shown_when_the_rest_of_its_transaction_is_not_written(story: Sto
     return {G1B}
 
 
-@bad
+@invalid_history
 def a_committed_transaction_is_there_in_one_partition_only(story: Story) -> set[str]:
     first, second = story.written(A, B)
     story.end_with(first, None)
@@ -92,14 +92,14 @@ def a_committed_transaction_is_there_in_one_partition_only(story: Story) -> set[
     return {G1B, UNSEEN}
 
 
-@bad
+@invalid_history
 def a_transaction_of_unknown_outcome_is_there_in_one_partition_only(story: Story) -> set[str]:
     first, _ = story.written(A, B, outcome=UNKNOWN)
     story.end_with(first, None)
     return {G1B}
 
 
-@bad
+@invalid_history
 def a_record_above_the_last_stable_offset_is_shown(story: Story) -> set[str]:
     (first,), (second,) = story.written(A), story.written(A)
     story.read(first, None, second, stable=2)
@@ -107,7 +107,7 @@ def a_record_above_the_last_stable_offset_is_shown(story: Story) -> set[str]:
     return {"unstable read"}
 
 
-@bad
+@invalid_history
 def a_committed_record_is_passed_over_for_a_while(story: Story) -> set[str]:
     (first,), (second,) = story.written(A), story.written(A)
     story.read(first, None, None, None)
@@ -115,7 +115,7 @@ def a_committed_record_is_passed_over_for_a_while(story: Story) -> set[str]:
     return {UNSEEN}
 
 
-@bad
+@invalid_history
 def one_node_never_shows_a_committed_record(story: Story) -> set[str]:
     (first,) = story.written(A)
     story.end_with(first, None)
@@ -123,68 +123,68 @@ def one_node_never_shows_a_committed_record(story: Story) -> set[str]:
     return {UNSEEN}
 
 
-@bad
+@invalid_history
 def a_committed_transaction_is_taken_for_an_aborted_one(story: Story) -> set[str]:
     (first,) = story.written(A)
     story.end_with(first, None, hidden=(first,))
     return {UNSEEN}
 
 
-@bad
+@invalid_history
 def a_record_of_a_committed_transaction_is_nowhere(story: Story) -> set[str]:
     first, _ = story.written(A, A)
     story.end_with(first, None)
     return {"lost write", G1B}
 
 
-@bad
+@invalid_history
 def a_whole_committed_transaction_is_nowhere(story: Story) -> set[str]:
     story.written(A, B)
     return {"lost write"}
 
 
-@bad
+@invalid_history
 def a_record_is_there_twice(story: Story) -> set[str]:
     (first,) = story.written(A)
     story.end_with(first, None, first, None)
     return {"duplicate"}
 
 
-@bad
+@invalid_history
 def a_record_of_an_aborted_transaction_is_there_twice(story: Story) -> set[str]:
     (first,) = story.written(A, outcome=ABORTED)
     story.end_with(first, first, None, hidden=(first,))
     return {"duplicate"}
 
 
-@bad
+@invalid_history
 def two_records_of_a_transaction_have_changed_places(story: Story) -> set[str]:
     first, second = story.written(A, A)
     story.end_with(second, first, None)
     return {"reordered"}
 
 
-@bad
+@invalid_history
 def two_transactions_of_a_producer_have_changed_places(story: Story) -> set[str]:
     (first,), (second,) = story.written(A), story.written(A)
     story.end_with(second, None, first, None)
     return {"reordered"}
 
 
-@bad
+@invalid_history
 def a_record_is_read_that_nobody_sent(story: Story) -> set[str]:
     story.end_with(RecordId("stranger", 1))
     return {"phantom"}
 
 
-@bad
+@invalid_history
 def a_record_is_read_in_another_partition(story: Story) -> set[str]:
     (first,) = story.written(A)
     story.end_with(first, place=B)
     return {"phantom"}
 
 
-@bad
+@invalid_history
 def two_nodes_show_different_records_at_one_offset(story: Story) -> set[str]:
     (first,), (second,) = story.written(A), story.written(A)
     story.read(second, is_committed=False, node=2)
@@ -192,28 +192,28 @@ def two_nodes_show_different_records_at_one_offset(story: Story) -> set[str]:
     return {"inconsistent"}
 
 
-@bad
+@invalid_history
 def a_last_stable_offset_goes_back_within_a_term(story: Story) -> set[str]:
     story.see_stable(5)
     story.see_stable(4, is_sure=False)
     return {"last stable offset went back"}
 
 
-@bad
+@invalid_history
 def a_last_stable_offset_goes_back_with_the_next_leader(story: Story) -> set[str]:
     story.see_stable(5)
     story.see_stable(4, epoch=2)
     return {"last stable offset went back"}
 
 
-@bad
+@invalid_history
 def a_transaction_is_left_open(story: Story) -> set[str]:
     (first,) = story.written(A, outcome=ABORTED)
     story.end_with(first, stable=0)
     return {"hanging transaction"}
 
 
-@bad
+@invalid_history
 def a_position_of_an_aborted_transaction_is_told(story: Story) -> set[str]:
     transaction = story.begin()
     story.stage(transaction, 7)
@@ -222,7 +222,7 @@ def a_position_of_an_aborted_transaction_is_told(story: Story) -> set[str]:
     return {"aborted offset"}
 
 
-@bad
+@invalid_history
 def a_position_is_told_before_anybody_staged_it(story: Story) -> set[str]:
     story.see_position(7)
     transaction = story.begin()
@@ -231,7 +231,7 @@ def a_position_is_told_before_anybody_staged_it(story: Story) -> set[str]:
     return {"aborted offset"}
 
 
-@bad
+@invalid_history
 def a_position_of_a_transaction_that_turns_out_to_be_aborted_is_told(story: Story) -> set[str]:
     transaction = story.begin()
     record = story.send(transaction)
@@ -242,7 +242,7 @@ def a_position_of_a_transaction_that_turns_out_to_be_aborted_is_told(story: Stor
     return {"aborted offset"}
 
 
-@bad
+@invalid_history
 def a_position_that_was_committed_is_not_told(story: Story) -> set[str]:
     transaction = story.begin()
     story.stage(transaction, 7)
@@ -252,7 +252,7 @@ def a_position_that_was_committed_is_not_told(story: Story) -> set[str]:
     return {"lost offset", "not copied once"}
 
 
-@bad
+@invalid_history
 def a_position_whose_records_are_committed_is_lost_in_the_end(story: Story) -> set[str]:
     transaction = story.begin()
     record = story.send(transaction)
@@ -263,7 +263,7 @@ def a_position_whose_records_are_committed_is_lost_in_the_end(story: Story) -> s
     return {"lost offset"}
 
 
-@bad
+@invalid_history
 def a_record_is_copied_twice(story: Story) -> set[str]:
     rows: list[RecordId | None] = []
     for _ in range(2):
@@ -276,7 +276,7 @@ def a_record_is_copied_twice(story: Story) -> set[str]:
     return {"not copied once"}
 
 
-@bad
+@invalid_history
 def a_record_is_not_copied(story: Story) -> set[str]:
     transaction = story.begin()
     record = story.send(transaction, copied=0)
@@ -287,10 +287,10 @@ def a_record_is_not_copied(story: Story) -> set[str]:
     return {"not copied once"}
 
 
-# Good ones
+# Valid histories
 
 
-@good
+@valid_history
 def committed_and_aborted_transactions_take_turns(story: Story) -> None:
     first, other = story.written(A, B)
     second, gone = story.written(A, B, outcome=ABORTED)
@@ -304,7 +304,7 @@ def committed_and_aborted_transactions_take_turns(story: Story) -> None:
     story.end_with(other, None, gone, None, hidden=(gone,), place=B)
 
 
-@good
+@valid_history
 def a_transaction_shows_in_one_partition_before_it_does_in_the_next(story: Story) -> None:
     first, second = story.written(A, B)
     story.read(first, None, stable=2)
@@ -313,7 +313,7 @@ def a_transaction_shows_in_one_partition_before_it_does_in_the_next(story: Story
     story.end_with(second, None, place=B)
 
 
-@good
+@valid_history
 def the_rest_of_a_transaction_is_behind_one_that_is_open(story: Story) -> None:
     first, second = story.written(A, A)
     open_one = story.begin("q")
@@ -323,28 +323,28 @@ def the_rest_of_a_transaction_is_behind_one_that_is_open(story: Story) -> None:
     story.end_with(first, other, second, None, None)
 
 
-@good
+@valid_history
 def what_is_unknown_is_committed_or_not(story: Story) -> None:
     (first,), (second,) = story.written(A, outcome=UNKNOWN), story.written(A, outcome=UNKNOWN)
     story.written(B, outcome=UNKNOWN)
     story.end_with(first, None, second, None, hidden=(second,))
 
 
-@good
+@valid_history
 def a_new_leader_that_does_not_know_yet_tells_less(story: Story) -> None:
     story.see_stable(5)
     story.see_stable(4, epoch=2, is_sure=False)
     story.see_stable(5, epoch=2)
 
 
-@good
+@valid_history
 def an_answer_that_was_asked_for_earlier_comes_later(story: Story) -> None:
     asked_at = story.tick()
     story.see_stable(5)
     story.see_stable(4, asked_at=asked_at)
 
 
-@good
+@valid_history
 def what_is_deleted_need_not_be_there(story: Story) -> None:
     first, second = story.written(A, B)
     story.tell(RecordsDeleted(place=A, before=2))
@@ -353,7 +353,7 @@ def what_is_deleted_need_not_be_there(story: Story) -> None:
     story.read(second, None, place=B)
 
 
-@good
+@valid_history
 def what_was_aborted_is_copied_again(story: Story) -> None:
     transaction = story.begin()
     gone = story.send(transaction, copied=0)
@@ -416,7 +416,7 @@ def test_v1_late_request_effects_are_counted_separately() -> None:
 
 @pytest.mark.parametrize("is_touched", [True, False])
 def test_v1_record_copied_twice_after_late_end_is_counted_separately(is_touched: bool) -> None:
-    """The late end commits a transaction that its client then aborts, as far as it knows, and does again."""
+    """The late EndTxn commits a transaction that its client considers aborted and repeats."""
     story = Story()
     first = story.begin()
     story.end(first)
@@ -439,7 +439,7 @@ def test_v1_record_copied_twice_after_late_end_is_counted_separately(is_touched:
 
 @pytest.mark.parametrize("is_touched", [True, False])
 def test_v1_offset_rewound_by_late_request_is_counted_separately(is_touched: bool) -> None:
-    """Seed 21195: it comes in the midst of the third transaction, and what the second has copied stands above it."""
+    """Seed 21195: the request arrives during the third transaction, after the second has copied records."""
     story = Story()
     rows: list[RecordId | None] = []
     transactions = []

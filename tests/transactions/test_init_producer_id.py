@@ -1,4 +1,4 @@
-"""InitProducerId: who gets which id and epoch, and who is fenced."""
+"""InitProducerId: assignment of producer ids and epochs, and fencing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_new_transactional_id_gets_new_producer_id() -> None:
     assert lab.init(fresh=False).needs_producer_id
     assert lab.now is None
     assert lab.init() == Given(OK, FRESH + 2, 0)
-    assert lab.is_forgotten, "at rest, the image holds all there is to know"
+    assert lab.is_forgotten, "an idle machine is unloaded"
 
 
 def test_each_init_bumps_epoch() -> None:
@@ -43,7 +43,7 @@ def test_init_with_current_epoch_is_idempotent() -> None:
     lab = Lab()
     producer_id = lab.init().producer_id
     assert lab.init(producer_id, 0) == Given(OK, producer_id, 1)
-    assert lab.init(producer_id, 0) == Given(OK, producer_id, 1), "the answer was lost"
+    assert lab.init(producer_id, 0) == Given(OK, producer_id, 1), "a retry gets the same result"
     assert lab.init(producer_id, 1) == Given(OK, producer_id, 2)
     assert lab.init(producer_id, 0) == FENCED
     assert lab.init(producer_id + 50, 0) == FENCED
@@ -65,7 +65,7 @@ def test_init_without_epoch_aborts_open_transaction() -> None:
     waiter = lab.begin_init()
     lab.apply()
     assert lab.transaction.state is TransactionState.PREPARE_ABORT
-    assert lab.transaction.producer_epoch == 1, "markers fence the one that was writing"
+    assert lab.transaction.producer_epoch == 1, "the markers fence the producer that was writing"
     assert waiter not in lab.answers
     lab.settle()
     assert lab.answers[waiter] == Given(OK, producer_id, 2)
@@ -89,7 +89,7 @@ def test_exhausted_epochs_allocate_new_producer_id() -> None:
     given = lab.init(old, 32766)
     assert given.producer_id not in (old, -1)
     assert given.producer_epoch == 0
-    assert lab.init(old, 32766) == given, "the answer was lost"
+    assert lab.init(old, 32766) == given, "a retry gets the same result"
     assert lab.init(old, 32765) == FENCED
 
 
@@ -106,14 +106,14 @@ def test_last_epoch_is_reserved_for_fencing() -> None:
 
 
 def test_last_epoch_is_not_assigned_after_abort_of_own_transaction() -> None:
-    """There would be none left to end its next transaction with."""
+    """Otherwise no epoch would be left to fence its next transaction."""
     lab = at_epoch(32766)
     old = lab.transaction.producer_id
     lab.add(32766, 0)
     given = lab.init(old, 32766)
     assert given.producer_id not in (old, -1)
     assert given.producer_epoch == 0
-    assert lab.init(old, 32766) == given, "the answer was lost"
+    assert lab.init(old, 32766) == given, "a retry gets the same result"
     assert lab.add(0, 0) is OK
     assert lab.end(0, bump=True) == Given(OK, given.producer_id, 1)
 

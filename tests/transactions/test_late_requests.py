@@ -1,7 +1,7 @@
-"""The cases of KIP-890: a request, or a marker, comes when its producer is at a later transaction, or at none.
+"""The cases of KIP-890: a request or marker arrives when its producer is in a later transaction, or in none.
 
-With an epoch per transaction (v2) it touches nothing. Clients of v1 have one epoch for many transactions: a record is
-verified, so that none is left hanging, and markers know their decision; what remains is told by the last tests here.
+With an epoch per transaction (v2), it has no effect. v1 clients have one epoch for many transactions: records are
+verified, so that no transaction hangs, and markers carry their decision. The last tests show what remains possible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Story = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
 def play(story: Story, *, epoch_max: int = EPOCH_MAX) -> Stage:
-    """The story is of a cluster that keeps all its promises."""
+    """Run a scripted test in a cluster that violates no guarantee."""
     stage = Stage(epoch_max)
     assert stage.play(story) == ([], [])
     return stage
@@ -43,7 +43,7 @@ async def begin(stage: Stage, versions: Versions) -> TransactionalProducer:
 
 
 async def written(stage: Stage, versions: Versions, *, commit: bool = True) -> TransactionalProducer:
-    """The first transaction."""
+    """Run the first transaction."""
     producer = await begin(stage, versions)
     await producer.send(stage.output, 0)
     await (producer.commit() if commit else producer.abort())
@@ -100,7 +100,7 @@ def test_repeated_end_txn_returns_first_result(versions: Versions) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_late_marker_does_not_end_next_transaction(versions: Versions, commit: bool, is_replaced: bool) -> None:
-    """Its coordinator has sent it again, or another one has."""
+    """The old coordinator or a new one has sent the marker again."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, versions)
@@ -110,7 +110,7 @@ def test_late_marker_does_not_end_next_transaction(versions: Versions, commit: b
         stage.move_coordinator(first)
         late = stage.hold_calls(CallKind.MARKERS)
         await (producer.commit() if commit else producer.abort())
-        await stage.soon(lambda: stage.waiting > 0, "the marker to be under way")
+        await stage.soon(lambda: stage.waiting > 0, "the marker to be held")
         stage.pass_calls(CallKind.MARKERS)
         if is_replaced:
             stage.move_coordinator(second)
@@ -118,7 +118,7 @@ def test_late_marker_does_not_end_next_transaction(versions: Versions, commit: b
         producer.begin()
         await producer.send(stage.output, 0)
         late.set()
-        await stage.soon(lambda: stage.waiting == 0, "the marker to come")
+        await stage.soon(lambda: stage.waiting == 0, "the marker to arrive")
         assert is_open(stage, producer)
         await (producer.abort() if commit else producer.commit())
 
@@ -135,13 +135,13 @@ def test_duplicate_marker_is_appended_once(versions: Versions) -> None:
         stage.move_coordinator(first)
         late = stage.hold_calls(CallKind.MARKERS)
         await producer.commit()
-        await stage.soon(lambda: stage.waiting > 0, "the marker to be under way")
+        await stage.soon(lambda: stage.waiting > 0, "the marker to be held")
         stage.pass_calls(CallKind.MARKERS)
         stage.move_coordinator(second)
-        await stage.soon(lambda: stage.transaction.state.is_at_rest, "another coordinator to see to the markers")
+        await stage.soon(lambda: stage.transaction.state.is_at_rest, "another coordinator to write the markers")
         end = stage.leading(0).log.log_end_offset
         late.set()
-        await stage.soon(lambda: stage.waiting == 0, "the marker to come")
+        await stage.soon(lambda: stage.waiting == 0, "the marker to arrive")
         assert stage.leading(0).log.log_end_offset == end
 
     assert play(story).outcomes(FIRST) == [True]
@@ -209,7 +209,7 @@ def test_late_record_is_not_part_of_next_transaction_on_same_partition() -> None
 
 
 def test_late_record_on_outdated_leader_does_not_start_transaction() -> None:
-    """It does not know the producer either: nothing was written there."""
+    """The leader does not know the producer, because the partition has no records."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, V2)
@@ -225,11 +225,11 @@ def test_late_record_on_outdated_leader_does_not_start_transaction() -> None:
     assert play(story).outcomes(SECOND) == [True]
 
 
-# What remains possible with one epoch for many transactions
+# Effects that remain possible with one epoch for many transactions
 
 
 def kinds_of_v1(story: Story) -> set[str]:
-    """They are counted apart: nothing else is wrong."""
+    """Return the kinds of violations by late v1 requests. There must be no other violations."""
     stage = Stage()
     verdict = stage.play(story)
     assert verdict.violations == []
@@ -271,7 +271,7 @@ def test_v1_late_record_becomes_part_of_next_transaction(versions: Versions) -> 
 
 
 def test_v1_late_record_is_rejected_after_epoch_bump() -> None:
-    """So it is with Java's and librdkafka's: for them only what they repeated of their own accord can come late."""
+    """As with the Java client and librdkafka, for which only retried requests can be late."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, V1)

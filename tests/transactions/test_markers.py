@@ -1,4 +1,4 @@
-"""A decision is told to every partition, whatever happens to its coordinator meanwhile."""
+"""Markers are written to all partitions, whatever happens to the coordinator."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MANY = b"m" * 16
 
 
 class Desk:
-    """A coordinator and the leader of all partitions, which takes markers or not."""
+    """A coordinator, and a leader of all partitions that accepts or rejects markers."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -80,7 +80,7 @@ class Desk:
 
 
 def told(story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
+    async def run_with_desk() -> None:
         desk = Desk()
         await desk.coordinator.start()
         try:
@@ -88,7 +88,7 @@ def told(story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
         finally:
             await desk.coordinator.close()
 
-    run(whole)
+    run(run_with_desk)
 
 
 def test_rejected_markers_are_sent_again() -> None:
@@ -104,7 +104,7 @@ def test_rejected_markers_are_sent_again() -> None:
 
 
 def test_briefly_fenced_coordinator_resumes_sending_markers() -> None:
-    """So short that it was back before anybody looked whether it is fenced."""
+    """The fencing is so short that it is over before anything checks for it."""
 
     async def story(desk: Desk) -> None:
         desk.takes_markers = False
@@ -120,7 +120,7 @@ def test_briefly_fenced_coordinator_resumes_sending_markers() -> None:
 
 @pytest.mark.parametrize("others", [0, CHANGES_AT_ONCE_MAX])
 def test_markers_are_sent_for_decision_with_unknown_outcome(others: int) -> None:
-    """By a command whose outcome was not known in time; or by a snapshot, with many others."""
+    """By a command whose outcome was unknown, or by a snapshot with many other transactions."""
 
     async def story(desk: Desk) -> None:
         await desk.begin()
@@ -151,7 +151,7 @@ def test_slow_node_does_not_delay_markers_for_other_nodes() -> None:
 
 
 class SilentNode:
-    """Calls of which those to one node are not answered."""
+    """Peer calls that one node does not respond to."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -167,7 +167,7 @@ class SilentNode:
 @pytest.mark.parametrize("count", [1, 1_001])
 def test_leader_appends_each_due_marker_once(count: int) -> None:
     async def story(rig: Rig) -> None:
-        markers = decided(rig, count)
+        markers = decide_transaction(rig, count)
         appender = MarkerAppender(rig.store, rig.replicas, SystemClock(), lambda: False)
         assert await appender.append(markers) == [ErrorCode.NONE] * count
         assert [rig.replicas.by_id(MANY, index).log.log_end_offset for index in range(count)] == [1] * count
@@ -180,20 +180,20 @@ def test_leader_appends_each_due_marker_once(count: int) -> None:
 
 def test_record_with_later_epoch_does_not_block_completion() -> None:
     async def story(rig: Rig) -> None:
-        markers = decided(rig, 1)
+        markers = decide_transaction(rig, 1)
         replica = rig.replicas.by_id(MANY, 0)
         records = [Record(0, 0, None, b"outside of transactions")]
         stray = encode_batch(records, producer_id=FIRST_PRODUCER, producer_epoch=9, base_sequence=0)
         replica.append(accept_produced(memoryview(bytearray(stray)), replica.rules, 13, 0))
         appender = MarkerAppender(rig.store, rig.replicas, SystemClock(), lambda: False)
         assert await appender.append(markers) == [ErrorCode.NONE]
-        assert replica.log.log_end_offset == 1, "a marker of an epoch that is over says nothing"
+        assert replica.log.log_end_offset == 1, "a marker of an old epoch has no effect"
 
     Rig().run(story)
 
 
-def decided(rig: Rig, count: int) -> Markers:
-    """A transaction with the partitions of a topic, each of which has one replica."""
+def decide_transaction(rig: Rig, count: int) -> Markers:
+    """Decide a transaction with all partitions of a topic, each of which has one replica."""
     rig.command(CreateTopic(MANY, "many", (PartitionAssignment((LEADER,), (LEADER,), LEADER),) * count, {}, 0))
     partitions = tuple(TransactionPartition(MANY, index) for index in range(count))
     rig.command(InitTransaction("t", NOT_SEEN, FIRST_PRODUCER, 2, 60_000, 0))

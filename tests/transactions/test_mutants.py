@@ -21,52 +21,54 @@ from .simulation.world import TransactionWorld
 pytestmark = pytest.mark.slow
 
 SEEDS = range(1, 61)
-"""Most are caught by a story, and nearly all others by one of the first seeds."""
+"""Most mutants are detected by a test, and nearly all others by one of the first seeds."""
 
 NOTICED = (AssertionError, ChronikError, ExceptionGroup, LookupError, MustAbort, AtItsEnd, pytest.fail.Exception)
 
 STORIES = (late, ends, test_transactions_are_decided_once)
 
 KNOWN_STORIES: dict[Callable[..., None], tuple[str, ...]] = {
-    late.test_repeated_end_txn_returns_first_result: ("answers a repeated end of v2 as a stranger's",),
-    late.test_v1_late_end_txn_ends_next_transaction: ("trusts an image that is behind",),
+    late.test_repeated_end_txn_returns_first_result: ("rejects a repeated v2 EndTxn",),
+    late.test_v1_late_end_txn_ends_next_transaction: ("does not confirm an outdated image",),
     late.test_v1_late_add_partitions_starts_transaction_that_times_out: ("never times out",),
     late.test_v1_late_record_is_rejected_after_epoch_bump: (
         "gives a second instance the same epoch",
-        "lets an instance in before the markers are written",
+        "initializes a producer while markers are pending",
     ),
     ends.test_init_with_current_epoch_returns_next_epoch: ("lets an old instance fence a newer one",),
     ends.test_producer_with_exhausted_epochs_gets_new_producer_id: (
-        "knows no producer by its next id",
-        "uses up its epochs",
-        "takes records of any epoch",
+        "does not recognize the next producer id",
+        "does not detect exhausted epochs",
+        "accepts records of any epoch",
     ),
-    ends.test_briefly_fenced_coordinator_writes_its_markers: ("waits for markers that it has stopped sending",),
-    ends.test_replaced_coordinator_cannot_decide: ("says done what is not stored",),
-    ends.test_late_applied_command_is_completed: ("sees to nothing that came to hold late",),
+    ends.test_briefly_fenced_coordinator_writes_its_markers: ("waits for markers that it no longer sends",),
+    ends.test_replaced_coordinator_cannot_decide: ("reports failed writes as stored",),
+    ends.test_late_applied_command_is_completed: ("ignores commands that are applied late",),
     ends.test_late_applied_decision_does_not_end_next_instances_transaction: (
-        "leaves open what a fenced instance began",
-        "applies what was decided upon something else",
+        "does not abort the transaction of a fenced instance",
+        "applies commands based on an outdated state",
     ),
-    ends.test_open_transaction_survives_leader_change: ("shows everything that is committed",),
-    ends.test_last_stable_offset_waits_for_committed_marker: ("trusts markers that may be lost",),
+    ends.test_open_transaction_survives_leader_change: ("uses the high watermark as last stable offset",),
+    ends.test_last_stable_offset_waits_for_committed_marker: (
+        "advances the last stable offset on uncommitted markers",
+    ),
     ends.test_recreated_topic_gets_no_records_or_markers_of_old_transaction: ("keeps deleted topics in transactions",),
     ends.test_transactional_offsets_become_visible_with_commit: ("publishes offsets of aborted transactions",),
     ends.test_offsets_applied_after_transaction_end_are_dropped: ("stages offsets for any transaction",),
     ends.test_group_coordinator_with_outdated_image_accepts_offsets: (
         "drops offsets of committed transactions",
-        "settles no offsets",
+        "never settles staged offsets",
     ),
 }
-"""Which story notices what others notice late or not at all. It is asked first, and only if it notices nothing, all."""
+"""Tests that detect mutants which other tests detect late or not at all. They run first."""
 
 KNOWN_SEEDS = {
-    "fences nobody by a timeout": (12, 21),
-    "tries only once to send a marker": (24, 14),
-    "says a marker written that is not committed": (1, 23),
-    "forgets what began before": (5, 21),
+    "does not fence producers after a timeout": (12, 21),
+    "sends markers only once": (24, 14),
+    "acknowledges uncommitted markers": (1, 23),
+    "omits aborted transactions that started earlier": (5, 21),
 }
-"""The same for what no story notices."""
+"""Seeds that detect mutants which no test detects. They run first."""
 
 
 def stories(module: ModuleType) -> Iterator[Callable[..., None]]:
@@ -82,7 +84,7 @@ def with_parameters(test: Callable[..., None]) -> Iterator[Callable[[], None]]:
         yield partial(test, **dict(zip(names, values, strict=True)))
 
 
-def story_that_notices(tests: Iterable[Callable[..., None]]) -> str | None:
+def find_detecting_test(tests: Iterable[Callable[..., None]]) -> str | None:
     for test in tests:
         for story in with_parameters(test):
             try:
@@ -92,7 +94,7 @@ def story_that_notices(tests: Iterable[Callable[..., None]]) -> str | None:
     return None
 
 
-def seed_that_notices(seeds: Iterable[int]) -> int | None:
+def find_detecting_seed(seeds: Iterable[int]) -> int | None:
     for seed in seeds:
         try:
             TransactionWorld(seed).run()
@@ -109,13 +111,13 @@ def all_stories() -> list[Callable[..., None]]:
 def test_every_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
     known = [story for story, names in KNOWN_STORIES.items() if mutant.name in names]
-    noticed = story_that_notices(known) or seed_that_notices(KNOWN_SEEDS.get(mutant.name, ()))
-    noticed = noticed or story_that_notices(all_stories()) or seed_that_notices(SEEDS)
-    assert noticed, f"a cluster that {mutant.name} goes unnoticed"
+    is_detected = find_detecting_test(known) or find_detecting_seed(KNOWN_SEEDS.get(mutant.name, ()))
+    is_detected = is_detected or find_detecting_test(all_stories()) or find_detecting_seed(SEEDS)
+    assert is_detected, f"mutant not detected: {mutant.name}"
 
 
 def test_unmodified_code_passes_all_checks() -> None:
     names = {mutant.name for mutant in MUTANTS}
     assert len(names) == len(MUTANTS) >= 20
     assert names >= {*chain(*KNOWN_STORIES.values()), *KNOWN_SEEDS}
-    assert story_that_notices(all_stories()) is None
+    assert find_detecting_test(all_stories()) is None

@@ -1,4 +1,4 @@
-"""Transactions simulated, seed by seed: `simulation.world` says what goes wrong, and `checkers` what must hold."""
+"""Simulated transactions, seed by seed: `simulation.world` injects the faults, and `checkers` has the invariants."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.slow
 
 SEEDS = count(40, 10_000)
 PART = count(10, 25)
-"""Seeds per test, so that they are spread over the workers."""
+"""Seeds per test, so that they are distributed over the workers."""
 FIRST = (SEED - 1) * SEEDS + 1
 RARE = ("slept",)
-"""What does not happen in every few seeds."""
+"""Events that do not happen in every few seeds."""
 
 
 def run(seed: int) -> TransactionWorld:
@@ -28,7 +28,7 @@ def run(seed: int) -> TransactionWorld:
         world.run()
     except Exception as error:
         replay = f".venv/bin/python -m tests.transactions.simulate --seed {seed}"
-        raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
+        raise AssertionError(f"seed {seed} violates a guarantee: {error!r} (to replay it: {replay})") from error
     return world
 
 
@@ -37,7 +37,9 @@ def test_random_faults_violate_no_transaction_guarantee(first: int) -> None:
     worlds = [run(seed) for seed in range(first, first + PART)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     faults, late = sum(world.faults for world in worlds), sum(len(world.verdict.of_v1) for world in worlds)
-    print(f"seeds {first} to {first + PART - 1}: {faults} faults; {told(counts)}; {late} by late requests of v1")
+    print(
+        f"seeds {first} to {first + PART - 1}: {faults} faults; {told(counts)}; {late} violations by late v1 requests"
+    )
     assert faults > 5 * PART
     assert counts["committed"] > 5 * PART
     assert min(counts[name] for name in SHOWN if name not in RARE) > PART // 2, counts

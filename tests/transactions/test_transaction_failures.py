@@ -1,5 +1,5 @@
-"""Stories of instances that are replaced, of coordinators that die, of images that lag behind, and of topics that are
-deleted: every transaction is decided, whole, and nothing of one that is not committed is seen."""
+"""Failures of producers, coordinators and leaders, outdated images and deleted topics: every transaction is decided,
+and only committed records are visible."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize("versions", [V1, V2], ids=["v1", "v2"])
 OTHER = TransactionId("q", 0)
 
 
-# Instances
+# Producer instances
 
 
 @ALL
@@ -58,7 +58,7 @@ def test_second_instance_fences_first_and_aborts_its_transaction(versions: Versi
 
 @ALL
 def test_second_instance_waits_for_pending_commit_of_first(versions: Versions) -> None:
-    """The decision stands; the next instance only waits for the markers."""
+    """The commit stands; the new instance only waits for the markers."""
 
     async def story(stage: Stage) -> None:
         first = await begin(stage, versions)
@@ -96,7 +96,7 @@ def test_producer_is_fenced_after_transaction_timeout(versions: Versions) -> Non
 
 @BOTH
 def test_init_with_current_epoch_returns_next_epoch(versions: Versions) -> None:
-    """KIP-360: it need not fence itself."""
+    """KIP-360: the producer need not fence itself."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, versions)
@@ -110,7 +110,7 @@ def test_init_with_current_epoch_returns_next_epoch(versions: Versions) -> None:
         await producer.send(stage.output, 0)
         await producer.commit()
         old = requests.init(before, TIMEOUT_MS, versions.init_producer_id)
-        answer = await stage.let_come(stage.coordinator, old)  # once more, and late: it fences nobody
+        answer = await stage.let_come(stage.coordinator, old)  # a late duplicate fences no producer
         assert answer.code is ErrorCode.PRODUCER_FENCED or answer[1:] == producer.who[1:]
         producer.begin()
         await producer.send(stage.output, 0)
@@ -180,7 +180,7 @@ def test_new_coordinator_writes_markers_after_crash(versions: Versions, commit: 
         stage.kill(host, loses_power=True)
         stage.pass_calls(CallKind.MARKERS)
         stage.move_coordinator(1)
-        await stage.soon(lambda: stage.transaction.state.is_at_rest, "the next coordinator to write the markers")
+        await stage.soon(lambda: stage.transaction.state.is_at_rest, "the new coordinator to write the markers")
         stage.start(host)
 
     assert play(story).outcomes(FIRST) == [commit]
@@ -199,7 +199,7 @@ def test_briefly_fenced_coordinator_writes_its_markers(versions: Versions) -> No
         await stage.soon(lambda: stage.transaction.state.is_prepared)
         process = stage.process(3)
         process.fences_itself = True
-        await stage.soon(lambda: not process._services.transactions._sending, "it to stop")
+        await stage.soon(lambda: not process._services.transactions._sending, "the coordinator to stop sending")
         process.fences_itself = False
         stage.network.heal()
         await stage.soon(lambda: stage.transaction.state.is_at_rest, "the markers")
@@ -209,7 +209,7 @@ def test_briefly_fenced_coordinator_writes_its_markers(versions: Versions) -> No
 
 @ALL
 def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
-    """It has not heard of it, and its client has not either."""
+    """Neither the replaced coordinator nor its client knows of the new term."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, versions)
@@ -232,7 +232,7 @@ def test_replaced_coordinator_cannot_decide(versions: Versions) -> None:
     "kind", [InitTransaction, AddToTransaction, EndTransaction, CompleteTransaction], ids=lambda kind: kind.__name__
 )
 def test_late_applied_command_is_completed(versions: Versions, kind: type) -> None:
-    """Its client is gone by then, and nobody else asks for the id."""
+    """The client has disconnected by then, and no other request concerns the id."""
 
     async def story(stage: Stage) -> None:
         producer = stage.producer(versions)
@@ -245,7 +245,7 @@ def test_late_applied_command_is_completed(versions: Versions, kind: type) -> No
             await producer.commit()
 
         task = asyncio.ensure_future(transact())
-        await stage.soon(lambda: len(stage.held) > 0, "a command to be under way")
+        await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
         await asyncio.sleep(4.0)
         task.cancel()
         with suppress(asyncio.CancelledError, AtItsEnd, MustAbort):
@@ -259,14 +259,14 @@ def test_late_applied_command_is_completed(versions: Versions, kind: type) -> No
 
 @ALL
 def test_late_applied_decision_does_not_end_next_instances_transaction(versions: Versions) -> None:
-    """Nor does it give the old one its epoch back. Whoever proposed it is not the coordinator any more."""
+    """It does not restore the old producer's epoch either. Its proposer is no longer the coordinator."""
 
     async def story(stage: Stage) -> None:
         first = await begin(stage, versions)
         await first.send(stage.output, 0)
         stage.hold_commands(EndTransaction)
         task = asyncio.ensure_future(first.commit())
-        await stage.soon(lambda: len(stage.held) > 0, "a command to be under way")
+        await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
         stage.hold_commands()
         task.cancel()
         stage.move_coordinator(next(node for node in stage.hosts if node != stage.coordinator))
@@ -324,7 +324,7 @@ def test_open_transaction_survives_leader_change(versions: Versions) -> None:
 
 
 def test_last_stable_offset_waits_for_committed_marker() -> None:
-    """A marker that only its leader has may be lost with it, and then nothing was stable."""
+    """A marker that only the leader has may be lost with the leader."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, V2)
@@ -358,7 +358,7 @@ def test_recreated_topic_gets_no_records_or_markers_of_old_transaction(versions:
         again = stage.create("passing")
         await stage.soon(stage._is_in_sync)
         if versions is not V2:
-            producer._added.add((again.id, 0))  # the name is part of the transaction, as far as the client knows
+            producer._added.add((again.id, 0))  # the client believes that the topic is part of the transaction
             with pytest.raises(MustAbort):
                 await producer.send(again, 0)
             await producer.abort()
@@ -429,14 +429,14 @@ def test_late_offsets_are_not_part_of_later_transaction(versions: Versions) -> N
 
 @OF_V1
 def test_offsets_applied_after_transaction_end_are_dropped(versions: Versions) -> None:
-    """Also when the next transaction has the group, too."""
+    """Even if the next transaction contains the same group."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, versions)
         await producer.send(stage.output, 0)
         stage.hold_commands(StageOffsets)
         task = asyncio.ensure_future(producer.stage("g", INPUT, 7))
-        await stage.soon(lambda: len(stage.held) > 0, "a command to be under way")
+        await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
         task.cancel()
         await producer.abort()
         producer.begin()
@@ -453,7 +453,7 @@ def test_offsets_applied_after_transaction_end_are_dropped(versions: Versions) -
 def test_group_coordinator_with_outdated_image_accepts_offsets(
     versions: Versions,
 ) -> None:
-    """With the same producer id and epoch, and the same group: to the producer of v1 nothing must seem wrong."""
+    """The next transaction has the same producer id, epoch and group. A v1 producer must not get an error."""
 
     async def story(stage: Stage) -> None:
         producer = await begin(stage, versions)
@@ -469,8 +469,8 @@ def test_group_coordinator_with_outdated_image_accepts_offsets(
             await producer.send(stage.output, 0)
             stage.hold_commands(StageOffsets)
             task = asyncio.ensure_future(producer.stage("g", INPUT, 8))
-            if versions is V1:  # of v2 it waits for the image before
-                await stage.soon(lambda: len(stage.held) > 0, "a command to be under way")
+            if versions is V1:  # with v2, the coordinator waits for the image first
+                await stage.soon(lambda: len(stage.held) > 0, "a command to be held")
         stage.let_commands()
         await task
         await producer.commit()
@@ -479,8 +479,8 @@ def test_group_coordinator_with_outdated_image_accepts_offsets(
     assert play(story).outcomes(FIRST, SECOND) == [True, True]
 
 
-def test_non_transactional_records_are_unaffected() -> None:
-    """The stage itself: a transaction, nothing in its way."""
+def test_transaction_without_faults_becomes_visible() -> None:
+    """A transaction without faults, which checks the test bench itself."""
 
     async def story(stage: Stage) -> None:
         await written(stage, V2)

@@ -1,4 +1,4 @@
-"""Limits at their maximum and one above. They are made small here: what counts is that somebody looks at them."""
+"""Limits, at their maximum and one above. The tests lower them, because only their enforcement matters here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_transactional_ids_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def story(desk: Desk) -> None:
         assert (await desk.coordinator.init("t", 60_000)).error is ErrorCode.NONE
-        assert (await desk.coordinator.init("t", 60_000)).error is ErrorCode.NONE, "it is known already"
+        assert (await desk.coordinator.init("t", 60_000)).error is ErrorCode.NONE, "existing ids are accepted"
         assert (await desk.coordinator.init("other", 60_000)).error is ErrorCode.POLICY_VIOLATION
 
     told(story)
@@ -46,7 +46,7 @@ def test_transactional_id_above_the_length_limit_is_rejected_unless_it_exists() 
         assert (await desk.coordinator.init(longest, 60_000)).error is ErrorCode.NONE
         assert (await desk.coordinator.init(longest + "x", 60_000)).error is ErrorCode.INVALID_REQUEST
         assert longest + "x" not in desk.store.image.transactions
-        await desk.store.propose(InitTransaction(stored, NOT_SEEN, 77, 0, 60_000, 0))  # by an earlier version
+        await desk.store.propose(InitTransaction(stored, NOT_SEEN, 77, 0, 60_000, 0))  # as an earlier version did
         assert (await desk.coordinator.init(stored, 60_000)).error is ErrorCode.NONE
         assert desk.store.image.transactions[stored].producer_epoch == 1
 

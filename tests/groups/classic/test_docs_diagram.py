@@ -1,4 +1,4 @@
-"""The picture of a group's life in docs/groups.md is the one that the table gives."""
+"""The group state diagram in docs/groups.md is generated from the transition table."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def long_request(client_id: str, instance: str | None) -> JoinRequest:
 
 @pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
 def test_member_id_of_long_client_id_is_truncated(letter: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         names = letter * (STRING_LETTERS_MAX // len(letter.encode()))
         async with started(MemoryStore()) as coordinator:
             given = await coordinator.join(long_request(names, None))
@@ -40,7 +40,7 @@ def test_member_id_of_long_client_id_is_truncated(letter: str) -> None:
         for member_id in (given.member_id, static.member_id):
             encode_response(1, 4, JoinGroupResponse(protocol_name="", member_id=member_id))
 
-    run(story)
+    run(scenario)
 
 
 def test_static_members_with_zero_rebalance_timeout_do_not_busy_loop() -> None:
@@ -114,7 +114,7 @@ def test_stale_deadlines_are_removed_from_queue() -> None:
 
 
 def test_commits_to_new_groups_are_rejected_at_group_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         monkeypatch.setattr(machines, "GROUPS_MAX", 2)
         store = MemoryStore()
         async with started(store) as coordinator:
@@ -123,14 +123,14 @@ def test_commits_to_new_groups_are_rejected_at_group_limit(monkeypatch: pytest.M
         assert errors == [ErrorCode.NONE, ErrorCode.NONE, refused, ErrorCode.NONE]
         assert sorted(store.image.groups) == ["a", "b"]
 
-    run(story)
+    run(scenario)
 
 
 def test_group_id_above_the_length_limit_is_rejected_unless_it_exists() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         stored = "y" * 30_000
         store = MemoryStore()
-        await store.propose(UpdateConsumerGroup(stored, "", 0, None, None, "Empty", (), 0))  # by an earlier version
+        await store.propose(UpdateConsumerGroup(stored, "", 0, None, None, "Empty", (), 0))  # as an earlier version did
         async with started(store) as coordinator:
             for group_id, error in (("x" * (GROUP_ID_CHARACTERS_MAX + 1), ErrorCode.INVALID_GROUP_ID), (stored, None)):
                 joined = await coordinator.join(join_request(group_id))
@@ -138,11 +138,11 @@ def test_group_id_above_the_length_limit_is_rejected_unless_it_exists() -> None:
                 assert await commit_offsets(coordinator, group_id) == [error or ErrorCode.NONE]
             assert list(store.image.groups) == [stored]
 
-    run(story)
+    run(scenario)
 
 
 def test_group_of_cancelled_commit_can_be_listed_and_deleted() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             store.hold()
@@ -158,4 +158,4 @@ def test_group_of_cancelled_commit_can_be_listed_and_deleted() -> None:
             assert await coordinator.delete(["g"]) == {"g": ErrorCode.NONE}
             assert "g" not in store.image.groups
 
-    run(story)
+    run(scenario)

@@ -125,7 +125,7 @@ def test_initial_delay_is_extended_while_members_join() -> None:
     lab.pass_time(2_000)
     second = lab.join(rebalance_ms=10_000)
     lab.pass_time(1_000)
-    assert lab.waits(first), "someone came, so the delay starts again"
+    assert lab.waits(first), "a new member restarts the delay"
     lab.pass_time(2_999)
     assert lab.waits(first)
     lab.pass_time(1)
@@ -170,7 +170,7 @@ def test_common_protocol_with_most_votes_is_selected() -> None:
 @pytest.mark.parametrize(
     ("protocol_type", "protocols"),
     [("connect", RANGE), ("consumer", ROUND_ROBIN), ("consumer", ())],
-    ids=["another type", "no common protocol", "no protocol"],
+    ids=["different protocol type", "no common protocol", "no protocol"],
 )
 def test_join_with_inconsistent_protocols_is_rejected(protocol_type: str, protocols: Protocols) -> None:
     lab = Lab()

@@ -39,14 +39,14 @@ def plan(lab: Lab, offsets: dict[TopicPartition, CommittedOffset], group_time_ms
     return plan_expiry(lab.group, record, offsets, NOW_MS, CONFIG)
 
 
-def emptied() -> Lab:
+def group_without_members() -> Lab:
     lab = Lab(CONFIG)
     (member,) = lab.stable(None)
     lab.leave(LeavingMember(member))
     return lab
 
 
-def simple() -> Lab:
+def group_without_member_history() -> Lab:
     lab = Lab(CONFIG)
     lab.store_answers = False
     given = lab.joined(lab.join(require_known_member_id=True)).member_id
@@ -55,7 +55,7 @@ def simple() -> Lab:
     return lab
 
 
-def consuming(metadata: bytes) -> Lab:
+def group_with_subscription(metadata: bytes) -> Lab:
     lab = Lab(CONFIG)
     lab.stable(None, protocols=(("range", metadata),))
     return lab
@@ -63,30 +63,32 @@ def consuming(metadata: bytes) -> Lab:
 
 def test_offsets_expire_after_group_was_empty_for_retention_time() -> None:
     offsets = {("t", 0): committed(OLD_MS - 5), ("t", 1): committed(OLD_MS - 9)}
-    assert plan(emptied(), offsets, group_time_ms=FRESH_MS) is None
+    assert plan(group_without_members(), offsets, group_time_ms=FRESH_MS) is None
     expected = (ExpiredOffset("t", 0, OLD_MS - 5), ExpiredOffset("t", 1, OLD_MS - 9))
-    assert plan(emptied(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expected, OLD_MS)
+    assert plan(group_without_members(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expected, OLD_MS)
 
 
 def test_commit_to_empty_group_restarts_retention() -> None:
     offsets = {("t", 0): committed(OLD_MS), ("t", 1): committed(FRESH_MS)}
     expected = ExpireOffsets("orders", (ExpiredOffset("t", 0, OLD_MS),), -1)
-    assert plan(emptied(), offsets, group_time_ms=1) == expected
+    assert plan(group_without_members(), offsets, group_time_ms=1) == expected
 
 
 def test_retention_starts_at_commit_for_group_without_members() -> None:
     offsets = {("t", 0): committed(OLD_MS), ("t", 1): committed(FRESH_MS)}
     expired = (ExpiredOffset("t", 0, OLD_MS),)
-    assert plan(simple(), offsets, group_time_ms=NOW_MS) == ExpireOffsets("orders", expired, -1)
-    assert plan(simple(), {("t", 0): committed(OLD_MS)}, group_time_ms=3) == ExpireOffsets("orders", expired, 3)
+    assert plan(group_without_member_history(), offsets, group_time_ms=NOW_MS) == ExpireOffsets("orders", expired, -1)
+    assert plan(group_without_member_history(), {("t", 0): committed(OLD_MS)}, group_time_ms=3) == ExpireOffsets(
+        "orders", expired, 3
+    )
 
 
 def test_empty_group_without_offsets_is_deleted() -> None:
-    assert plan(emptied(), {}, group_time_ms=NOW_MS) == ExpireOffsets("orders", (), NOW_MS)
+    assert plan(group_without_members(), {}, group_time_ms=NOW_MS) == ExpireOffsets("orders", (), NOW_MS)
 
 
 def test_group_with_pending_member_is_kept() -> None:
-    lab = emptied()
+    lab = group_without_members()
     lab.join(require_known_member_id=True)
     assert plan(lab, {}, group_time_ms=OLD_MS) is None
 
@@ -94,11 +96,11 @@ def test_group_with_pending_member_is_kept() -> None:
 def test_client_expire_time_overrides_retention() -> None:
     offsets = {("t", 0): committed(1, NOW_MS + 1), ("t", 1): committed(FRESH_MS, NOW_MS)}
     expected = ExpireOffsets("orders", (ExpiredOffset("t", 1, FRESH_MS),), -1)
-    assert plan(emptied(), offsets, group_time_ms=1) == expected
+    assert plan(group_without_members(), offsets, group_time_ms=1) == expected
 
 
 def test_offsets_of_subscribed_topics_do_not_expire() -> None:
-    lab = consuming(subscription("t", "other"))
+    lab = group_with_subscription(subscription("t", "other"))
     offsets = {("t", 0): committed(1), ("gone", 0): committed(OLD_MS), ("gone", 1): committed(FRESH_MS)}
     assert plan(lab, offsets, 1) == ExpireOffsets("orders", (ExpiredOffset("gone", 0, OLD_MS),), -1)
 
@@ -106,15 +108,15 @@ def test_offsets_of_subscribed_topics_do_not_expire() -> None:
 @pytest.mark.parametrize(
     "metadata",
     [b"", b"\0", subscription("topic")[:9], b"\0\0\x7f\xff\xff\xff\0\1t", b"\0\0\0\0\0\1\xff\xff"],
-    ids=["nothing", "half a version", "half a name", "two billion topics", "a name of length -1"],
+    ids=["empty", "truncated version", "truncated name", "two billion topics", "name of length -1"],
 )
 def test_offsets_do_not_expire_with_undecodable_subscription(metadata: bytes) -> None:
     assert subscribed_topics([subscription("t"), metadata]) is None
-    assert plan(consuming(metadata), {("gone", 0): committed(1)}, 1) is None
+    assert plan(group_with_subscription(metadata), {("gone", 0): committed(1)}, 1) is None
 
 
 def test_offsets_do_not_expire_during_rebalance() -> None:
-    lab = consuming(subscription("t"))
+    lab = group_with_subscription(subscription("t"))
     lab.join(protocols=(("range", subscription("t")),))
     assert plan(lab, {("gone", 0): committed(1)}, 1) is None
 
@@ -134,9 +136,9 @@ def test_expiry_commands_are_bounded_and_last_one_deletes_group(
     monkeypatch.setattr(offsets_module, "EXPIRED_PER_COMMAND_MAX", 2)
     offsets = {("t", partition): committed(OLD_MS) for partition in range(3)}
     expired = tuple(ExpiredOffset("t", partition, OLD_MS) for partition in range(3))
-    assert plan(emptied(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[:2], -1)
+    assert plan(group_without_members(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[:2], -1)
     del offsets["t", 0]
-    assert plan(emptied(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[1:], OLD_MS)
+    assert plan(group_without_members(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[1:], OLD_MS)
 
 
 def test_subscriptions_of_all_members_are_combined() -> None:

@@ -1,4 +1,4 @@
-"""Same group, same event, same instructions: what a group is made of knows no clock, no chance, no disk, no network."""
+"""The classic group package is deterministic: it imports no clock, random, disk or network modules."""
 
 from __future__ import annotations
 

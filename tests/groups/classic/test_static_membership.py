@@ -189,7 +189,7 @@ def test_static_restart_during_rebalance_waits_for_rebalance() -> None:
 
 
 def test_static_restart_during_rebalance_is_stored_before_completion() -> None:
-    """Else the next coordinator would know the old id only, and fence the process that is alive."""
+    """Otherwise the next coordinator would only know the old member id and fence the running process."""
     lab = Lab()
     leader, old = lab.stable("a", "b")
     newcomer = lab.join()

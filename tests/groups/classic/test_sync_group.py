@@ -53,8 +53,8 @@ def test_large_assignment_is_delivered_completely() -> None:
 def test_oversized_assignment_is_rejected() -> None:
     lab = Lab()
     leader, follower = two_members(lab)
-    refused = lab.synced(lab.sync(leader, assignments={follower: bytes(GROUP_BYTES_MAX)}))
-    assert refused.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    rejected = lab.synced(lab.sync(leader, assignments={follower: bytes(GROUP_BYTES_MAX)}))
+    assert rejected.error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert lab.state() is GroupState.COMPLETING_REBALANCE
 
 
@@ -82,7 +82,7 @@ def test_late_stored_assignment_does_not_affect_next_generation(error: ErrorCode
     lab.join(leader)
     lab.join(follower)
     assert lab.joined(newcomer).generation == 2
-    assert lab.waits(lab.sync(follower, generation=2)), "the old assignment must not be handed out"
+    assert lab.waits(lab.sync(follower, generation=2)), "the old assignment must not be delivered"
 
 
 def test_repeated_leader_sync_stores_assignment_once() -> None:
@@ -124,8 +124,8 @@ def test_sync_with_different_protocol_is_rejected() -> None:
     accepted = lab.synced(lab.sync(leader, protocol_type="consumer", protocol_name="range"))
     assert accepted.error is ErrorCode.NONE
     for names in ({"protocol_type": "connect"}, {"protocol_name": "roundrobin"}):
-        refused = lab.synced(lab.sync(leader, **names))  # type: ignore[arg-type]
-        assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        rejected = lab.synced(lab.sync(leader, **names))  # type: ignore[arg-type]
+        assert rejected.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("leader_synced", [True, False])
@@ -176,4 +176,4 @@ def test_session_does_not_expire_while_sync_is_waiting() -> None:
     lab.sync(leader, assignments={follower: b"all"})
     assert lab.synced(waiter).assignment == b"all"
     lab.pass_time(SESSION_MS - 1)
-    assert lab.heartbeat(follower) is ErrorCode.NONE, "its session starts with its answer"
+    assert lab.heartbeat(follower) is ErrorCode.NONE, "the session restarts with the SyncGroup response"
