@@ -32,7 +32,7 @@ def whole_again(cluster: Cluster) -> Iterator[None]:
     cluster.wait_until_ready()
 
 
-def test_preferred_leaders_lead_again_when_that_is_asked_for(cluster: Cluster) -> None:
+def test_preferred_election_restores_preferred_leaders(cluster: Cluster) -> None:
     create(cluster[1], "orders", [1, 2, 3], [2, 3, 1], [1, 3, 2])
     assert elect(cluster[1], ("orders", 0)) == {("orders", 0): ErrorCode.ELECTION_NOT_NEEDED}
     cluster[1].kill()
@@ -54,7 +54,7 @@ def test_preferred_leaders_lead_again_when_that_is_asked_for(cluster: Cluster) -
     wait_until_seen(cluster, "orders", *expected)
 
 
-def test_a_stock_client_asks_for_it(cluster: Cluster) -> None:
+def test_elect_leaders_by_stock_client(cluster: Cluster) -> None:
     create(cluster[1], "stock", [2, 1])
     admin = AdminClient({"bootstrap.servers": cluster[3].bootstrap})
     partition = TopicPartition("stock", 0)
@@ -64,7 +64,7 @@ def test_a_stock_client_asks_for_it(cluster: Cluster) -> None:
     assert error.name() == "ELECTION_NOT_NEEDED"
 
 
-def test_without_a_member_of_the_isr_only_an_unclean_election_helps(cluster: Cluster) -> None:
+def test_only_unclean_election_succeeds_without_isr_member(cluster: Cluster) -> None:
     create(cluster[3], "strict", [1, 2])
     create(cluster[3], "loose", [1, 2], unclean_leader_election_enable="true")
     cluster[2].kill()
@@ -85,7 +85,7 @@ def test_without_a_member_of_the_isr_only_an_unclean_election_helps(cluster: Clu
     wait_until_in_sync(cluster, "strict")
 
 
-def test_nobody_is_elected_where_nobody_is(cluster: Cluster) -> None:
+def test_no_leader_is_elected_without_live_replica(cluster: Cluster) -> None:
     create(cluster[3], "alone", [1])
     cluster[1].kill()
     cluster.wait_until_listed([2, 3])
@@ -96,7 +96,7 @@ def test_nobody_is_elected_where_nobody_is(cluster: Cluster) -> None:
     wait_until_seen(cluster, "alone", Seen(1, [1], [1]))
 
 
-def test_leaders_come_back_by_themselves_where_that_is_wanted(chronik_cluster_factory: ClusterFactory) -> None:
+def test_auto_rebalance_restores_preferred_leaders(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory(
         broker={"leader.imbalance.check.interval.seconds": "1", "leader.imbalance.per.broker.percentage": "0"}
     )
@@ -106,7 +106,7 @@ def test_leaders_come_back_by_themselves_where_that_is_wanted(chronik_cluster_fa
     wait_until_seen(cluster, "orders", Seen(1, [1, 2, 3], three), Seen(2, [2, 3, 1], three))
 
 
-def test_a_partition_whose_last_disk_is_gone_stays_offline_and_the_log_says_so_once(
+def test_partition_stays_offline_after_loss_of_last_disk(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory(min_insync_replicas=1)
@@ -135,7 +135,7 @@ def test_a_partition_whose_last_disk_is_gone_stays_offline_and_the_log_says_so_o
     wait_until_seen(cluster, "lost", Seen(victim.node_id, [victim.node_id], [victim.node_id]))
 
 
-def test_system_topics_are_in_sync_everywhere_again_after_a_restart(cluster: Cluster) -> None:
+def test_system_topics_are_in_sync_after_restart(cluster: Cluster) -> None:
     for node in list(cluster.live):
         node.restart()
     for topic in ("__consumer_offsets", "__transaction_state", "__meta"):

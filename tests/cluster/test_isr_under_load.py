@@ -31,7 +31,7 @@ LOADS = [(100, 1), (10_000, 1), (500_000, 1), (10_000, 64)] if LONG else [(10_00
 
 
 @pytest.mark.parametrize(("size", "producers"), LOADS)
-def test_isr_stays_complete_and_no_record_is_duplicated_at_full_speed(
+def test_isr_stays_complete_without_duplicates_at_full_load(
     size: int,
     producers: int,
     chronik_cluster_factory: ClusterFactory,
@@ -62,7 +62,7 @@ def test_isr_stays_complete_and_no_record_is_duplicated_at_full_speed(
     assert standing.not_in_sync(cluster, [place]) is None
 
 
-def test_stopped_follower_leaves_the_isr_once_and_returns_once(chronik_cluster_factory: ClusterFactory) -> None:
+def test_stopped_follower_leaves_isr_once_and_returns_once(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory(broker_session_ms=30_000, broker={"replica.lag.time.max.ms": 1000})
     [place] = replicated.make_topic(cluster, "loaded", min_insync_replicas="2")
     leader = replicated.leader_of(cluster, place)

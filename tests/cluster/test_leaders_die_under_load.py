@@ -54,7 +54,7 @@ class TopicMaker:
         self._thread.join()
 
 
-def test_a_new_leader_accepts_writes_each_time_and_nothing_acknowledged_is_lost(
+def test_metadata_writes_survive_repeated_leader_kills(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = chronik_cluster_factory()

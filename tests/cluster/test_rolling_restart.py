@@ -21,7 +21,7 @@ SYSTEM_PARTITIONS = 50
 NODES_ARE_BACK_SECONDS_MAX = 90.0
 
 
-def test_no_client_s_application_notices_a_rolling_restart_and_nothing_is_lost(
+def test_rolling_restart_is_invisible_to_applications(
     chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
 ) -> None:
     cluster = chronik_cluster_factory()

@@ -23,7 +23,7 @@ SLOWEST_SECONDS_MAX = 10.0
 
 
 @pytest.mark.parametrize("request_for", [creation, auto_creation])
-def test_topic_through_any_node_is_listed_by_every_node_within_a_second(
+def test_new_topic_is_listed_by_every_node_within_a_second(
     request_for: Callable[[str], Request],
     chronik_cluster_factory: ClusterFactory,
     record_property: Callable[[str, object], None],

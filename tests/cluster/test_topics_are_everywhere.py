@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 TOPICS = count(400, 3000)
 
 
-def test_a_topic_created_through_any_node_is_on_every_node(chronik_cluster_factory: ClusterFactory) -> None:
+def test_topic_created_through_any_node_exists_on_every_node(chronik_cluster_factory: ClusterFactory) -> None:
     cluster = chronik_cluster_factory(replication_factor=3)
     for node_id, node in cluster.nodes.items():
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
@@ -41,7 +41,7 @@ def test_a_topic_created_through_any_node_is_on_every_node(chronik_cluster_facto
     }
 
 
-def test_system_topics_exist_once_and_every_node_names_the_same_leaders(
+def test_system_topics_have_same_leaders_on_every_node(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory(replication_factor=3)
@@ -69,11 +69,11 @@ def test_system_topics_exist_once_and_every_node_names_the_same_leaders(
     assert {leader for leaders in spread for leader in leaders} == {1, 2, 3}
 
 
-def test_topics_created_by_requests_to_every_node_are_on_every_node_and_after_a_restart(
+def test_topics_created_through_every_node_survive_restart(
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     """Send CreateTopics to all three nodes, while admin clients send it to the controller alone (see
-    `test_3000_topics.py`): in one request, over ten connections, and over a hundred."""
+    `test_many_topics.py`): in one request, over ten connections, and over a hundred."""
     cluster = chronik_cluster_factory(replication_factor=3)
     made = [name for threads in (1, 10, 100) for name in make_topics(cluster, threads)]
     assert len(made) == 3 * TOPICS

@@ -1,4 +1,4 @@
-"""What tests of the coordinator share: a deadline, a coordinator that runs, and clients that do the usual."""
+"""Helpers for coordinator tests: a test timeout, a running coordinator, and typical client requests."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Story = Callable[[], Coroutine[Any, Any, None]]
 
 
 def run(story: Story) -> None:
-    async def within_deadline() -> None:
+    async def run_with_timeout() -> None:
         await asyncio.wait_for(story(), DEADLINE_SECONDS)
 
-    asyncio.run(within_deadline())
+    asyncio.run(run_with_timeout())
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def started(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """With the deadline of `run`."""
+    """Wait until the condition holds, at most until the timeout of `run`."""
     while not condition():
         await asyncio.sleep(0.001)
 
@@ -91,6 +91,6 @@ def listed(
 async def committed_offsets(
     store: ImageStore, group_id: str, wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, tuple[int, int, str | None] | None]:
-    """Offset, leader epoch and metadata of each."""
+    """Return offset, leader epoch and metadata of each committed offset."""
     found = await run_in_slices(all_committed(store.image, group_id, wanted))
     return {key: None if at is None else (at.offset, at.leader_epoch, at.metadata) for key, at in found.items()}

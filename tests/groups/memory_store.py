@@ -1,4 +1,4 @@
-"""A metadata store without a disk: the real image and the real commands, applied when the test lets them."""
+"""An in-memory metadata store: the real image and commands, applied immediately or when the test releases them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ BROKER_AND_TOPICS: tuple[Command, ...] = (
 
 
 class MemoryStore:
+    """A metadata store without a disk."""
+
     def __init__(self) -> None:
         self._image = Image()
         self._held: deque[tuple[Command, asyncio.Future[Result]]] | None = None
         self.commands: list[Command] = []
-        """What was applied since the topics were made, in order."""
+        """Commands applied since the topics were created, in order."""
         self.failures: list[BaseException] = []
-        """What the next proposals fail with."""
+        """Exceptions that the next proposals raise."""
         for command in BROKER_AND_TOPICS:
             assert self._apply(command).code is ErrorCode.NONE
         self.commands.clear()

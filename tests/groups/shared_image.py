@@ -1,5 +1,7 @@
-"""Several nodes over one image: who leads `__consumer_offsets` decides who coordinates. Commands are applied for all
-at once, or when the test lets them."""
+"""Several coordinators that share one image. The leader of `__consumer_offsets` is the coordinator.
+
+Commands apply to all nodes immediately, or when the test releases them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ LIVES = {node_id: bytes([node_id]) * 16 for node_id in (TEST_ITSELF, *NODES)}
 
 
 class SharedImage:
-    """One partition of `__consumer_offsets`, led by node 1 at first; a topic `t` of 100 partitions."""
+    """An image with one partition of `__consumer_offsets`, led by node 1, and a topic `t` with 100 partitions."""
 
     def __init__(self) -> None:
         self.image = Image()
@@ -58,7 +60,7 @@ class SharedImage:
         return result
 
     def elect(self, node_id: int) -> None:
-        """A new term, for another node or for the same one again."""
+        """Start a new term of another node or of the same one."""
         if self.leader == node_id:
             self.apply(SetPartitionLeader(OFFSETS_TOPIC_ID, 0, -1))
         self.apply(SetPartitionLeader(OFFSETS_TOPIC_ID, 0, node_id))
@@ -73,7 +75,7 @@ class SharedImage:
 
 
 class NodeStore:
-    """The image as one node sees it, and the way to it, which can be held up."""
+    """One node's view of the shared image, with a proposal path that tests can hold."""
 
     def __init__(self, shared: SharedImage, node_id: int) -> None:
         self._shared = shared
@@ -122,19 +124,21 @@ class NodeStore:
         return len(self._held or ())
 
     def release(self) -> None:
-        """What was held is applied, late."""
+        """Apply the held commands, late."""
         held, self._held = self._held or [], None
         for command, answer in held:
             answer.set_result(self._shared.apply(command, self._node_id))
 
     def lose(self) -> None:
-        """Nobody will ever know whether what was held is applied; it is not."""
+        """Drop the held commands and fail their proposals with an unknown outcome."""
         held, self._held = self._held or [], None
         for _, answer in held:
             answer.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the outcome is unknown"))
 
 
 class CoordinatingNode:
+    """A node with a group coordinator."""
+
     def __init__(self, shared: SharedImage, node_id: int, clock: Clock, config: GroupConfig) -> None:
         self.node_id = node_id
         self.store = NodeStore(shared, node_id)

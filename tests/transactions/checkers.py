@@ -1,14 +1,13 @@
-"""What must be true of every history of transactions, in Jepsen's words. Pure: evidence in, findings out.
+"""Invariants of every transaction history, with Jepsen's names. Pure functions: evidence in, findings out.
 
-A transaction's markers reach its partitions one after the other, so a reader of several partitions may see it in one
-and not yet in the next. And a partition has one last stable offset for all transactions: what a committed one wrote
-behind the beginning of one that is open is shown later than what it wrote before. (So it is in Kafka.) Promised is,
-therefore:
-- in each partition it is shown when it is decided there, and whole: of whatever it wrote into the partition, nothing is
-  written after the moment at which some of it is shown, and nothing is left out that a reader passes;
-- at the end, when every decision has arrived, it is there in all its partitions and in the groups' offsets, or nowhere.
+A transaction's markers reach its partitions one after the other, so a reader of several partitions may see the
+transaction in one and not yet in the next. A partition has one last stable offset for all transactions: records of a
+committed transaction behind the start of an open one become visible later (as in Kafka). The guarantees are therefore:
+- Per partition, a transaction becomes visible as a whole: once one of its records is visible, no more of them are
+  appended, and a reader does not skip any of them.
+- At the end, when all decisions have arrived, it is visible in all its partitions and group offsets, or nowhere.
 
-Whoever reads uncommitted records, too, is promised only that records stand once, in order, and where they stood before.
+Readers of uncommitted records are only guaranteed that records appear once, in order, and at constant offsets.
 """
 
 from __future__ import annotations
@@ -25,21 +24,25 @@ from .history import UNTOLD, OffsetSeen, OffsetStaged, Outcome, Read, SentInTran
 
 
 class Found(NamedTuple):
+    """A violation, before it is known whether late requests of v1 clients explain it."""
+
     finding: Finding
     about: frozenset[TransactionId] = frozenset()
-    """The transactions that it happened to."""
+    """The transactions that are affected."""
     innocent: int = 0
-    """How many of them did what they should: of two that copied the same record, one."""
+    """How many of the affected transactions behaved correctly: of two that copied the same record, one."""
 
     def is_explained_by(self, touched: set[TransactionId]) -> bool:
-        """Whether it happened only to transactions that were touched by a late request."""
+        """Return whether all affected transactions were touched by a late request."""
         return not self.about.isdisjoint(touched) and len(self.about - touched) <= self.innocent
 
 
 class Verdict(NamedTuple):
+    """The result of all checkers."""
+
     violations: list[Finding]
     of_v1: list[Finding]
-    """What clients that reuse an epoch have to expect when one of their requests comes late (KIP-890)."""
+    """Violations that clients that reuse an epoch must expect from late requests (KIP-890)."""
 
 
 Checker: TypeAlias = Callable[[Evidence], Iterator[Found]]
@@ -58,23 +61,23 @@ def _found(kind: str, what: str, *about: TransactionId | None, at: float | None 
     return Found(Finding(kind, what, at), frozenset(each for each in about if each is not None))
 
 
-# What readers of committed records are shown
+# Records shown to readers of committed records
 
 
 def aborted_reads(evidence: Evidence) -> Iterator[Found]:
-    """G1a: a record of a transaction that was aborted, or that nobody finds committed in the end."""
-    for read, offset, record in _shown(evidence):
+    """G1a: a record of an aborted transaction, or of one that turns out not to be committed, was read."""
+    for read, offset, record in _visible_records(evidence):
         transaction = evidence.transaction_of(record)
         if transaction is None:
             continue
         is_told = evidence.transactions[transaction].outcome is Outcome.ABORTED
         if is_told or (evidence.fate(transaction) is Outcome.ABORTED and evidence.is_kept(read.place, offset)):
-            what = f"{_who(read)} read {record} of {transaction} at {read.place}@{offset}, which was aborted"
+            what = f"{_reader_name(read)} read {record} of {transaction} at {read.place}@{offset}, which was aborted"
             yield _found("aborted read (G1a)", what, transaction, at=read.at)
 
 
 def intermediate_reads(evidence: Evidence) -> Iterator[Found]:
-    """G1b: a part of what a transaction wrote into a partition, when the rest was not written yet, or without it."""
+    """G1b: only a part of a transaction's records in a partition was read."""
     in_place = _by_place_and_transaction(evidence)
     for read in evidence.committed_reads():
         shown = {offset for offset, _ in read.records}
@@ -83,34 +86,34 @@ def intermediate_reads(evidence: Evidence) -> Iterator[Found]:
             offsets = in_place.get((read.place, transaction), [])
             skipped = [each for each in offsets if read.start <= each < read.end and each not in shown]
             unwritten = [each for each in offsets if each >= read.high_watermark != UNTOLD]
-            for missing, why in ((skipped, "passed over"), (unwritten, f"not below {read.high_watermark}")):
+            for missing, why in ((skipped, "skipped"), (unwritten, f"not below {read.high_watermark}")):
                 kept = [each for each in missing if evidence.is_kept(read.place, each)]
                 if kept:
-                    what = f"{_who(read)} read some of {transaction} in {read.place}, but {kept[0]} is {why}"
+                    what = f"{_reader_name(read)} read some of {transaction} in {read.place}, but {kept[0]} is {why}"
                     yield _found("intermediate read (G1b)", what, transaction, at=read.at)
 
 
-def torn(evidence: Evidence) -> Iterator[Found]:
-    """G1b, in the end: some of its records are there and others are not, in whatever partition."""
+def torn_transactions(evidence: Evidence) -> Iterator[Found]:
+    """G1b at the end: some records of a transaction are visible and others are not, in any partition."""
     for told in evidence.transactions.values():
         kept = [sent for sent in told.sent if evidence.is_kept(sent.place)]
         there = [sent for sent in kept if sent.id in evidence.shown]
         if there and len(there) < len(kept):
             missing = next(sent for sent in kept if sent.id not in evidence.shown)
             what = f"{there[0].id} of {told.id} is in {there[0].place}, but {missing.id} is not in {missing.place}"
-            yield _found("intermediate read (G1b)", f"in the end {what}", told.id)
+            yield _found("intermediate read (G1b)", f"at the end {what}", told.id)
 
 
 def unstable_reads(evidence: Evidence) -> Iterator[Found]:
-    """Nothing at or above the last stable offset is shown."""
-    for read, offset, record in _shown(evidence):
+    """A record at or above the last stable offset was read."""
+    for read, offset, record in _visible_records(evidence):
         if offset >= read.stable != UNTOLD:
-            what = f"{_who(read)} read {record} at {read.place}@{offset}, though it is stable below {read.stable} only"
+            what = f"{_reader_name(read)} read {record} at {read.place}@{offset}, above the LSO {read.stable}"
             yield _found("unstable read", what, evidence.transaction_of(record), at=read.at)
 
 
 def passed_over(evidence: Evidence) -> Iterator[Found]:
-    """Committed and never seen: a reader has passed where the record stands, and was not shown it."""
+    """A reader skipped a committed record."""
     for read in evidence.committed_reads():
         shown = {offset for offset, _ in read.records}
         seen = {evidence.transaction_of(record) for _, record in read.records}
@@ -121,12 +124,12 @@ def passed_over(evidence: Evidence) -> Iterator[Found]:
             if transaction is None or transaction in seen:
                 continue
             if evidence.fate(transaction) is Outcome.COMMITTED and evidence.is_kept(read.place, offset):
-                what = f"{_who(read)} did not see {record} of {transaction} at {read.place}@{offset}"
+                what = f"{_reader_name(read)} did not see {record} of {transaction} at {read.place}@{offset}"
                 yield _found("committed and never seen", what, transaction, at=read.at)
 
 
 def never_seen(evidence: Evidence) -> Iterator[Found]:
-    """Committed and never seen: in the end none of its records can be read, though they stand in the log."""
+    """A committed record is in the log but cannot be read at the end."""
     standing = evidence.stands_at()
     for told in _committed(evidence):
         kept = [sent for sent in told.sent if sent.id in standing and evidence.is_kept(sent.place)]
@@ -135,7 +138,7 @@ def never_seen(evidence: Evidence) -> Iterator[Found]:
             yield _found("committed and never seen", what, told.id)
 
 
-# What stands in the log
+# Contents of the log
 
 
 def lost_writes(evidence: Evidence) -> Iterator[Found]:
@@ -156,7 +159,7 @@ def duplicates(evidence: Evidence) -> Iterator[Found]:
 
 
 def reordered(evidence: Evidence) -> Iterator[Found]:
-    """Within a partition each producer's records stand in the order in which they were sent."""
+    """The records of a producer in a partition are not in the order in which they were sent."""
     for place, records in evidence.log.items():
         last: dict[str, RecordId] = {}
         for offset, record in records.items():
@@ -175,28 +178,29 @@ def phantoms(evidence: Evidence) -> Iterator[Found]:
             sent = evidence.sent.get(record)
             if (sent is None or sent.place != read.place) and (read.place, record) not in told:
                 told.add((read.place, record))
-                what = f"{_who(read)} read {record} at {read.place}@{offset}, which nobody sent there"
+                what = f"{_reader_name(read)} read {record} at {read.place}@{offset}, which no client sent there"
                 yield _found("phantom", what, evidence.transaction_of(record))
 
 
 def contradictions(evidence: Evidence) -> Iterator[Found]:
-    """Two reads of one offset show the same record, whatever they leave out."""
+    """Two reads of one offset returned different records."""
     first: dict[tuple[Place, int], tuple[Read, RecordId]] = {}
     for read in evidence.reads:
         for offset, record in read.records:
             before, other = first.setdefault((read.place, offset), (read, record))
             if other != record:
-                what = f"{_who(before)} read {other} at {read.place}@{offset}, {_who(read)} read {record}"
+                what = (
+                    f"{_reader_name(before)} read {other} at {read.place}@{offset}, {_reader_name(read)} read {record}"
+                )
                 about = (evidence.transaction_of(record), evidence.transaction_of(other))
                 yield _found("inconsistent", what, *about, at=read.at)
 
 
-# How far it is decided
+# Last stable offsets
 
 
 def stable_backwards(evidence: Evidence) -> Iterator[Found]:
-    """A last stable offset never goes back: within a leader's term, nor from one to the next, once the next has taken
-    up what the last one had committed."""
+    """A last stable offset decreased, within a leader's term or after a new leader has caught up."""
     within = Floors(((seen.place, seen.epoch), seen.at, seen.offset) for seen in evidence.stable_seen)
     highest: dict[Place, dict[int, int]] = defaultdict(dict)
     for seen in evidence.stable_seen:
@@ -208,36 +212,36 @@ def stable_backwards(evidence: Evidence) -> Iterator[Found]:
             earlier = (offset for epoch, offset in highest[seen.place].items() if epoch < seen.epoch)
             floor = max(floor, *earlier, 0)
         if seen.offset < floor:
-            what = f"{_who(seen)} was told that {seen.place} is stable below {seen.offset}, and it was below {floor}"
+            what = f"{_reader_name(seen)} got the LSO {seen.offset} of {seen.place}, and before that {floor}"
             yield _found("last stable offset went back", what, at=seen.at)
 
 
 def hanging(evidence: Evidence) -> Iterator[Found]:
-    """When all is over, every transaction is decided, so that readers get to the end."""
+    """A transaction is still open at the end."""
     for read in evidence.reads:
         if read.is_final and UNTOLD not in (read.stable, read.high_watermark) and read.stable < read.high_watermark:
-            what = f"{read.place} is stable below {read.stable} only, and goes up to {read.high_watermark}"
+            what = f"{read.place}: last stable offset {read.stable} below the high watermark {read.high_watermark}"
             owner = evidence.transaction_of(evidence.log.get(read.place, {}).get(read.stable, RecordId("", -1)))
             yield _found("hanging transaction", what, owner)
 
 
-# What groups have committed
+# Committed offsets of groups
 
 
 def aborted_offsets(evidence: Evidence) -> Iterator[Found]:
-    """Whoever asks for a group's position is told one of a transaction that is not aborted."""
+    """A group's offset of an aborted transaction was returned."""
     staged_by = _by_position(evidence)
     for seen in evidence.offsets_seen:
         staged = [each for each in staged_by[seen.group, seen.place, seen.offset] if each.at <= seen.at]
         if seen.offset == UNTOLD or any(evidence.fate(each.transaction) is not Outcome.ABORTED for each in staged):
             continue
         about = [each.transaction for each in staged]
-        by = f"staged by {', '.join(map(str, about))}, aborted" if about else "which nobody had staged"
-        yield _found("aborted offset", f"{_position(seen)}, {by}", *about, at=seen.at)
+        by = f"staged by {', '.join(map(str, about))}, aborted" if about else "which no transaction had staged"
+        yield _found("aborted offset", f"{_describe_position(seen)}, {by}", *about, at=seen.at)
 
 
 def lost_offsets(evidence: Evidence) -> Iterator[Found]:
-    """What was committed with a transaction is told to whoever asks after that; and in the end the last of them."""
+    """An offset that was committed with a transaction was not returned afterwards."""
     acknowledged = Floors(
         (
             ((staged.group, staged.place), told.ended_at, staged.offset)
@@ -257,11 +261,11 @@ def lost_offsets(evidence: Evidence) -> Iterator[Found]:
         floor = last.get(key, UNTOLD) if seen.is_final else acknowledged.before(key, seen.asked_at)
         if seen.offset < floor:
             about = [each.transaction for each in staged_by[seen.group, seen.place, floor]]
-            yield _found("lost offset", f"{_position(seen)}, but {floor} was committed", *about, at=seen.at)
+            yield _found("lost offset", f"{_describe_position(seen)}, but {floor} was committed", *about, at=seen.at)
 
 
 def copies(evidence: Evidence) -> Iterator[Found]:
-    """Whatever a group copies is there once for each record of its input that it has committed, and for no other."""
+    """An input record below the group's committed offset was not copied exactly once, or one above it was copied."""
     senders: dict[tuple[str, Place], dict[int, list[SentInTransaction]]] = defaultdict(lambda: defaultdict(list))
     lossy: set[tuple[str, Place]] = set()
     for sent in evidence.sent.values():
@@ -269,16 +273,16 @@ def copies(evidence: Evidence) -> Iterator[Found]:
             key = (sent.source.group, sent.source.place)
             senders[key][sent.source.offset].append(sent)
             if not evidence.is_kept(sent.place):
-                lossy.add(key)  # some copies are gone for good
+                lossy.add(key)  # some copies were deleted
     staged_by = _by_position(evidence)
     for key in sorted(evidence.positions.keys() - lossy):
         position = evidence.positions[key]
-        taken_back = _taken_back_by(evidence, {each.transaction for each in staged_by[(*key, position)]})
+        taken_back = _find_rewinding_transactions(evidence, {each.transaction for each in staged_by[(*key, position)]})
         for offset in sorted({*senders[key], *range(position)}):
             of_it = senders[key][offset]
             there = [sent.transaction for sent in of_it if sent.id in evidence.shown]
             if len(there) != (offset < position):
-                times = f"{len(there)} times by {key[0]}, which stands at {position}"
+                times = f"{len(there)} times by {key[0]}, whose committed offset is {position}"
                 about = there or [
                     sent.transaction for sent in of_it if evidence.fate(sent.transaction) is not Outcome.ABORTED
                 ]
@@ -286,9 +290,11 @@ def copies(evidence: Evidence) -> Iterator[Found]:
                 yield found._replace(innocent=1 if there and (offset < position or taken_back) else 0)
 
 
-def _taken_back_by(evidence: Evidence, staged: set[TransactionId]) -> list[TransactionId]:
-    """Returns transactions in which the position that others had `staged` came once more, late: with them it is
-    committed again, and what was copied since then looks as if nobody had committed it."""
+def _find_rewinding_transactions(evidence: Evidence, staged: set[TransactionId]) -> list[TransactionId]:
+    """Return transactions that committed an earlier position again, late.
+
+    Records copied after that position then look as if they had not been committed.
+    """
     late = [each for each in evidence.stragglers if each.kind == "TxnOffsetCommit"]
     return [each.touched for each in late if each.transaction in staged]
 
@@ -296,7 +302,7 @@ def _taken_back_by(evidence: Evidence, staged: set[TransactionId]) -> list[Trans
 CHECKERS: tuple[Checker, ...] = (
     aborted_reads,
     intermediate_reads,
-    torn,
+    torn_transactions,
     unstable_reads,
     passed_over,
     never_seen,
@@ -317,7 +323,7 @@ def _committed(evidence: Evidence) -> Iterator[Told]:
     return (told for told in evidence.transactions.values() if told.outcome is Outcome.COMMITTED)
 
 
-def _shown(evidence: Evidence) -> Iterator[tuple[Read, int, RecordId]]:
+def _visible_records(evidence: Evidence) -> Iterator[tuple[Read, int, RecordId]]:
     return ((read, offset, record) for read in evidence.committed_reads() for offset, record in read.records)
 
 
@@ -338,9 +344,9 @@ def _by_position(evidence: Evidence) -> dict[tuple[str, Place, int], list[Offset
     return found
 
 
-def _who(seen: Read | StableSeen) -> str:
+def _reader_name(seen: Read | StableSeen) -> str:
     return f"{seen.reader} at node {seen.node}"
 
 
-def _position(seen: OffsetSeen) -> str:
-    return f"group {seen.group} was said to stand at {seen.offset} in {seen.place}"
+def _describe_position(seen: OffsetSeen) -> str:
+    return f"group {seen.group} had the committed offset {seen.offset} in {seen.place}"

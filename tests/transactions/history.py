@@ -1,6 +1,6 @@
-"""What transactional clients did and what readers saw, and when: the evidence that `checkers` judge.
+"""Events of transactional clients and readers, with times: the input of `checkers`.
 
-The events are of the same make as those of tests/chaos, so that a journal may hold both.
+They have the same base as the events of tests/chaos, so that a history can contain both.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import NamedTuple, TypeAlias
 from tests.chaos.history import NO_EPOCH, Event, Place, RecordId
 
 UNTOLD = -1
-"""An offset that the reader was not told."""
+"""An offset that the response did not contain."""
 
 
 class TransactionId(NamedTuple):
-    """The how-manieth transaction of one instance of a client it was. A client that is started again under the same
-    transactional id is another instance."""
+    """The instance of a client and the number of its transaction.
+
+    A client that restarts under the same transactional id is a new instance.
+    """
 
     producer: str
     number: int
@@ -26,7 +28,7 @@ class TransactionId(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a copied record was made of: one record of a group's input. The group commits how far it has copied."""
+    """The input record of a copied record. The group commits how far it has copied."""
 
     group: str
     place: Place
@@ -37,23 +39,27 @@ class Source(NamedTuple):
 
 
 class Outcome(Enum):
+    """The outcome of a transaction, as its client knows it."""
+
     COMMITTED = "committed"
-    """It was told so."""
+    """The commit was acknowledged."""
     ABORTED = "aborted"
-    """It was told so, or never asked to commit it, or was refused at its only attempt."""
+    """The abort was acknowledged, or no commit was requested, or the only commit request was rejected."""
     UNKNOWN = "unknown"
-    """It asked to commit it, and heard nothing that settles it."""
+    """A commit was requested, and no response settled its outcome."""
 
 
 class Begun(Event, frozen=True):
+    """A client started a transaction."""
+
     transaction: TransactionId
     transactional_id: str
     is_v2: bool = False
-    """An epoch per transaction."""
+    """Whether each transaction has its own epoch (transactions version 2)."""
 
 
 class SentInTransaction(Event, frozen=True):
-    """A client asks for the commit only when everything that it sent was acknowledged."""
+    """A client sent a record. It requests the commit only when all its records are acknowledged."""
 
     id: RecordId
     transaction: TransactionId
@@ -62,7 +68,7 @@ class SentInTransaction(Event, frozen=True):
 
 
 class OffsetStaged(Event, frozen=True):
-    """A group's position, sent as a part of a transaction. Those of one group and place only grow."""
+    """A client sent a group's offset as a part of a transaction. The offsets of one group and partition only grow."""
 
     transaction: TransactionId
     group: str
@@ -71,24 +77,26 @@ class OffsetStaged(Event, frozen=True):
 
 
 class Ended(Event, frozen=True):
-    """`at` is when the client knew."""
+    """A client ended a transaction. `at` is the time of the response."""
 
     transaction: TransactionId
     outcome: Outcome
 
 
 class Straggled(Event, frozen=True):
-    """A request of a v1 client came to a node when its client had gone on to a later transaction of the same epoch,
-    which nothing in the request tells apart from its own."""
+    """A request of a v1 client arrived while its client was in a later transaction with the same epoch.
+
+    Nothing in the request distinguishes it from a request of the later transaction.
+    """
 
     transaction: TransactionId
     kind: str
     touched: TransactionId
-    """The one that its client was at then."""
+    """The client's transaction at that time."""
 
 
 class Seen(Event, frozen=True, kw_only=True):
-    """Something that one node told a reader. `at` is when the answer had come."""
+    """A response that a reader got from a node. `at` is the time of the response."""
 
     reader: str
     node: int
@@ -97,49 +105,49 @@ class Seen(Event, frozen=True, kw_only=True):
 
 
 class Read(Seen, frozen=True):
-    """All that the reader was given between two offsets."""
+    """All records that a reader got in an offset range."""
 
     is_committed: bool
-    """Whether it reads committed records only."""
+    """Whether the isolation level is read_committed."""
     start: int
     end: int
-    """Where it reads on: nothing else is to be seen below."""
+    """The next offset to read. The reader gets no more records below it."""
     records: tuple[tuple[int, RecordId], ...] = ()
     stable: int = UNTOLD
-    """The last stable offset that came with it."""
+    """The last stable offset of the response."""
     high_watermark: int = UNTOLD
-    """Up to where all could be read at that moment, decided or not."""
+    """The high watermark of the response."""
     is_final: bool = False
-    """After all faults: from the first record that there is to the last, through this node."""
+    """Whether this is the read of the whole partition through this node after all faults."""
 
 
 class StableSeen(Seen, frozen=True):
-    """A leader told its last stable offset."""
+    """A leader returned its last stable offset."""
 
     offset: int
     epoch: int = NO_EPOCH
     is_sure: bool = False
-    """Its term has taken up all that earlier ones had committed: its high watermark is past where it began."""
+    """Whether the leader has caught up: its high watermark is past the start of its term."""
 
 
 class OffsetSeen(Seen, frozen=True):
-    """OffsetFetch, of stable offsets, and linearizable."""
+    """A linearizable OffsetFetch of stable offsets."""
 
     group: str
     offset: int
-    """UNTOLD when nothing is committed."""
+    """The committed offset, or UNTOLD if there is none."""
     is_final: bool = False
 
 
 class RecordsDeleted(Event, frozen=True):
-    """On request. From now on nothing is promised about those that are there."""
+    """Records were deleted on request. From now on, they may be missing."""
 
     place: Place
     before: int
 
 
 class TopicGone(Event, frozen=True):
-    """It was deleted; one that is made again under its name is another place."""
+    """A topic was deleted. A topic created again under the same name is a different one."""
 
     topic: str
 

@@ -1,4 +1,4 @@
-"""One transactional id, its machine, and the image: what the machine stores is applied when the test says so."""
+"""A test bench for one transaction state machine: the test decides when the store applies its changes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ FRESH = 100
 
 
 class Lab:
+    """A transaction state machine with an image and manual time."""
+
     def __init__(self) -> None:
         self.world = World(1)
         self.world.create("orders", *[assignment(1)] * 3)
@@ -41,21 +43,21 @@ class Lab:
         return self.now
 
     def taken_up(self) -> TransactionMachine:
-        """As another coordinator takes it up."""
+        """Load the machine as a new coordinator does."""
         deadline = self.now_ms + TIMEOUT_MS if self.now is not None and self.now.state.name == "ONGOING" else None
         self.machine = TransactionMachine(ID, 3, lambda: self.now, self.now_ms, deadline)
         self.is_forgotten = False
         self.stores = []
         return self.machine
 
-    # --- what the driver does ---
+    # --- the host ---
 
     def feed(self, event: Event) -> None:
         if self.is_forgotten:
             self.taken_up()
-        self._carry_out(self.machine.handle(event))
+        self._execute(self.machine.handle(event))
 
-    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+    def _execute(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Reply(waiter, answer):
@@ -71,7 +73,7 @@ class Lab:
                     self.is_forgotten = True
 
     def apply(self) -> None:
-        """The store applies what is on its way."""
+        """Apply the pending change."""
         (store,), self.stores = self.stores, []
         result = self.world.do(store.what.as_command(-1, self.now_ms))
         if result.code is ErrorCode.NONE:
@@ -84,7 +86,7 @@ class Lab:
         self.feed(StoreFailed(self.now_ms, store.ticket, error))
 
     def settle(self) -> None:
-        """All that is on its way arrives, markers too, and what has its markers is completed."""
+        """Apply all pending changes, write markers and complete the transaction."""
         while self.stores or self.markers or self._is_completed_soon():
             if self.stores:
                 self.apply()
@@ -101,21 +103,21 @@ class Lab:
         self.feed(MarkersWritten(self.now_ms, marked.index))
 
     def pass_time(self, milliseconds: int) -> None:
-        """Rings whenever the machine wants it."""
+        """Advance the time and wake the machine whenever it requests it."""
         until = self.now_ms + milliseconds
         while not self.is_forgotten and (due := self.machine.wake_at_ms) is not None and due <= until:
             before = (self.now_ms, due, len(self.stores), len(self.markers), len(self.answers))
             self.now_ms = max(self.now_ms, due)
             self.feed(TimePassed(self.now_ms))
             after = (self.now_ms, self.machine.wake_at_ms, len(self.stores), len(self.markers), len(self.answers))
-            assert before != after, "it asks to be woken for nothing, again and again"
+            assert before != after, "the machine requests wake-ups without effect in a loop"
         self.now_ms = until
 
-    # --- what clients do ---
+    # --- client requests ---
 
-    def ask(self, question: type[Asked], *about: object, **named: object) -> int:
+    def ask(self, request_type: type[Asked], *about: object, **named: object) -> int:
         self._waiter += 1
-        self.feed(question(self.now_ms, self._waiter, *about, **named))  # type: ignore[arg-type]
+        self.feed(request_type(self.now_ms, self._waiter, *about, **named))  # type: ignore[arg-type]
         return self._waiter
 
     def begin_init(self, producer_id: int = -1, epoch: int = -1, *, fresh: bool = True) -> int:
@@ -131,17 +133,17 @@ class Lab:
         return self.ask(EndAsked, self._id(producer_id), epoch, commit, bump, fresh)
 
     def init(self, producer_id: int = -1, epoch: int = -1, *, fresh: bool = True) -> Given:
-        return self._settled(self.begin_init(producer_id, epoch, fresh=fresh))
+        return self._result_of(self.begin_init(producer_id, epoch, fresh=fresh))
 
     def add(self, epoch: int, *indexes: int, producer_id: int | None = None, groups: tuple[str, ...] = ()) -> ErrorCode:
-        return self._settled(self.begin_add(epoch, *indexes, producer_id=producer_id, groups=groups)).error
+        return self._result_of(self.begin_add(epoch, *indexes, producer_id=producer_id, groups=groups)).error
 
     def end(
         self, epoch: int, *, commit: bool = True, bump: bool = False, producer_id: int | None = None, fresh: int = -1
     ) -> Given:
-        return self._settled(self.begin_end(epoch, commit=commit, bump=bump, producer_id=producer_id, fresh=fresh))
+        return self._result_of(self.begin_end(epoch, commit=commit, bump=bump, producer_id=producer_id, fresh=fresh))
 
-    def _settled(self, waiter: int) -> Given:
+    def _result_of(self, waiter: int) -> Given:
         self.settle()
         return self.answers[waiter]
 

@@ -1,5 +1,7 @@
-"""Nodes with one rule of transactions broken each. The stories or the simulation must notice every one of them: a rule
-that can be broken unnoticed is either not needed or not tested."""
+"""Mutants: nodes that violate one transaction rule each. The tests or the simulation must detect every mutant.
+
+A rule that can be violated undetected is either unnecessary or untested.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ from tests.replication.mutants import Mutant, Patch, instead
 
 
 def wrapped(owner: Any, name: str, broken: Callable[..., Any]) -> Patch:
-    """`broken` gets the real thing as its first argument."""
+    """Patch `owner.name` with `broken`, which receives the original as its first argument."""
     original = getattr(owner, name)
     return lambda patch: patch.setattr(owner, name, lambda *args, **named: broken(original, *args, **named))
 
 
 def everywhere(modules: Sequence[Any], name: str, broken: Callable[..., Any]) -> Patch:
-    """In all modules that have imported it by its name."""
+    """Patch a function in all modules that import it by name."""
     patches = [wrapped(module, name, broken) for module in modules]
 
     def apply(patch: pytest.MonkeyPatch) -> None:
@@ -56,14 +58,14 @@ def handled(command: type, broken: Callable[..., Result]) -> Patch:
     return lambda patch: patch.setitem(HANDLERS, command, broken)
 
 
-# The coordinator's decisions
+# Decisions of the coordinator
 
 
-def _keeps_the_epoch(fence: Callable[..., EndTransaction], known: Transaction, **named: Any) -> EndTransaction:
+def _keep_epoch(fence: Callable[..., EndTransaction], known: Transaction, **named: Any) -> EndTransaction:
     return replace(fence(known, **named), producer_epoch=known.producer_epoch)
 
 
-def _gives_the_same_epoch(begin: Callable[..., Outcome], asked: InitAsked, known: Transaction | None) -> Outcome:
+def _assign_same_epoch(begin: Callable[..., Outcome], asked: InitAsked, known: Transaction | None) -> Outcome:
     outcome = begin(asked, known)
     if known is None or not isinstance(outcome, Write):
         return outcome
@@ -71,67 +73,67 @@ def _gives_the_same_epoch(begin: Callable[..., Outcome], asked: InitAsked, known
     return Write(replace(outcome.change, producer_id=given.producer_id, producer_epoch=given.producer_epoch), given)
 
 
-def _asks_for_no_epoch(refusal: Callable[..., ErrorCode | None], asked: Any, known: Transaction | None) -> Any:
+def _ignore_epoch(refusal: Callable[..., ErrorCode | None], asked: Any, known: Transaction | None) -> Any:
     code = refusal(asked, known)
     return None if code is ErrorCode.PRODUCER_FENCED else code
 
 
-def _keeps_the_epoch_of_v2(decide: Callable[..., Outcome], asked: EndAsked, known: Transaction) -> Outcome:
+def _keep_v2_epoch(decide: Callable[..., Outcome], asked: EndAsked, known: Transaction) -> Outcome:
     return decide(replace(asked, bump=False), known)
 
 
-def _as_if_at_rest(decide: Callable[..., Outcome], asked: Asked, known: Transaction | None) -> Outcome:
+def _ignore_pending_markers(decide: Callable[..., Outcome], asked: Asked, known: Transaction | None) -> Outcome:
     if known is not None and known.state.is_prepared:
         return decide(asked, replace(known, state=TransactionState.COMPLETE_COMMIT))
     return decide(asked, known)
 
 
-def _aborts_nothing(init: Callable[..., Outcome], asked: InitAsked, known: Transaction | None) -> Outcome:
+def _skip_abort(init: Callable[..., Outcome], asked: InitAsked, known: Transaction | None) -> Outcome:
     if known is not None and known.state is TransactionState.ONGOING:
         return init(asked, replace(known, state=TransactionState.COMPLETE_ABORT))
     return init(asked, known)
 
 
-def _forgets_who_asked(decide: Callable[..., Outcome], asked: EndAsked, known: Transaction) -> Outcome:
+def _forget_last_producer(decide: Callable[..., Outcome], asked: EndAsked, known: Transaction) -> Outcome:
     outcome = decide(asked, known)
     if isinstance(outcome, Write) and isinstance(outcome.change, EndTransaction):
         return outcome._replace(change=replace(outcome.change, last_producer_id=-1, last_epoch=-1))
     return outcome
 
 
-def _begins_anew_for_any_epoch(init: Callable[..., Outcome], asked: InitAsked, known: Transaction | None) -> Outcome:
+def _accept_any_epoch(init: Callable[..., Outcome], asked: InitAsked, known: Transaction | None) -> Outcome:
     return init(replace(asked, producer_id=-1, producer_epoch=-1), known)
 
 
-# The machine
+# The state machine
 
 
-def _takes_a_failure_for_success(
+def _report_failure_as_success(
     failed: Callable[..., list[Instruction]], of: TransactionMachine, event: StoreFailed
 ) -> list[Instruction]:
-    under_way = of._under_way
+    under_way = of._pending_store
     done = failed(of, event)
     if under_way is None or under_way.write.answer is None:
         return done
     return [Reply(each.waiter, under_way.write.answer) if isinstance(each, Reply) else each for each in done]
 
 
-def _never_times_out(note: Callable[..., None], of: TransactionMachine, *about: Any) -> None:
+def _disable_timeout(note: Callable[..., None], of: TransactionMachine, *about: Any) -> None:
     of._deadline_ms = None
 
 
-async def _sends_no_markers(sender: MarkerSender, *_: Any) -> None:
+async def _send_no_markers(sender: MarkerSender, *_: Any) -> None:
     await asyncio.sleep(0)
 
 
-async def _sends_markers_once(
+async def _send_markers_once(
     send: Callable[..., Any], sender: MarkerSender, transaction: Transaction, epoch: int, goes_on: Callable[[], bool]
 ) -> None:
     turns = iter((True, True))
     await send(sender, transaction, epoch, lambda: goes_on() and next(turns, False))
 
 
-async def _waits_for_markers_it_stopped_sending(
+async def _wait_for_unsent_markers(
     coordinator: TransactionCoordinator, of: TransactionMachine, transaction: Transaction
 ) -> None:
     custody = coordinator._custody
@@ -140,49 +142,49 @@ async def _waits_for_markers_it_stopped_sending(
         custody.feed(of, MarkersWritten(custody.now_ms(), transaction.index))
 
 
-# What is applied
+# Applying commands
 
 
-def _checks_nothing(image: Image, command: Any) -> Transaction | None:
+def _skip_check(image: Image, command: Any) -> Transaction | None:
     return image.transactions.get(command.transactional_id)
 
 
-def _commits_every_offset(settle: Callable[..., None], writer: ImageWriter, *about: Any, commit: bool) -> None:
+def _commit_all_offsets(settle: Callable[..., None], writer: ImageWriter, *about: Any, commit: bool) -> None:
     settle(writer, *about, commit=True)
 
 
-def _drops_every_offset(settle: Callable[..., None], writer: ImageWriter, *about: Any, commit: bool) -> None:
+def _drop_all_offsets(settle: Callable[..., None], writer: ImageWriter, *about: Any, commit: bool) -> None:
     settle(writer, *about, commit=False)
 
 
-def _stages_for_any_transaction(writer: ImageWriter, command: StageOffsets, index: int) -> Result:
+def _stage_for_any_transaction(writer: ImageWriter, command: StageOffsets, index: int) -> Result:
     known = writer.image.transactions.get(command.transactional_id)
     command = command if known is None else replace(command, began_index=known.began_index)
     return handlers.stage_offsets(writer, command, index)
 
 
-def _forgets_earlier_partitions(wanted: Any, known: Any) -> list[Any]:
+def _forget_earlier_partitions(wanted: Any, known: Any) -> list[Any]:
     return []
 
 
 # Markers
 
 
-def _are_always_due(due: Callable[..., Any], appender: MarkerAppender, markers: Markers) -> Any:
+def _make_all_due(due: Callable[..., Any], appender: MarkerAppender, markers: Markers) -> Any:
     known = appender._store.image.transaction_of(markers.producer_id)
     return due(appender, markers) if known is None else frozenset(markers.partitions)
 
 
-async def _waits_for_nothing(*_: Any) -> None:
+async def _skip_confirmation(*_: Any) -> None:
     await asyncio.sleep(0)
 
 
-def _does_not_wait(append: Callable[..., Any], *about: Any) -> Any:
+def _skip_replication_wait(append: Callable[..., Any], *about: Any) -> Any:
     outcome = append(*about)
     return ErrorCode.NONE if isinstance(outcome, asyncio.Future) else outcome
 
 
-def _commits_all(append: Callable[..., int], replica: Replica, *about: Any, **named: Any) -> int:
+def _commit_all_markers(append: Callable[..., int], replica: Replica, *about: Any, **named: Any) -> int:
     changed = [each._replace(committed=True) if isinstance(each, TransactionMarker) else each for each in about]
     return append(replica, *changed, **named)
 
@@ -190,8 +192,8 @@ def _commits_all(append: Callable[..., int], replica: Replica, *about: Any, **na
 # Records
 
 
-class _Pretended:
-    """An image that shows a transaction other than it is."""
+class _ModifiedImage:
+    """An image that shows a modified transaction."""
 
     def __init__(self, known: Transaction | None) -> None:
         self._known = known
@@ -200,32 +202,32 @@ class _Pretended:
         return self._known
 
 
-def _whatever_the_partition(refusal: Callable[..., Any], first: First, image: Image) -> Any:
+def _accept_any_partition(refusal: Callable[..., Any], first: First, image: Image) -> Any:
     known = image.transaction_of(first.header.producer_id)
-    pretended = None if known is None else replace(known, partitions=(*known.partitions, first.partition))
-    return refusal(first, _Pretended(pretended))
+    modified = None if known is None else replace(known, partitions=(*known.partitions, first.partition))
+    return refusal(first, _ModifiedImage(modified))
 
 
-def _whatever_the_state(refusal: Callable[..., Any], first: First, image: Image) -> Any:
+def _accept_any_state(refusal: Callable[..., Any], first: First, image: Image) -> Any:
     known = image.transaction_of(first.header.producer_id)
-    pretended = None if known is None else replace(known, state=TransactionState.ONGOING)
-    return refusal(first, _Pretended(pretended))
+    modified = None if known is None else replace(known, state=TransactionState.ONGOING)
+    return refusal(first, _ModifiedImage(modified))
 
 
-def _whatever_the_epoch(refusal: Callable[..., Any], first: First, image: Image) -> Any:
+def _accept_records_of_any_epoch(refusal: Callable[..., Any], first: First, image: Image) -> Any:
     known = image.transaction_of(first.header.producer_id)
-    pretended = None if known is None else replace(known, producer_epoch=first.header.producer_epoch)
-    return refusal(first, _Pretended(pretended))
+    modified = None if known is None else replace(known, producer_epoch=first.header.producer_epoch)
+    return refusal(first, _ModifiedImage(modified))
 
 
 # The log
 
 
-def _stable_as_soon_as_marked(first: Callable[..., Any], of: Transactions, high_watermark: int) -> int | None:
+def _stable_when_marked(first: Callable[..., Any], of: Transactions, high_watermark: int) -> int | None:
     return next(iter(of.open.values()), None)
 
 
-def _stable_as_soon_as_committed(first: Callable[..., Any], of: Transactions, high_watermark: int) -> int | None:
+def _stable_when_committed(first: Callable[..., Any], of: Transactions, high_watermark: int) -> int | None:
     of_open, of.open = of.open, {}
     try:
         found: int | None = first(of, high_watermark)
@@ -234,7 +236,7 @@ def _stable_as_soon_as_committed(first: Callable[..., Any], of: Transactions, hi
     return found
 
 
-def _knows_only_what_began_there(aborted: Callable[..., Any], log: PartitionLog, records: Any, start: int) -> Any:
+def _omit_earlier_aborted_transactions(aborted: Callable[..., Any], log: PartitionLog, records: Any, start: int) -> Any:
     return [each for each in aborted(log, records, start) if each.first_offset >= start]
 
 
@@ -243,45 +245,59 @@ def _high_watermark(replica: Replica) -> int:
 
 
 MUTANTS: Final = (
-    Mutant("fences nobody by a timeout", everywhere((decisions, machine), "fence", _keeps_the_epoch)),
-    Mutant("gives a second instance the same epoch", wrapped(decisions, "_begin_anew", _gives_the_same_epoch)),
-    Mutant("asks whoever ends or adds for no epoch", wrapped(decisions, "_refusal", _asks_for_no_epoch)),
-    Mutant("has one epoch for many transactions of v2", wrapped(decisions, "_decide", _keeps_the_epoch_of_v2)),
-    Mutant("adds to a transaction whose markers are on their way", wrapped(decisions, "_add", _as_if_at_rest)),
-    Mutant("lets an instance in before the markers are written", wrapped(decisions, "_init", _as_if_at_rest)),
-    Mutant("leaves open what a fenced instance began", wrapped(decisions, "_init", _aborts_nothing)),
-    Mutant("answers a repeated end of v2 as a stranger's", wrapped(decisions, "_decide", _forgets_who_asked)),
-    Mutant("lets an old instance fence a newer one", wrapped(decisions, "_init", _begins_anew_for_any_epoch)),
-    Mutant("says done what is not stored", wrapped(TransactionMachine, "_store_failed", _takes_a_failure_for_success)),
-    Mutant("never times out", wrapped(TransactionMachine, "_note_deadline", _never_times_out)),
-    Mutant("sees to nothing that came to hold late", instead(TransactionCoordinator, "_see_to", lambda *_: None)),
-    Mutant("takes up nothing by itself", instead(StoredTransactions, "acts_by_itself", lambda *_: False)),
-    Mutant("sends no markers", instead(MarkerSender, "send", _sends_no_markers)),
-    Mutant("tries only once to send a marker", wrapped(MarkerSender, "send", _sends_markers_once)),
+    Mutant("does not fence producers after a timeout", everywhere((decisions, machine), "fence", _keep_epoch)),
+    Mutant("gives a second instance the same epoch", wrapped(decisions, "_assign_producer", _assign_same_epoch)),
+    Mutant("does not check the producer epoch", wrapped(decisions, "_producer_error", _ignore_epoch)),
+    Mutant("does not bump the epoch of v2 transactions", wrapped(decisions, "_end_ongoing", _keep_v2_epoch)),
+    Mutant("adds partitions while markers are pending", wrapped(decisions, "_add", _ignore_pending_markers)),
+    Mutant("initializes a producer while markers are pending", wrapped(decisions, "_init", _ignore_pending_markers)),
+    Mutant("does not abort the transaction of a fenced instance", wrapped(decisions, "_init", _skip_abort)),
+    Mutant("rejects a repeated v2 EndTxn", wrapped(decisions, "_end_ongoing", _forget_last_producer)),
+    Mutant("lets an old instance fence a newer one", wrapped(decisions, "_init", _accept_any_epoch)),
     Mutant(
-        "waits for markers that it has stopped sending",
-        instead(TransactionCoordinator, "_send_markers", _waits_for_markers_it_stopped_sending),
+        "reports failed writes as stored", wrapped(TransactionMachine, "_on_store_failed", _report_failure_as_success)
     ),
-    Mutant("knows no producer by its next id", instead(decisions, "_is_of_the_next_id", lambda *_: False)),
-    Mutant("uses up its epochs", instead(decisions, "is_exhausted", lambda epoch: False)),
-    Mutant("applies what was decided upon something else", instead(handlers, "_check", _checks_nothing)),
-    Mutant("publishes offsets of aborted transactions", wrapped(handlers, "_settle_offsets", _commits_every_offset)),
-    Mutant("drops offsets of committed transactions", wrapped(handlers, "_settle_offsets", _drops_every_offset)),
-    Mutant("settles no offsets", instead(handlers, "_settle_offsets", lambda *_, **__: None)),
-    Mutant("stages offsets for any transaction", handled(StageOffsets, _stages_for_any_transaction)),
-    Mutant("adds nothing to a transaction", instead(handlers, "_new_among", _forgets_earlier_partitions)),
+    Mutant("never times out", wrapped(TransactionMachine, "_note_deadline", _disable_timeout)),
+    Mutant("ignores commands that are applied late", instead(TransactionCoordinator, "_wake_or_load", lambda *_: None)),
+    Mutant(
+        "does not load undecided transactions after failover",
+        instead(StoredTransactions, "acts_by_itself", lambda *_: False),
+    ),
+    Mutant("sends no markers", instead(MarkerSender, "send", _send_no_markers)),
+    Mutant("sends markers only once", wrapped(MarkerSender, "send", _send_markers_once)),
+    Mutant(
+        "waits for markers that it no longer sends",
+        instead(TransactionCoordinator, "_send_markers", _wait_for_unsent_markers),
+    ),
+    Mutant("does not recognize the next producer id", instead(decisions, "_uses_next_producer_id", lambda *_: False)),
+    Mutant("does not detect exhausted epochs", instead(decisions, "is_exhausted", lambda epoch: False)),
+    Mutant("applies commands based on an outdated state", instead(handlers, "_check", _skip_check)),
+    Mutant("publishes offsets of aborted transactions", wrapped(handlers, "_settle_offsets", _commit_all_offsets)),
+    Mutant("drops offsets of committed transactions", wrapped(handlers, "_settle_offsets", _drop_all_offsets)),
+    Mutant("never settles staged offsets", instead(handlers, "_settle_offsets", lambda *_, **__: None)),
+    Mutant("stages offsets for any transaction", handled(StageOffsets, _stage_for_any_transaction)),
+    Mutant("replaces the partitions of a transaction", instead(handlers, "_new_among", _forget_earlier_partitions)),
     Mutant("keeps deleted topics in transactions", instead(Image, "transactions_with", lambda *_: [])),
-    Mutant("appends markers of any decision", wrapped(MarkerAppender, "_due", _are_always_due)),
-    Mutant("says a marker written that is not committed", wrapped(MarkerAppender, "_append", _does_not_wait)),
-    Mutant("marks everything as committed", wrapped(Replica, "append_marker", _commits_all)),
-    Mutant("takes any record", instead(First, "refusal", lambda *_: None)),
-    Mutant("takes records for any partition", wrapped(First, "refusal", _whatever_the_partition)),
-    Mutant("takes records after the decision", wrapped(First, "refusal", _whatever_the_state)),
-    Mutant("takes records of any epoch", wrapped(First, "refusal", _whatever_the_epoch)),
-    Mutant("trusts an image that is behind", instead(transactional, "confirm", _waits_for_nothing)),
-    Mutant("shows what is open", wrapped(Transactions, "first_unstable", _stable_as_soon_as_committed)),
-    Mutant("trusts markers that may be lost", wrapped(Transactions, "first_unstable", _stable_as_soon_as_marked)),
-    Mutant("shows everything that is committed", instead(Replica, "last_stable_offset", property(_high_watermark))),
-    Mutant("tells of no aborted transactions", instead(PartitionLog, "aborted_in", lambda *_: [])),
-    Mutant("forgets what began before", wrapped(PartitionLog, "aborted_in", _knows_only_what_began_there)),
+    Mutant("appends markers of any decision", wrapped(MarkerAppender, "_partitions_due", _make_all_due)),
+    Mutant("acknowledges uncommitted markers", wrapped(MarkerAppender, "_append", _skip_replication_wait)),
+    Mutant("marks everything as committed", wrapped(Replica, "append_marker", _commit_all_markers)),
+    Mutant("accepts any record", instead(First, "refusal", lambda *_: None)),
+    Mutant("accepts records for any partition", wrapped(First, "refusal", _accept_any_partition)),
+    Mutant("accepts records after the decision", wrapped(First, "refusal", _accept_any_state)),
+    Mutant("accepts records of any epoch", wrapped(First, "refusal", _accept_records_of_any_epoch)),
+    Mutant("does not confirm an outdated image", instead(transactional, "confirm", _skip_confirmation)),
+    Mutant("shows records of open transactions", wrapped(Transactions, "first_unstable", _stable_when_committed)),
+    Mutant(
+        "advances the last stable offset on uncommitted markers",
+        wrapped(Transactions, "first_unstable", _stable_when_marked),
+    ),
+    Mutant(
+        "uses the high watermark as last stable offset",
+        instead(Replica, "last_stable_offset", property(_high_watermark)),
+    ),
+    Mutant("reports no aborted transactions", instead(PartitionLog, "aborted_in", lambda *_: [])),
+    Mutant(
+        "omits aborted transactions that started earlier",
+        wrapped(PartitionLog, "aborted_in", _omit_earlier_aborted_transactions),
+    ),
 )

@@ -1,4 +1,4 @@
-"""Replays seeds of transactions: `.venv/bin/python -m tests.transactions.simulate --seed 7 [--count 1]`."""
+"""Replay simulated transaction seeds: `.venv/bin/python -m tests.transactions.simulate --seed 7 [--count 1]`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> None:
         print(
             f"seed {seed}: {len(world.hosts)} nodes, {world.loop.steps} steps, {world.loop.time():.1f} s of virtual"
             f" time, {time.perf_counter() - begun:.2f} s, {world.faults} faults, {len(world.consensus.log)} commands;"
-            f" transactions: {told(world.counts)}; {len(world.verdict.of_v1)} by late requests of v1;"
+            f" transactions: {told(world.counts)}; {len(world.verdict.of_v1)} violations by late v1 requests;"
             f" trace {world.trace_hash()}"
         )
 

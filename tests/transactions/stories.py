@@ -1,4 +1,4 @@
-"""Tells histories of transactions by hand, for those who test what judges them."""
+"""A builder of hand-written transaction histories, for tests of the checkers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ INPUT = Place("input", 0)
 GROUP = "g"
 
 Row = RecordId | None
-"""What stands at an offset; None for a marker."""
+"""The record at an offset, or None for a marker."""
 
 
 class Story:
-    """One event per second. What is in the logs at last is told by `end_with`; what was not told of is empty."""
+    """A history builder with one event per second. `end_with` sets the final contents of a log, empty by default."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -65,7 +65,7 @@ class Story:
         self.tell(Ended(at=self.tick(), transaction=transaction, outcome=outcome))
 
     def written(self, *places: Place, outcome: Outcome = Outcome.COMMITTED) -> list[RecordId]:
-        """A transaction with a record for each place."""
+        """Write a transaction with one record for each partition."""
         transaction = self.begin()
         records = [self.send(transaction, place) for place in places]
         self.end(transaction, outcome)
@@ -83,7 +83,7 @@ class Story:
         is_committed: bool = True,
         node: int = 1,
     ) -> None:
-        """All from `start` on that the reader was shown; None stands for what it was not."""
+        """Record a read of all offsets from `start` on; None stands for a record that the reader did not get."""
         self._read(
             rows, place, start, stable, node, is_committed=is_committed, is_final=False, high_watermark=high_watermark
         )
@@ -123,7 +123,7 @@ class Story:
     def end_with(
         self, *rows: Row, hidden: tuple[RecordId, ...] = (), place: Place = A, stable: int | None = None
     ) -> None:
-        """The final reads of a partition, through two nodes: all of it, and what is committed, all but `hidden`."""
+        """Record the final reads of a partition through two nodes: all records, and the committed ones but `hidden`."""
         self._ended_places.add(place)
         end = len(rows) if stable is None else stable
         shown = tuple(None if row in hidden else row for row in rows)[:end]

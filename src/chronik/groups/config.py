@@ -1,4 +1,4 @@
-"""Settings of the group coordinator under Kafka's names, and the limits a stranger could push against."""
+"""Configuration of the group coordinator under Kafka's names, and limits that protect the node from clients."""
 
 from __future__ import annotations
 
@@ -10,70 +10,72 @@ import msgspec
 from chronik.errors import ConfigError
 
 MEMBER_BYTES_MAX: Final = 1 << 20
-"""All protocols of one member, with their names. In Kafka a whole group has to fit a record of 1 MB."""
+"""Size of all protocols of one member. In Kafka, a whole group must fit into a record of 1 MB."""
 
 GROUP_BYTES_MAX: Final = 8 << 20
-"""Protocols and assignments of one group: half of what a command of the metadata log may have."""
+"""Size of the protocols and assignments of one group: half the maximum size of a metadata command."""
 
 MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
-"""What a member id shows of the client's name. A string of Kafka's protocol has 32,767 bytes: a whole name of that
-length would leave no room for the rest of the id, and the answer could not be sent."""
+"""Characters of the client id in a member id. A Kafka string has at most 32,767 bytes: with a longer prefix, the
+member id could not be encoded in the response."""
 
 PENDING_MEMBERS_MAX: Final = 10_000
-"""Ids given out by one group that have not joined yet. Each lives for one session timeout, whoever asked for it."""
+"""Pending member ids of one group. Each expires after the session timeout of its request."""
 
 GROUPS_MAX: Final = 100_000
-"""Groups held in memory. A client that invents a group id per request must not take the node's memory."""
+"""Groups in memory. A client that invents a group id for every request must not exhaust the node's memory."""
 
 GROUPS_BYTES_MAX: Final = 32 << 20
-"""Protocols, assignments and names of all members of a node's groups. A usual member brings some hundred bytes."""
+"""Size of the protocols, assignments and names of all members on a node. A typical member has a few hundred bytes."""
 
 SMALL_BYTES_MAX: Final = 64 << 10
-"""A member that brings no more than this is let in up to twice that limit: large ones must not lock others out."""
+"""A member up to this size may exceed `GROUPS_BYTES_MAX` twofold, so that large members do not exclude small ones."""
 
 GROUP_OFFSETS_BYTES_MAX: Final = 32 << 20
-"""Offsets of one group, in memory: 160,000 without metadata."""
+"""Memory of the committed offsets of one group: about 160,000 offsets without metadata."""
 
 OFFSETS_BYTES_MAX: Final = 512 << 20
-"""Offsets of all groups of the cluster, which every node holds: two and a half million."""
+"""Memory of the committed offsets of all groups in the cluster, on every node: about 2.5 million offsets."""
 
 OFFSETS_METADATA_BYTES_MAX: Final = 64 << 20
-"""The part of it that clients wrote beside their offsets. Most write nothing, and some a few dozen characters."""
+"""Memory of the metadata strings of all committed offsets. Most clients send none, or a few dozen characters."""
 
 STAGED_OFFSETS_MAX: Final = 500_000
-"""Offsets that wait for their transactions, of all groups, some 300 bytes each on every node."""
+"""Offsets of all groups that wait for the end of their transactions, about 300 bytes each on every node."""
 
 STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
-"""The pause between two rounds in which no static member came, whatever rebalance timeout (0 is legal) they chose."""
+"""Minimum delay before a rebalance that no static member joined is retried, as a rebalance timeout of 0 is legal."""
 
 SYNC_TIMEOUT_MS_MIN: Final = 3_000
-"""How long a member that joined has to sync, whatever rebalance timeout it chose: some clients name none, which arrives
-as 0, and would be removed before their SyncGroup can arrive."""
+"""Minimum time for a joined member to send SyncGroup. Some clients send a rebalance timeout of 0 and would be removed
+before their SyncGroup request can arrive."""
 
 NEW_ID_DELAY_MS: Final = 100
-"""A round whose time is up while a static member's old id is still in the store looks again after this."""
+"""Delay before a rebalance checks again whether the new member ids of static members are stored."""
 
 EMPTINESS_RETRY_DELAY_MS: Final = 10_000
-"""A group whose emptiness could not be stored tries again after this: until then its offsets cannot expire."""
+"""Delay before the write of an empty group is retried. Its offsets cannot expire before it is stored."""
 
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 20
-"""Offsets in one proposal by their rough size: about 15,000 usual ones, and the log is not held up for long."""
+"""Approximate size of the offsets in one proposal: about 15,000 typical offsets, so that the log is not blocked."""
 
 
 class GroupConfig(msgspec.Struct, frozen=True):
+    """Configuration of the group coordinator."""
+
     min_session_timeout_ms: int = 6_000
     """`group.min.session.timeout.ms`"""
     max_session_timeout_ms: int = 1_800_000
     """`group.max.session.timeout.ms`"""
     max_size: int = 10_000
-    """`group.max.size`. Kafka has no limit; here a leader's join response, which lists every member, stays sendable."""
+    """`group.max.size`. Kafka has no limit; here the leader's JoinGroup response must not become too large to send."""
     initial_rebalance_delay_ms: int = 0
-    """`group.initial.rebalance.delay.ms`: 0 as in the server.properties that Kafka ships; 3000 saves
-    rebalances where many members start together."""
+    """`group.initial.rebalance.delay.ms`: 0 as in the server.properties that Kafka ships. 3000 avoids rebalances when
+    many members start at the same time."""
     new_member_join_timeout_ms: int = 300_000
-    """Kafka's constant: a new member whose client went away while its join was parked is dropped after this."""
+    """Time after which a new member is removed if its join is still waiting. A constant in Kafka, too."""
     offset_metadata_characters_max: int = 4096
-    """`offset.metadata.max.bytes`; Kafka counts characters in spite of the name, and so do we."""
+    """`offset.metadata.max.bytes`. Like Kafka, this limit counts characters despite its name."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     """`offsets.retention.minutes`"""
     offsets_retention_check_interval_ms: int = 600_000
@@ -81,11 +83,15 @@ class GroupConfig(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> GroupConfig:
-        """Reads the keys that concern groups, by Kafka's names, and ignores others. Raises ConfigError."""
+        """Build the configuration from the broker configs that concern groups; ignore all others.
+
+        Raises:
+            ConfigError: A value is not a valid number, or the session timeouts contradict each other.
+        """
         values: dict[str, int] = {}
-        for name, (field_name, unit_ms, low) in _KAFKA_NAMES.items():
+        for name, (field_name, unit_ms, minimum) in _KAFKA_NAMES.items():
             if name in configs:
-                values[field_name] = _whole_number(name, configs[name], low) * unit_ms
+                values[field_name] = _parse_int(name, configs[name], minimum) * unit_ms
         config = cls(**values)
         if config.min_session_timeout_ms > config.max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms: expected at most group.max.session.timeout.ms")
@@ -103,11 +109,11 @@ _KAFKA_NAMES: Final = {
 }
 
 
-def _whole_number(name: str, text: str, low: int) -> int:
+def _parse_int(name: str, text: str, minimum: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        number = low - 1
-    if number < low:
-        raise ConfigError(f"{name} = {text!r}: expected a whole number of at least {low}")
+        number = minimum - 1
+    if number < minimum:
+        raise ConfigError(f"{name} = {text!r}: expected an integer of at least {minimum}")
     return number

@@ -1,6 +1,6 @@
-"""The group coordinator of a node: what the handlers of Kafka's group and offset APIs call.
+"""The group coordinator of a node, called by the handlers of Kafka's group and offset APIs.
 
-The groups themselves (`machines`) decide on membership; committed offsets live in the metadata image alone.
+The group state machines (`group_machine`) decide on membership. Committed offsets exist only in the metadata image.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from chronik.protocol.errors import ErrorCode
 
 
 class GroupCoordinator(Coordinator[GroupMachine]):
+    """The group coordinator of a node."""
+
     def __init__(
         self,
         store: ImageStore,
@@ -64,19 +66,20 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     # --- membership ---
 
     async def join(self, request: JoinRequest) -> JoinResult:
+        """Handle a JoinGroup request. A join of a new group creates its state machine."""
         tenure = self._custody.claim(request.group_id)
         if isinstance(tenure, ErrorCode):
             return JoinResult(tenure, request.member_id)
-        refusal = refusal_of_join(request, self._config)
-        if refusal is not None:
-            return JoinResult(refusal, request.member_id)
+        error_code = refusal_of_join(request, self._config)
+        if error_code is not None:
+            return JoinResult(error_code, request.member_id)
         group = self._custody.get(request.group_id, tenure)
         if group is None and len(request.group_id) > GROUP_ID_CHARACTERS_MAX:
             return JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if group is None and request.member_id != UNKNOWN_MEMBER:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         growth = size_of_join(request) if group is None else group.growth_of_join(request)
-        if not self._has_room(growth) or (group is None and is_full(self._custody, self._store.image)):
+        if not self._has_capacity(growth) or (group is None and is_full(self._custody, self._store.image)):
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         if group is None:
             group = ClassicGroup(request.group_id, self._config, tenure.epoch)
@@ -84,27 +87,30 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return await self._custody.ask(group, JoinResult, events.JoinAsked, request, str(uuid.uuid4()))
 
     async def sync(self, request: SyncRequest) -> SyncResult:
+        """Handle a SyncGroup request."""
         group = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(group, ErrorCode):
-            # As in Kafka: some clients know no "loading" here, and would fail. They join again, and wait there.
+            # As in Kafka: some clients cannot handle "loading" in a SyncGroup response. They rejoin and wait there.
             is_loading = group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else group)
-        if not self._has_room(group.growth_of_sync(request)):
+        if not self._has_capacity(group.growth_of_sync(request)):
             return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return await self._custody.ask(group, SyncResult, events.SyncAsked, request)
 
     async def heartbeat(
         self, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
     ) -> ErrorCode:
+        """Handle a Heartbeat request."""
         group = self._find(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(group, ErrorCode):
-            # As in Kafka: the member counts as heard, and learns next time what became of its group.
+            # As in Kafka: the heartbeat succeeds, and a later one returns the state of the loaded group.
             return ErrorCode.NONE if group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else group
         return await self._custody.ask(
             group, ErrorCode, events.HeartbeatAsked, generation, member_id, group_instance_id
         )
 
     async def leave(self, request: LeaveRequest) -> LeaveResult:
+        """Handle a LeaveGroup request."""
         group = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if not isinstance(group, ErrorCode):
             return await self._custody.ask(group, LeaveResult, events.LeaveAsked, request)
@@ -113,13 +119,13 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         left = tuple(LeftMember(leaving.member_id, leaving.group_instance_id, group) for leaving in request.members)
         return LeaveResult(ErrorCode.NONE, left)
 
-    def _has_room(self, growth: int) -> bool:
-        """Whether members may bring `growth` bytes more."""
+    def _has_capacity(self, growth: int) -> bool:
+        """Return whether the members of all groups may use `growth` more bytes."""
         bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_BYTES_MAX else 1)
         return growth <= 0 or self._custody.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
-        """Returns the group, or the error when there is none."""
+        """Return the group's state machine, or `missing` if there is none, or why this node cannot serve the group."""
         tenure = self._custody.claim(group_id)
         if isinstance(tenure, ErrorCode):
             return tenure
@@ -132,6 +138,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> ErrorCode | Mapping[TopicPartition, ErrorCode]:
+        """Delete committed offsets, except those of topics that the group subscribes to."""
         group = self._find(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if isinstance(group, ErrorCode):
             return group
@@ -144,11 +151,14 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             error = await self._proposals.outcome(group_id, DeleteOffsets(group_id, tuple(keys), group.epoch))
             if error is not None:
                 return error
-        refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        return {key: refused if key[0] in subscribed else ErrorCode.NONE for key in partitions}
+        subscribed_error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return {key: subscribed_error if key[0] in subscribed else ErrorCode.NONE for key in partitions}
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it."""
+        """Return the description of a group.
+
+        The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it.
+        """
         tenure = self._custody.claim(group_id)
         found = tenure if isinstance(tenure, ErrorCode) else self._custody.get(group_id, tenure)
         if found is None or isinstance(found, ErrorCode):
@@ -156,37 +166,41 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return found.describe()
 
     def list_in_steps(self, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup | None]:
-        """Yields groups. Filters ignore case; an empty one lets everything through. Yields None for a group that is not
-        wanted, so that the caller may pause there."""
+        """Yield the groups that this node coordinates.
+
+        Filters ignore case; an empty filter matches all groups. Yields None for a group that does not match, so that
+        the caller can pause there.
+        """
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
         for found in self._custody.all_ours():
-            entry = self._entry(found)
+            entry = self._to_listing(found)
             is_wanted = entry is not None and (
                 (not wanted_states or entry.state.lower() in wanted_states)
                 and (not wanted_types or entry.group_type in wanted_types)
             )
             yield entry if is_wanted else None
 
-    def _entry(self, found: GroupMachine | str | None) -> ListedGroup | None:
+    def _to_listing(self, found: GroupMachine | str | None) -> ListedGroup | None:
         if found is None:
             return None
         return self._groups.list_entry(found) if isinstance(found, str) else found.list_entry()
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
-        found = {group_id: self._to_delete(group_id) for group_id in group_ids}
-        # Only groups that exist: a task for each of 100,000 made-up names would hold up the node.
+        """Delete groups and return an error code for each of them."""
+        found = {group_id: self._find_for_deletion(group_id) for group_id in group_ids}
+        # Create tasks only for existing groups: tasks for 100,000 invented names would block the event loop.
         groups = [group for group in found.values() if not isinstance(group, ErrorCode)]
         outcomes = await asyncio.gather(*map(self._delete, groups))
         errors = dict(zip((group.key for group in groups), outcomes, strict=True))
         return {key: group if isinstance(group, ErrorCode) else errors[key] for key, group in found.items()}
 
-    def _to_delete(self, group_id: str) -> GroupMachine | ErrorCode:
+    def _find_for_deletion(self, group_id: str) -> GroupMachine | ErrorCode:
         tenure = self._custody.claim(group_id)
         if isinstance(tenure, ErrorCode):
             return tenure
         if self._custody.forget_if_gone(group_id):
-            return ErrorCode.NONE  # done by an earlier request, which could not be told so
+            return ErrorCode.NONE  # an earlier request, whose response was lost, has deleted the group
         return self._custody.get(group_id, tenure) or ErrorCode.GROUP_ID_NOT_FOUND
 
     async def _delete(self, group: GroupMachine) -> ErrorCode:

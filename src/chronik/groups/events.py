@@ -1,4 +1,4 @@
-"""The events of groups: questions, and news beside those of every machine (`coordination.machine`)."""
+"""Events of the group state machines: client requests and store notifications (see `coordination.machine`)."""
 
 from __future__ import annotations
 
@@ -7,38 +7,46 @@ from chronik.groups.requests import JoinRequest, LeaveRequest, SyncRequest
 
 
 class JoinAsked(Question, frozen=True):
+    """A client sent JoinGroup."""
+
     request: JoinRequest
     unique: str
-    """Random text for a member id, should one be needed: the group makes no random numbers."""
+    """Random suffix for a new member id. State machines are deterministic and draw no random numbers."""
 
 
 class SyncAsked(Question, frozen=True):
+    """A client sent SyncGroup."""
+
     request: SyncRequest
 
 
 class LeaveAsked(Question, frozen=True):
+    """A client sent LeaveGroup."""
+
     request: LeaveRequest
 
 
 class HeartbeatAsked(Question, frozen=True):
+    """A client sent Heartbeat."""
+
     generation: int
     member_id: str
     group_instance_id: str | None
 
 
 class CommitAsked(Question, frozen=True):
-    """Asks whether this member may commit offsets now. The offsets themselves do not concern the group."""
+    """A client wants to commit offsets. The group only checks whether the client is a valid member."""
 
     generation: int
     member_id: str
     group_instance_id: str | None
     is_transactional: bool = False
-    """Whether they are committed with a transaction, of which older clients do not say which member's it is."""
+    """Whether the offsets belong to a transaction. Older clients do not name their member id in that case."""
 
 
 class DeletionAsked(Question, frozen=True):
-    pass
+    """An administrator sent DeleteGroups."""
 
 
 class OffsetsStored(Event, frozen=True):
-    """Offsets of this group were committed: the group exists from now on, with or without members."""
+    """Offsets of the group were committed, which creates the group in the store even if it has no members."""

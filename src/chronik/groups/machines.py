@@ -1,7 +1,8 @@
-"""A group has a protocol, which is a kind of machine, and is chosen here. The classic one is the only one so far.
+"""The interface of group state machines, and how the coordinator loads them.
 
-A coordinator knows groups by the interface that all protocols share (`GroupMachine`). All of them are asked the same
-questions (`events`): clients of one protocol may come to a group of another.
+The group protocol decides which machine a group has; the classic protocol is the only one so far. The coordinator
+uses groups through `GroupMachine`. All machines handle the same requests (`events`), because clients of one protocol
+may contact a group of another.
 """
 
 from __future__ import annotations
@@ -19,28 +20,31 @@ from chronik.metadata.image import Image
 
 
 class GroupMachine(Machine, Protocol):
+    """The state machine of a group, whatever its protocol."""
+
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group has no members."""
 
     @property
     def is_stable(self) -> bool:
-        """Whether its members know their assignments."""
+        """Whether all members have received their assignments."""
 
     @property
     def is_stored(self) -> bool:
-        """Whether it knows that the store has something of it."""
+        """Whether the metadata store has a record of the group."""
 
     @property
     def protocol_type(self) -> str | None: ...
 
     def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:
-        """Returns the topics subscribed to; all, if the subscriptions of a group of consumers cannot be read."""
+        """Return which of the topics the members subscribe to; all of them if a subscription cannot be decoded."""
 
     def growth_of_join(self, request: JoinRequest) -> int:
-        """Returns how many bytes more it would hold."""
+        """Return by how many bytes a join request would increase the group's memory."""
 
-    def growth_of_sync(self, request: SyncRequest) -> int: ...
+    def growth_of_sync(self, request: SyncRequest) -> int:
+        """Return by how many bytes a sync request would increase the group's memory."""
 
     def describe(self) -> DescribedGroup: ...
 
@@ -48,7 +52,7 @@ class GroupMachine(Machine, Protocol):
 
 
 class StoredGroups:
-    """The groups of the image."""
+    """Access to the groups in the metadata image, for the state machine host."""
 
     name: Final = "group"
 
@@ -58,23 +62,28 @@ class StoredGroups:
 
     @property
     def stored(self) -> Collection[str]:
+        """The ids of all groups in the metadata image."""
         return self._store.image.groups
 
     def load(self, key: str, epoch: int, now_ms: int) -> GroupMachine | None:
+        """Create the state machine of a stored group, or return None if there is no such group."""
         stored = self._store.image.groups.get(key)
         return None if stored is None else ClassicGroup.load(stored, self._config, now_ms, epoch)
 
     def acts_by_itself(self, key: str) -> bool:
-        """Whether it has members: their sessions end, and begin when the group is taken up."""
+        """Return whether the group has members. Their session timeouts start when the group is loaded."""
         stored = self._store.image.groups.get(key)
         return stored is not None and bool(stored.members)
 
     def list_entry(self, key: str) -> ListedGroup | None:
-        """Returns the entry of a group that nobody has joined or asked for yet."""
+        """Return the ListGroups entry of a stored group whose state machine is not loaded, or None."""
         stored = self._store.image.groups.get(key)
         return None if stored is None else ListedGroup(key, stored.protocol_type, GroupState(stored.state))
 
 
-def is_full(in_hand: Sized, image: Image) -> bool:
-    """Whether there are too many: new groups may be in memory alone, and those without members in the image alone."""
-    return max(len(in_hand), len(image.groups)) >= GROUPS_MAX
+def is_full(loaded_groups: Sized, image: Image) -> bool:
+    """Return whether the node has too many groups.
+
+    New groups may exist only in memory, and groups without members only in the image.
+    """
+    return max(len(loaded_groups), len(image.groups)) >= GROUPS_MAX

@@ -1,7 +1,7 @@
-"""Offsets that groups commit: which are accepted, how they travel to the store, are read there, and expire.
+"""Committed offsets of groups: validation, proposal to the metadata store, reads and expiry.
 
-They live in the metadata image alone. A commit names partitions that exist; those that are gone when it is applied are
-refused by the store.
+Committed offsets exist only in the metadata image. A commit names existing partitions; the store rejects those that
+have been deleted when it applies the commit.
 """
 
 from __future__ import annotations
@@ -54,18 +54,21 @@ log = logging.getLogger("chronik.groups.coordinator")
 TIME_MS_MAX: Final = 2**63 - 1
 
 READ_PER_STEP: Final = 100
+"""Offsets that `read_committed_offsets` reads in one step."""
 
 UNSTABLE: Final = CommittedOffset(-1, NO_EPOCH, None, commit_time_ms=-1)
-"""Stands in the place of an offset that an open transaction may replace, told by its identity."""
+"""A placeholder for an offset that an open transaction may replace. Compare it by identity."""
 
 EXPIRED_PER_COMMAND_MAX: Final = 10_000
-"""Offsets that one command expires: with names of any length it fits into the log, and takes at most some 50 ms."""
+"""Offsets that one command expires. With names of any length the command fits into the log and takes about 50 ms."""
 
 OFFSET_OVERHEAD_BYTES: Final = 32
-"""Numbers and framing of one offset in a command, roughly."""
+"""Approximate size of the numbers and framing of one offset in a command."""
 
 
 class Offsets:
+    """The offset operations of the group coordinator."""
+
     def __init__(
         self,
         store: ImageStore,
@@ -91,18 +94,21 @@ class Offsets:
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
     ) -> list[ErrorCode]:
-        """Returns when the offsets are stored, with an error code for each, in their order. The empty group id is legal
-        here, as in Kafka. A `retention_time_ms` of -1 leaves it to `offsets.retention.minutes`."""
+        """Commit offsets and return an error code for each of them, in order, when they are stored.
+
+        The empty group id is legal here, as in Kafka. With a `retention_time_ms` of -1, `offsets.retention.minutes`
+        applies.
+        """
         tenure = self._custody.claim(group_id)
         if isinstance(tenure, ErrorCode):
             return [tenure] * len(offsets)
-        refusal = await self._refusal(group_id, tenure, generation, member_id, group_instance_id)
-        refusal = refusal or refusal_of_growth(self._store.image, group_id, offsets)
-        if refusal:
-            return [refusal] * len(offsets)
+        error_code = await self._commit_error(group_id, tenure, generation, member_id, group_instance_id)
+        error_code = error_code or refusal_of_growth(self._store.image, group_id, offsets)
+        if error_code:
+            return [error_code] * len(offsets)
         errors = [refusal_of_offset(offset, self._config) for offset in offsets]
         accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
-        # A commit is valid in the term in which it was accepted, and in no later one.
+        # The commit carries the epoch of the term that accepted it: later terms reject it.
         commands = commands_of_commit(group_id, accepted, self._clock.now_ms(), retention_time_ms, tenure.epoch)
         waiters = [self._propose(command, size_bytes) for command, size_bytes in commands]
         outcomes = iter([error for waiter in waiters for error in await waiter])
@@ -118,18 +124,21 @@ class Offsets:
         member_id: str = UNKNOWN_MEMBER,
         group_instance_id: str | None = None,
     ) -> list[ErrorCode]:
-        """Returns when the offsets are stored beside the transaction, which began at `began_index` of the log, with an
-        error code for each. They are committed when, and if, the transaction is."""
+        """Store offsets that become committed when the transaction commits (TxnOffsetCommit).
+
+        `began_index` is the index of the metadata log at which the transaction started. Returns an error code for each
+        offset, in order.
+        """
         tenure = self._custody.claim(group_id)
         if isinstance(tenure, ErrorCode):
             return [tenure] * len(offsets)
-        refusal = await self._refusal(
+        error_code = await self._commit_error(
             group_id, tenure, generation, member_id, group_instance_id, is_transactional=True
         ) or refusal_of_growth(self._store.image, group_id, offsets)
-        if not refusal and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
-            refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if refusal:
-            return [refusal] * len(offsets)
+        if not error_code and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
+            error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error_code:
+            return [error_code] * len(offsets)
         errors = [refusal_of_offset(offset, self._config) for offset in offsets]
         accepted = tuple(offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE)
         if not accepted:
@@ -138,7 +147,7 @@ class Offsets:
         outcomes = iter(await self._proposals.outcomes(group_id, command, len(accepted)))
         return [error or next(outcomes) for error in errors]
 
-    async def _refusal(
+    async def _commit_error(
         self,
         group_id: str,
         tenure: Tenure,
@@ -162,48 +171,49 @@ class Offsets:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(custody, self._store.image) else None
 
     def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
-        """Puts the commit beside those of other groups that wait for their turn."""
+        """Add a commit to the batch that waits to be proposed, or start a new batch."""
         last = self._proposals.last
         if not isinstance(last, CommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
-            last = CommitBatch(self._acks, self._stored)
+            last = CommitBatch(self._acks, self._on_offsets_stored)
             self._proposals.put(last)
         return last.add(commit, size_bytes)
 
-    def _stored(self, group_id: str) -> None:
+    def _on_offsets_stored(self, group_id: str) -> None:
         group = self._custody.in_hand(group_id)
         if group is not None and not group.is_stored and group_id in self._store.image.groups:
             self._custody.feed(group, OffsetsStored(self._custody.now_ms()))
 
     async def expire_forever(self) -> None:
+        """Expire offsets at the interval of `offsets.retention.check.interval.ms`."""
         while True:
             await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
             await self.expire()
 
     async def expire(self) -> None:
-        """Goes through all groups once."""
+        """Expire the offsets of all groups once."""
         for group_id in list(self._store.image.groups):
-            await asyncio.sleep(0)  # there may be a hundred thousand, and most have nothing to propose
-            while await self._expire_some(group_id):
+            await asyncio.sleep(0)  # there may be 100,000 groups, and most of them have nothing to expire
+            while await self._expire_batch(group_id):
                 pass
         await run_in_slices(self._custody.forget_what_is_gone())
 
-    async def _expire_some(self, group_id: str) -> bool:
-        """Returns whether there may be more."""
+    async def _expire_batch(self, group_id: str) -> bool:
+        """Expire one batch of a group's offsets. Return whether there may be more."""
         stored = self._store.image.groups.get(group_id)
         tenure = self._custody.claim(group_id)
         if stored is None or isinstance(tenure, ErrorCode):
             return False
-        live = self._custody.peek(group_id, tenure)
-        assert live is not None, "what is stored can be loaded"
+        group_machine = self._custody.peek(group_id, tenure)
+        assert group_machine is not None, "a stored group can be loaded"
         image = self._store.image
         stays = bool(image.staged(group_id))
         offsets = image.offsets(group_id)
-        command = plan_expiry(live, stored, offsets, self._clock.now_ms(), self._config, stays=stays)
+        command = plan_expiry(group_machine, stored, offsets, self._clock.now_ms(), self._config, stays=stays)
         if command is None:
             return False
         error = await self._proposals.outcome(group_id, command)
         if error is not None:
-            log.warning("offsets of group %r could not be expired: %s", group_id, error.name)
+            log.warning("group %r: offset expiry failed: error=%s; retrying at the next check", group_id, error.name)
             return False
         if group_id in self._store.image.groups:
             return True
@@ -213,17 +223,18 @@ class Offsets:
 
 
 class CommitBatch(msgspec.Struct):
-    """Commits of many groups that travel together."""
+    """Offset commits of many groups that are proposed as one command."""
 
     acks: Acks
-    when_stored: Callable[[str], None]
-    """Called for each group, even if nobody waits for the errors any more."""
+    on_stored: Callable[[str], None]
+    """Called for each group when the batch is stored, even if no request waits for it any more."""
     commits: list[CommitOffset] = msgspec.field(default_factory=list)
     waiters: list[asyncio.Future[list[ErrorCode]]] = msgspec.field(default_factory=list)
     keys: set[str] = msgspec.field(default_factory=set)
     size_bytes: int = 0
 
     def add(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
+        """Add a commit and return a future of the error codes of its offsets."""
         waiter: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         self.commits.append(commit)
         self.waiters.append(waiter)
@@ -237,45 +248,49 @@ class CommitBatch(msgspec.Struct):
         return CommitOffsetBatch(tuple(self.commits))
 
     def finish(self, outcome: Result | ErrorCode) -> None:
-        """A failed batch fails all its callers; an applied one may still have refused some of its offsets."""
-        failed = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
-        errors = [[failed] * len(commit.offsets) for commit in self.commits]
+        """Complete all waiting commits. If the proposal failed, all of them fail; otherwise some offsets may fail."""
+        batch_error = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
+        errors = [[batch_error] * len(commit.offsets) for commit in self.commits]
         if isinstance(outcome, Result):
             for failure in outcome.failures:
                 parts = range(len(errors[failure.item])) if failure.part < 0 else (failure.part,)
                 for part in parts:
                     errors[failure.item][part] = told_as(failure.code)
         for waiter, commit_errors in zip(self.waiters, errors, strict=True):
-            if not waiter.done():  # its connection may have closed, which does not undo the commit
+            if not waiter.done():  # the client may have disconnected, which does not undo the commit
                 waiter.set_result(commit_errors)
         if isinstance(outcome, Result):
             for commit in self.commits:
-                self.when_stored(commit.group_id)
+                self.on_stored(commit.group_id)
 
 
 def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
-    """Returns NONE when it may be committed."""
-    is_too_large = offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
-    return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
+    """Return the error of an offset that is invalid by itself, or NONE."""
+    exceeds_metadata_limit = (
+        offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
+    )
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if exceeds_metadata_limit else ErrorCode.NONE
 
 
 def refusal_of_growth(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
-    """Returns why these would be too much to keep. Commits that replace others and take no more room are always
-    accepted: a group that is full goes on."""
+    """Return the error of a commit that exceeds the memory quotas of offsets, or None.
+
+    A commit that replaces offsets and needs no more memory is always accepted.
+    """
     sizes = image.offset_sizes(group_id)
-    at_most = sum(len(offset.metadata or "") for offset in offsets)
-    if not _exceeds(sizes, at_most + OFFSET_BYTES * len(offsets), at_most):
-        return None  # as nearly always; what it replaces need not be looked up
+    metadata_bytes_max = sum(len(offset.metadata or "") for offset in offsets)
+    if not _quota_error(sizes, metadata_bytes_max + OFFSET_BYTES * len(offsets), metadata_bytes_max):
+        return None  # the common case, without a lookup of the replaced offsets
     committed = image.offsets(group_id)
     growth = metadata_growth = 0
     for offset in offsets:
         old = committed.get((offset.topic, offset.partition))
         metadata_growth += len(offset.metadata or "") - (len(old.metadata or "") if old is not None else 0)
         growth += OFFSET_BYTES if old is None else 0
-    return _exceeds(sizes, growth + metadata_growth, metadata_growth)
+    return _quota_error(sizes, growth + metadata_growth, metadata_growth)
 
 
-def _exceeds(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode | None:
+def _quota_error(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode | None:
     if growth > 0 and sizes.group_bytes + growth > GROUP_OFFSETS_BYTES_MAX:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     if growth > 0 and sizes.all_bytes + growth > OFFSETS_BYTES_MAX:
@@ -288,8 +303,10 @@ def _exceeds(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode
 def commands_of_commit(
     group_id: str, offsets: Iterable[OffsetToCommit], now_ms: int, retention_time_ms: int = -1, epoch: int = NO_EPOCH
 ) -> Iterator[tuple[CommitOffset, int]]:
-    """Cuts the offsets into commands of bounded size, and yields each with its size. Nearly always there is one.
-    `epoch` is that of the coordinator's term in which they were accepted."""
+    """Split offsets into commands of bounded size (usually one) and yield each command with its size.
+
+    `epoch` is the epoch of the coordinator's term that accepted the commit.
+    """
     expire_time_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, TIME_MS_MAX)
     part: list[OffsetToCommit] = []
     part_bytes = 0
@@ -308,22 +325,26 @@ def commands_of_commit(
 def all_committed(
     image: Image, group_id: str, wanted: Iterable[TopicPartition] | None, *, stable: bool = False
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
-    """Returns what a group has committed for the wanted partitions; for all when that is None. It works in steps: there
-    may be a million. If only what is `stable` will do, it is UNSTABLE where an open transaction may replace it."""
-    # An immutable snapshot: a list of all keys would take more memory than the offsets, for every request that waits.
+    """Return a group's committed offsets for the wanted partitions, or for all partitions if `wanted` is None.
+
+    The generator yields between steps, because there may be a million offsets. With `require_stable`, the value is
+    `UNSTABLE_OFFSET` where an open transaction may replace the offset.
+    """
+    # An immutable snapshot: a list of all keys would take more memory than the offsets, for every waiting request.
     keys = iter(image.frozen_offsets(group_id) if wanted is None else wanted)
     found: dict[TopicPartition, CommittedOffset | None] = {}
-    while some := list(islice(keys, READ_PER_STEP)):
+    while chunk := list(islice(keys, READ_PER_STEP)):
         offsets = image.offsets(group_id)
-        found.update((key, offsets.get(key)) for key in some)
-        if stable and image.staged(group_id):  # in the same turn: once the transaction is decided, they are others
-            found.update((key, UNSTABLE) for key in some if image.is_staged(group_id, *key))
+        found.update((key, offsets.get(key)) for key in chunk)
+        # Check in the same event-loop iteration: when the transaction ends, the offsets change.
+        if stable and image.staged(group_id):
+            found.update((key, UNSTABLE) for key in chunk if image.is_staged(group_id, *key))
         yield
     return found
 
 
 def plan_expiry(
-    live: GroupMachine,
+    group_machine: GroupMachine,
     stored: Group,
     offsets: Mapping[TopicPartition, CommittedOffset],
     now_ms: int,
@@ -331,32 +352,34 @@ def plan_expiry(
     *,
     stays: bool = False,
 ) -> ExpireOffsets | None:
-    """Returns the offsets of a group that have outlived `offsets.retention.minutes` (KIP-211), or as many of them as
-    one command takes; None when there are none. The group goes with the last, unless it `stays` for a transaction.
+    """Return a command that expires the group's offsets past `offsets.retention.minutes` (KIP-211), or None.
 
-    The retention runs from the moment the group became empty, for members that are away for a while keep their place;
-    from the commit itself for a group that never had members, and for topics that the members no longer subscribe to.
-    A commit made into an empty group starts it anew: in Kafka an administrator's reset of a long-empty group expires at
-    once.
+    The group is deleted with its last offset unless `keep_group` is set because of a transaction. One command expires a limited
+    number of offsets.
+
+    The retention starts when the group becomes empty, so that members that are absent for a while keep their offsets.
+    For a group that never had members, and for topics that the members no longer subscribe to, it starts at the commit.
+    A commit into an empty group restarts it: in Kafka, offsets that an administrator resets in a group that has been
+    empty for long expire immediately.
     """
-    is_empty = live.is_empty and not stored.members
-    if not is_empty and not (live.is_stable and live.protocol_type == CONSUMER_PROTOCOL_TYPE):
+    is_empty = group_machine.is_empty and not stored.members
+    if not is_empty and not (group_machine.is_stable and group_machine.protocol_type == CONSUMER_PROTOCOL_TYPE):
         return None
     empty_since_ms = stored.time_ms if is_empty and stored.protocol_type else 0
-    subscribed = frozenset() if is_empty else live.subscribed_among(topic for topic, _ in offsets)
-    outlived = (
+    subscribed = frozenset() if is_empty else group_machine.subscribed_among(topic for topic, _ in offsets)
+    expired_offsets = (
         ExpiredOffset(topic, partition, committed.commit_time_ms)
         for (topic, partition), committed in offsets.items()
         if topic not in subscribed and _is_expired(committed, empty_since_ms, now_ms, config.offsets_retention_ms)
     )
-    expired = tuple(islice(outlived, EXPIRED_PER_COMMAND_MAX))
-    group_goes = is_empty and live.is_idle and not stays and len(expired) == len(offsets)
-    if not expired and not group_goes:
+    expired = tuple(islice(expired_offsets, EXPIRED_PER_COMMAND_MAX))
+    deletes_group = is_empty and group_machine.is_idle and not stays and len(expired) == len(offsets)
+    if not expired and not deletes_group:
         return None
-    return ExpireOffsets(live.key, expired, stored.time_ms if group_goes else -1, live.epoch)
+    return ExpireOffsets(group_machine.key, expired, stored.time_ms if deletes_group else -1, group_machine.epoch)
 
 
 def _is_expired(committed: CommittedOffset, empty_since_ms: int, now_ms: int, retention_ms: int) -> bool:
     if committed.expire_time_ms >= 0:
-        return now_ms >= committed.expire_time_ms  # OffsetCommit 2-4 lets the client choose
+        return now_ms >= committed.expire_time_ms  # OffsetCommit 2-4 lets the client choose the retention
     return now_ms - max(committed.commit_time_ms, empty_since_ms) >= retention_ms

@@ -1,4 +1,4 @@
-"""The coordinator's requests and results, independent of Kafka's wire formats and their versions."""
+"""Requests and results of the group coordinator, independent of Kafka's wire formats and API versions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import msgspec
 from chronik.protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER: Final = ""
-"""The member id of a client that has not been given one."""
+"""The member id of a client that has none yet."""
 
 NO_GENERATION: Final = -1
-"""Used in answers that carry an error, and in commits of clients that use no group management."""
+"""The generation in error responses, and in commits of clients without group management."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) in the member's order of preference."""
+"""The protocols of a member as (name, metadata) pairs, in order of preference."""
 
 TopicPartition = tuple[str, int]
 
 
 class JoinRequest(msgspec.Struct, frozen=True):
+    """A JoinGroup request."""
+
     group_id: str
     member_id: str
     group_instance_id: str | None
@@ -31,19 +33,23 @@ class JoinRequest(msgspec.Struct, frozen=True):
     protocol_type: str
     protocols: Protocols
     require_known_member_id: bool = True
-    """JoinGroup >= 4: a client without an id is given one and asked to come again with it."""
+    """Whether a client without member id receives one and must rejoin with it (JoinGroup version 4 and later)."""
     supports_skip_assignment: bool = True
-    """JoinGroup >= 9."""
+    """Whether the client understands `skip_assignment` in the response (JoinGroup version 9 and later)."""
     reason: str | None = None
 
 
 class JoinedMember(msgspec.Struct, frozen=True):
+    """A member as the leader sees it in its JoinGroup response."""
+
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
 class JoinResult(msgspec.Struct, frozen=True):
+    """The result of a JoinGroup request."""
+
     error: ErrorCode
     member_id: str
     generation: int = NO_GENERATION
@@ -55,6 +61,8 @@ class JoinResult(msgspec.Struct, frozen=True):
 
 
 class SyncRequest(msgspec.Struct, frozen=True):
+    """A SyncGroup request. Only the leader sends assignments."""
+
     group_id: str
     generation: int
     member_id: str
@@ -65,6 +73,8 @@ class SyncRequest(msgspec.Struct, frozen=True):
 
 
 class SyncResult(msgspec.Struct, frozen=True):
+    """The result of a SyncGroup request: the member's assignment."""
+
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -72,28 +82,38 @@ class SyncResult(msgspec.Struct, frozen=True):
 
 
 class LeavingMember(msgspec.Struct, frozen=True):
+    """A member that a LeaveGroup request removes."""
+
     member_id: str
     group_instance_id: str | None = None
     reason: str | None = None
 
 
 class LeaveRequest(msgspec.Struct, frozen=True):
+    """A LeaveGroup request."""
+
     group_id: str
     members: tuple[LeavingMember, ...]
 
 
 class LeftMember(msgspec.Struct, frozen=True):
+    """The outcome of LeaveGroup for one member."""
+
     member_id: str
     group_instance_id: str | None
     error: ErrorCode
 
 
 class LeaveResult(msgspec.Struct, frozen=True):
+    """The result of a LeaveGroup request."""
+
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
 
 
 class DescribedMember(msgspec.Struct, frozen=True):
+    """A group member as DescribeGroups reports it."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -103,17 +123,21 @@ class DescribedMember(msgspec.Struct, frozen=True):
 
 
 class DescribedGroup(msgspec.Struct, frozen=True):
+    """A group as DescribeGroups reports it."""
+
     group_id: str
     state: str
     protocol_type: str
     protocol_name: str
-    """Empty unless the group is stable, as in Kafka."""
+    """The selected protocol, empty unless the group is stable (as in Kafka)."""
     members: tuple[DescribedMember, ...]
     error: ErrorCode = ErrorCode.NONE
-    """GROUP_ID_NOT_FOUND with state Dead when there is no such group; DescribeGroups < 6 shows only the state."""
+    """GROUP_ID_NOT_FOUND, with the state Dead, if the group does not exist. DescribeGroups before 6 omits the error."""
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
+    """A group as ListGroups reports it."""
+
     group_id: str
     protocol_type: str
     state: str

@@ -1,4 +1,4 @@
-"""Transactions between nodes: who asks whom, over the connections that they have."""
+"""Calls between nodes about transactions, over their peer connections."""
 
 from __future__ import annotations
 
@@ -19,33 +19,43 @@ JOIN: Final = TypedCall(CallKind.JOIN_TRANSACTION, Join, Joined)
 
 MARKERS_UNDER_WAY_MAX: Final = 256
 JOINS_UNDER_WAY_MAX: Final = 256
-"""Calls at a time to each node. A peer takes a limited number in all (`CALLS_UNDER_WAY_MAX`), and partitions whose
-replicas are missing answer late: heartbeats and fetches must not wait behind them, nor calls to other nodes."""
+"""Concurrent calls to each node. A peer accepts a limited number of calls in total (`PENDING_CALLS_MAX`), and leaders
+with missing replicas respond late. Heartbeats, fetches and calls to other nodes must not wait behind them."""
 
 
 class TransactionCalls:
-    """See `Elsewhere`."""
+    """The implementation of `TransactionPeers` over peer calls."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
-        self._markers = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(MARKERS_UNDER_WAY_MAX))
-        self._joins = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(JOINS_UNDER_WAY_MAX))
+        self._marker_slots = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(MARKERS_UNDER_WAY_MAX))
+        self._join_slots = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(JOINS_UNDER_WAY_MAX))
 
     def serve(self, appender: MarkerAppender, joining: Joining) -> None:
-        """Must be called before the peers' transport starts."""
+        """Register the handlers of both calls. Must be called before the peer transport starts."""
         MARKERS.serve(self._calls, appender.serve)
         JOIN.serve(self._calls, joining.serve)
 
     async def tell(self, node_id: int, markers: Markers, seconds: float) -> Sequence[int]:
+        """Send markers to a partition leader and return an error code for each partition.
+
+        Raises:
+            TransactionPeerUnreachable: The peer did not respond.
+        """
         try:
-            async with self._markers[node_id]:
+            async with self._marker_slots[node_id]:
                 return (await MARKERS.ask(self._calls, node_id, markers, seconds)).errors
         except (PeerUnavailable, CallTimedOut, CallRefused) as error:
             raise Unreachable(str(error)) from error
 
     async def join(self, node_id: int, request: Join, seconds: float) -> Joined:
+        """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
+
+        Raises:
+            TransactionPeerUnreachable: The peer did not respond.
+        """
         try:
-            async with self._joins[node_id]:
+            async with self._join_slots[node_id]:
                 return await JOIN.ask(self._calls, node_id, request, seconds)
         except (PeerUnavailable, CallTimedOut, CallRefused) as error:
             raise Unreachable(str(error)) from error

@@ -1,4 +1,4 @@
-"""Settings of the transaction coordinator under Kafka's names, and the limits a stranger could push against."""
+"""Configuration of the transaction coordinator under Kafka's names, and limits that protect the node from clients."""
 
 from __future__ import annotations
 
@@ -7,34 +7,39 @@ from typing import Final
 import msgspec
 
 TRANSACTIONAL_IDS_MAX: Final = 100_000
-"""Ids that are remembered, each for `transactional.id.expiration.ms`, with or without a transaction: some 500 bytes
-each. A client that invents one per request must not take every node's memory."""
+"""Transactional ids that the cluster remembers, each for `transactional.id.expiration.ms`, at about 500 bytes. A client
+that invents an id for every request must not exhaust the memory of all nodes."""
 
 PARTITIONS_PER_TRANSACTION_MAX: Final = 10_000
-"""Partitions of one transaction: to end it takes 2 µs for each, in which the node does nothing else."""
+"""Partitions of one transaction. Ending a transaction blocks the event loop for about 2 µs per partition."""
 
 GROUPS_PER_TRANSACTION_MAX: Final = 100
-"""Groups of one transaction: their names are written, and counted in the state hash, with each change of it."""
+"""Groups of one transaction. Every change of the transaction writes and hashes the names of its groups."""
 
 PARTITIONS_MAX: Final = 500_000
-"""Partitions of all open transactions, some 150 bytes each on every node."""
+"""Partitions of all open transactions, about 150 bytes each on every node."""
 
 EPOCH_MAX: Final = 2**15 - 1
-"""The last epoch of a producer id. It is never given to a producer: it is kept for markers that fence the last one."""
+"""The last epoch of a producer id. Producers never receive it: it is reserved for markers that fence the last epoch."""
 
 WAIT_MS_MAX: Final = 3_000
-"""How long a request waits for the markers of the transaction before it. Then the client is told to ask again."""
+"""Time a request waits for the markers of the previous transaction before it fails with CONCURRENT_TRANSACTIONS."""
 
 COMPLETED_AFTER_MS: Final = 20
-"""How long a transaction that has its markers waits for the next one of its id, which completes it along with its own
-first command. A producer that goes on at once does so within a few milliseconds: then it is one command less for each
-transaction. Nobody waits for it; a coordinator that takes over meanwhile writes the markers again."""
+"""Delay before a transaction whose markers are written is completed by a command of its own.
+
+A producer that continues immediately starts its next transaction within a few milliseconds, and that command completes
+the previous transaction as well, which saves one command per transaction. No request waits for the completion; a new
+coordinator writes the markers again.
+"""
 
 RETRY_MS: Final = 1_000
-"""When what could not be stored is tried again."""
+"""Delay before a failed write to the store is retried."""
 
 
 class TransactionConfig(msgspec.Struct, frozen=True):
+    """Configuration of the transaction coordinator."""
+
     timeout_ms_max: int = 900_000
     """`transaction.max.timeout.ms`"""
     expiration_ms: int = 7 * 24 * 3600 * 1000

@@ -1,4 +1,4 @@
-"""The transaction coordinator of a node: what the handlers of Kafka's transaction APIs call."""
+"""The transaction coordinator of a node, called by the handlers of Kafka's transaction APIs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ from chronik.transactions.machine import TransactionMachine, WriteMarkers
 logger = logging.getLogger("chronik.transactions")
 
 CHANGES_AT_ONCE_MAX: Final = 10
-"""Transactions that one command changes, at most, but for a topic's deletion: with more, all are looked through."""
+"""Changed transactions of a delta that are handled one by one. After larger deltas, all transactions are checked."""
 
 
 COMMITS_HELD_SECONDS_MAX: Final = 10.0
-"""A backup holds commits back for as long as it takes to ask all leaders where their logs end: well below a second."""
+"""Maximum duration of a commit hold. A backup holds commits while it reads the log end offsets, well below a second."""
 
 
 class SendsMarkers(Protocol):
+    """A component that writes transaction markers to partitions."""
+
     async def send(self, transaction: Transaction, coordinator_epoch: int, goes_on: Callable[[], bool]) -> None:
-        """Returns when all partitions have their marker, or `goes_on` says no."""
+        """Return when all partitions have their marker, or when `should_continue` returns False."""
 
 
 class StoredTransactions:
-    """The transactional ids of the image."""
+    """Access to the transactional ids in the metadata image, for the state machine host."""
 
     name: Final = "transaction"
 
@@ -54,29 +56,33 @@ class StoredTransactions:
 
     @property
     def stored(self) -> Collection[str]:
+        """All transactional ids in the metadata image."""
         return self._store.image.transactions
 
     def load(self, key: str, epoch: int, now_ms: int) -> TransactionMachine | None:
-        """An open transaction has the rest of its time: others see when it began."""
+        """Create the state machine of a stored transactional id. An open transaction keeps its remaining timeout."""
         stored = self._store.image.transactions.get(key)
         if stored is None:
             return None
         deadline_ms = None
         if stored.state is TransactionState.ONGOING:
-            left_ms = stored.began_ms + stored.timeout_ms - self._clock.now_ms()
-            deadline_ms = now_ms + min(max(left_ms, 0), stored.timeout_ms)
+            remaining_ms = stored.began_ms + stored.timeout_ms - self._clock.now_ms()
+            deadline_ms = now_ms + min(max(remaining_ms, 0), stored.timeout_ms)
         return self.make(key, epoch, now_ms, deadline_ms)
 
     def make(self, key: str, epoch: int, now_ms: int, deadline_ms: int | None = None) -> TransactionMachine:
+        """Create the state machine of a transactional id."""
         return TransactionMachine(key, epoch, lambda: self._store.image.transactions.get(key), now_ms, deadline_ms)
 
     def acts_by_itself(self, key: str) -> bool:
-        """Whether a transaction is open, which may have to be aborted, or markers have to be written."""
+        """Return whether a transaction is open (and may time out) or has markers to be written."""
         stored = self._store.image.transactions.get(key)
         return stored is not None and not stored.state.is_at_rest
 
 
 class TransactionCoordinator(Coordinator[TransactionMachine]):
+    """The transaction coordinator of a node."""
+
     def __init__(
         self,
         store: ImageStore,
@@ -94,12 +100,12 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         self._markers = markers
         self._config = config or TransactionConfig()
         self._transactions = StoredTransactions(store, clock)
-        self._new_ids = ClientAllowances(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
+        self._new_id_quota = ClientAllowances(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
         self._sending: set[asyncio.Task[None]] = set()
-        self._hold_seen = 0, 0.0
-        """The hold of commits that was last met here, and when it was first met."""
+        self._observed_hold = 0, 0.0
+        """The index of the commit hold that was last observed, and when it was first observed."""
         self.changes: Final = News()
-        """Of all transactions in the image, whoever coordinates them."""
+        """Notifies of changes of all transactions in the image, including those of other coordinators."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
@@ -110,7 +116,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             task.cancel()
         await super().close()
 
-    # --- what producers ask ---
+    # --- requests of producers ---
 
     async def init(
         self,
@@ -120,18 +126,18 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         producer_epoch: int = NO_PRODUCER,
         client: Client | None = None,
     ) -> Given:
-        """Give the producer of a transactional id its producer id and the next epoch.
+        """Return the producer id and the next epoch for a transactional id (InitProducerId).
 
         `client` is charged for a new transactional id. Returns INVALID_REQUEST for a new id that is too long, and
-        POLICY_VIOLATION if the cluster or the client has too many. Ids that exist are always accepted, however long
-        they are: an earlier version may have stored them.
+        POLICY_VIOLATION if the cluster or the client has too many. Existing ids of any length are accepted, because an
+        earlier version may have stored them.
         """
         if not 0 < timeout_ms <= self._config.timeout_ms_max:
             return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if transactional_id not in self._store.image.transactions:
-            refusal = self._refusal_of_new_id(transactional_id, client)
-            if refusal is not None:
-                return Given(refusal)
+            error_code = self._new_id_error(transactional_id, client)
+            if error_code is not None:
+                return Given(error_code)
 
         async def ask(fresh: int) -> Given:
             machine = self._find(transactional_id, may_be_new=True)
@@ -143,7 +149,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
 
         return await self._with_producer_id(ask)
 
-    def _refusal_of_new_id(self, transactional_id: str, client: Client | None) -> ErrorCode | None:
+    def _new_id_error(self, transactional_id: str, client: Client | None) -> ErrorCode | None:
         if len(transactional_id) > TRANSACTIONAL_ID_CHARACTERS_MAX:
             return ErrorCode.INVALID_REQUEST
         tenure = self._custody.claim(transactional_id)
@@ -151,15 +157,16 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             return tenure
         if len(self._store.image.transactions) >= TRANSACTIONAL_IDS_MAX:
             logger.warning(
-                "transactional id %r rejected: the cluster has %d already; lower transactional.id.expiration.ms to "
-                "remove unused ones sooner",
+                "transactional id %r rejected: the cluster has the maximum of %d ids; lower "
+                "transactional.id.expiration.ms to remove unused ids sooner",
                 transactional_id,
                 TRANSACTIONAL_IDS_MAX,
             )
             return ErrorCode.POLICY_VIOLATION
-        if client is not None and not self._new_ids.take(client, self._clock.monotonic()):
+        if client is not None and not self._new_id_quota.take(client, self._clock.monotonic()):
             logger.warning(
-                "transactional id %r rejected: principal=%s host=%s created %d within transactional.id.expiration.ms",
+                "transactional id %r rejected: client quota exceeded principal=%s host=%s; the client has created "
+                "%d ids within transactional.id.expiration.ms",
                 transactional_id,
                 *client,
                 TRANSACTIONAL_IDS_PER_CLIENT_MAX,
@@ -175,6 +182,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         partitions: Sequence[TransactionPartition] = (),
         groups: Sequence[str] = (),
     ) -> ErrorCode:
+        """Add partitions and groups to the producer's transaction (AddPartitionsToTxn, AddOffsetsToTxn)."""
         machine = self._find(transactional_id)
         if isinstance(machine, ErrorCode):
             return machine
@@ -191,9 +199,10 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool, bump: bool
     ) -> Given:
+        """Commit or abort the producer's transaction (EndTxn)."""
         if commit and self._store.image.commits_hold:
-            await self._release_if_forgotten(self._store.image.commits_hold)
-            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # producers just ask again
+            await self._release_expired_hold(self._store.image.commits_hold)
+            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # producers retry on this error
 
         async def ask(fresh: int) -> Given:
             machine = self._find(transactional_id)
@@ -205,27 +214,28 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
 
         return await self._with_producer_id(ask)
 
-    async def _release_if_forgotten(self, hold: int) -> None:
-        """Ends a hold of commits that a backup has left behind, when it is found to be in force for too long."""
+    async def _release_expired_hold(self, hold: int) -> None:
+        """Release a commit hold that has lasted too long, because its backup was interrupted."""
         now = self._clock.monotonic()
-        if self._hold_seen[0] != hold:
-            self._hold_seen = hold, now
-        elif now - self._hold_seen[1] > COMMITS_HELD_SECONDS_MAX:
+        if self._observed_hold[0] != hold:
+            self._observed_hold = hold, now
+        elif now - self._observed_hold[1] > COMMITS_HELD_SECONDS_MAX:
             with contextlib.suppress(KafkaError):
                 await self._store.propose(ReleaseCommits(hold))
 
     async def _with_producer_id(self, ask: Callable[[int], Awaitable[Given]]) -> Given:
-        """Gets a producer id that nobody has had when one is needed, which is seldom."""
+        """Run a request; if it needs a new producer id, allocate one and run the request again."""
         given = await ask(NO_PRODUCER)
         if not given.needs_producer_id:
             return given
         try:
             fresh = await self._new_producer_id()
         except KafkaError:
-            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # without a quorum: producers just ask again
+            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # no quorum: producers retry on this error
         return await ask(fresh)
 
     def _find(self, transactional_id: str, *, may_be_new: bool = False) -> TransactionMachine | ErrorCode:
+        """Return the state machine of a transactional id, or the error if this node has none."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         tenure = self._custody.claim(transactional_id)
@@ -237,40 +247,43 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             self._custody.add(machine)
         return machine or ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-    # --- what others ask ---
+    # --- requests of brokers and administrators ---
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
     ) -> dict[TransactionPartition, ErrorCode]:
-        """Says which partitions are part of the producer's open transaction."""
+        """Return for each partition whether it is part of the producer's open transaction."""
         transaction = self.describe(transactional_id)
         if isinstance(transaction, ErrorCode):
             is_missing = transaction is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-            refusal = ErrorCode.INVALID_PRODUCER_ID_MAPPING if is_missing else transaction
-            return dict.fromkeys(partitions, refusal)
+            error_code = ErrorCode.INVALID_PRODUCER_ID_MAPPING if is_missing else transaction
+            return dict.fromkeys(partitions, error_code)
         if producer_id != transaction.producer_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if producer_epoch != transaction.producer_epoch:
             return dict.fromkeys(partitions, ErrorCode.PRODUCER_FENCED)
         if transaction.state.is_prepared:
             return dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS)
-        open_ones = set(transaction.partitions)
-        return {each: ErrorCode.NONE if each in open_ones else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+        open_partitions = set(transaction.partitions)
+        return {
+            each: ErrorCode.NONE if each in open_partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions
+        }
 
     def describe(self, transactional_id: str) -> Transaction | ErrorCode:
+        """Return the transaction of a transactional id that this node coordinates, or an error."""
         tenure = self._custody.claim(transactional_id)
         if isinstance(tenure, ErrorCode):
             return tenure
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def list_in_steps(self) -> Iterator[Transaction | None]:
-        """Yields the transactions that this node coordinates; None for others, so that the caller may pause there."""
+        """Yield the transactions that this node coordinates; None for others, so that the caller can pause there."""
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
 
     def time_out(self, transactional_id: str) -> ErrorCode:
-        """Ends an open transaction as if it had taken too long."""
+        """Abort an open transaction as if its timeout had expired."""
         transaction = self.describe(transactional_id)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -282,11 +295,13 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         self._custody.feed(machine, TimeIsUp(self._custody.now_ms()))
         return ErrorCode.NONE
 
-    # --- what the image tells ---
+    # --- changes of the image ---
 
     def follow(self, delta: Delta) -> None:
-        """Also sees to transactions that changed by a command whose outcome was not known in time: something in them
-        may have become due, and nobody may ever ask for them."""
+        """React to changed transactions, including those of commands whose outcome was unknown.
+
+        Such a transaction may need a timeout or markers, and its producer may never send another request.
+        """
         super().follow(delta)
         if delta.transactions:
             self.changes.tell()
@@ -295,9 +310,10 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             return
         for change in delta.transactions:
             if change.new is not None and not change.new.state.is_at_rest:
-                self._see_to(change.new.transactional_id)
+                self._wake_or_load(change.new.transactional_id)
 
-    def _see_to(self, transactional_id: str) -> None:
+    def _wake_or_load(self, transactional_id: str) -> None:
+        """Wake the state machine of a transactional id, or load it if this node is its coordinator."""
         machine = self._custody.in_hand(transactional_id)
         if machine is not None:
             self._custody.wake(machine)
@@ -308,22 +324,22 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         elif tenure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._custody.has_left_some = True
 
-    # --- what machines want done ---
+    # --- actions of state machines ---
 
     def act(self, machine: TransactionMachine, what: object) -> None:
         assert isinstance(what, WriteMarkers)
         task = asyncio.get_running_loop().create_task(self._send_markers(machine, what.transaction))
         self._sending.add(task)
-        task.add_done_callback(self._sent)
+        task.add_done_callback(self._on_markers_sent)
 
     async def _send_markers(self, machine: TransactionMachine, transaction: Transaction) -> None:
         await self._markers.send(transaction, machine.epoch, lambda: self._custody.holds(machine))
         if self._custody.holds(machine):
             self._custody.feed(machine, MarkersWritten(self._custody.now_ms(), transaction.index))
-        else:  # it would wait for them: if this node was only fenced for a moment, the id is taken up anew
+        else:  # unload the machine, which waits for the markers: if this node was fenced briefly, it is loaded again
             self._custody.let_go(machine)
 
-    def _sent(self, task: asyncio.Task[None]) -> None:
+    def _on_markers_sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
         self._task_ended(task)
 
@@ -335,7 +351,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             await self.expire()
 
     async def expire(self) -> None:
-        """Goes through all ids once, and forgets those that nobody has used for long."""
+        """Delete the transactional ids that have not been used for `transactional.id.expiration.ms`."""
         for transactional_id in list(self._store.image.transactions):
             await asyncio.sleep(0)
             tenure = self._custody.claim(transactional_id)

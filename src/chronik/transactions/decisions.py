@@ -1,7 +1,7 @@
-"""What becomes of a question to a transactional id: an answer, a change to be stored first, or a wait. Pure.
+"""Decisions about requests for a transactional id: a result, a change to store first, or a wait. Pure functions.
 
-The rules are Kafka's (`TransactionCoordinator`, KIP-360, KIP-890), but that a question which comes while markers are on
-their way waits for them, and that a repeated EndTxn gets the first answer again.
+The rules are Kafka's (`TransactionCoordinator`, KIP-360, KIP-890), with two differences: a request that arrives while
+markers are being written waits for them, and a repeated EndTxn returns the result of the first one.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ from chronik.transactions.config import EPOCH_MAX, GROUPS_PER_TRANSACTION_MAX, P
 from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked
 
 UNTOLD_MS: Final = -1
-"""The time of day is put into a command when it is proposed."""
+"""A placeholder for the wall-clock time, which is set when the command is proposed."""
 
 NEEDS_PRODUCER_ID: Final = Given(ErrorCode.NONE, needs_producer_id=True)
+"""The result that asks the coordinator to allocate a producer id and repeat the request."""
 
 Change = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction
 
 
 class Write(NamedTuple):
-    """A change has to be stored. Without an `answer` the question is then decided anew."""
+    """A change that must be stored. Without a `result`, the request is decided again when the change is stored."""
 
     change: Change
     answer: Given | None
 
     def after_markers(self) -> Write:
-        """Completes the last transaction, all of whose markers are written, with the same command."""
+        """Let the same command also complete the previous transaction, whose markers are all written."""
         if isinstance(self.change, CompleteTransaction):
             return self
         return self._replace(change=replace(self.change, is_marked=True))
 
     def as_command(self, epoch: int, time_ms: int) -> Command:
+        """Return the metadata command that stores the change."""
         return replace(self.change, coordinator_epoch=epoch, time_ms=time_ms)
 
 
 class Wait(NamedTuple):
-    """Markers are on their way."""
+    """The request must wait for the markers of the previous transaction."""
 
 
 WAIT: Final = Wait()
@@ -58,7 +60,8 @@ Outcome = Given | Write | Wait
 
 
 def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
-    if transaction is not None and _is_of_the_next_id(asked, transaction):
+    """Decide a request, given the current transaction of its transactional id."""
+    if transaction is not None and _uses_next_producer_id(asked, transaction):
         return WAIT
     match asked:
         case InitAsked():
@@ -69,16 +72,21 @@ def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
             return _end(asked, transaction)
 
 
-def _is_of_the_next_id(asked: Asked, transaction: Transaction) -> bool:
-    """Whether its producer goes on with the producer id that it was given when the transaction was decided: the record
-    has it when the markers, which name the old one, are written."""
-    is_changing = transaction.state.is_prepared and transaction.next_producer_id != NO_PRODUCER
-    return is_changing and (asked.producer_id, asked.producer_epoch) == transaction.given
+def _uses_next_producer_id(asked: Asked, transaction: Transaction) -> bool:
+    """Return whether the request uses the next producer id of a transaction that is being completed.
+
+    The producer received the new id when the transaction was decided. The transaction's record has it only when the
+    markers, which carry the old id, are written.
+    """
+    has_next_id = transaction.state.is_prepared and transaction.next_producer_id != NO_PRODUCER
+    return has_next_id and (asked.producer_id, asked.producer_epoch) == transaction.given
 
 
 def fence(transaction: Transaction, *, remember: bool = False) -> EndTransaction:
-    """Aborts an open transaction in the name of its coordinator, with an epoch that its producer does not have.
-    `remember` lets a producer that names its old epoch have the new one."""
+    """Return the command that aborts an open transaction under a new epoch, which fences its producer.
+
+    With `remember_epoch`, a producer that sends its old epoch receives the new one.
+    """
     return EndTransaction(
         transaction.transactional_id,
         transaction.index,
@@ -91,10 +99,12 @@ def fence(transaction: Transaction, *, remember: bool = False) -> EndTransaction
 
 
 def complete(transaction: Transaction) -> CompleteTransaction:
+    """Return the command that completes a transaction whose markers are all written."""
     return CompleteTransaction(transaction.transactional_id, transaction.index, UNTOLD_MS)
 
 
 def is_exhausted(epoch: int) -> bool:
+    """Return whether a producer id has no epoch left for another producer."""
     return epoch >= EPOCH_MAX - 1
 
 
@@ -103,23 +113,24 @@ def is_exhausted(epoch: int) -> bool:
 
 def _init(asked: InitAsked, transaction: Transaction | None) -> Outcome:
     if transaction is None:
-        return _begin_anew(asked, None)
+        return _assign_producer(asked, None)
     has_epoch = asked.producer_id != NO_PRODUCER
     is_current = (asked.producer_id, asked.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
-    is_repeated = has_epoch and (asked.producer_id, asked.producer_epoch) == _last(transaction)
+    is_repeated = has_epoch and (asked.producer_id, asked.producer_epoch) == _last_producer(transaction)
     if has_epoch and not is_current and not is_repeated:
         return Given(ErrorCode.PRODUCER_FENCED)
     if transaction.state.is_prepared:
         return WAIT
     if transaction.state is TransactionState.ONGOING:
-        # Only who comes without an epoch, or has this very one, may end what is open.
+        # Only a producer without an epoch, or with the current one, may abort the open transaction.
         return Given(ErrorCode.PRODUCER_FENCED) if is_repeated else Write(fence(transaction, remember=has_epoch), None)
     if is_repeated and transaction.producer_epoch < EPOCH_MAX:
         return Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
-    return _begin_anew(asked, transaction)
+    return _assign_producer(asked, transaction)
 
 
-def _begin_anew(asked: InitAsked, transaction: Transaction | None) -> Outcome:
+def _assign_producer(asked: InitAsked, transaction: Transaction | None) -> Outcome:
+    """Assign the next epoch, or epoch 0 of a new producer id."""
     remember = transaction is not None
     if transaction is not None and not is_exhausted(transaction.producer_epoch):
         given = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)
@@ -142,7 +153,7 @@ def _begin_anew(asked: InitAsked, transaction: Transaction | None) -> Outcome:
     )
 
 
-def _last(transaction: Transaction) -> tuple[int, int]:
+def _last_producer(transaction: Transaction) -> tuple[int, int]:
     return transaction.last_producer_id, transaction.last_epoch
 
 
@@ -150,9 +161,9 @@ def _last(transaction: Transaction) -> tuple[int, int]:
 
 
 def _add(asked: AddAsked, transaction: Transaction | None) -> Outcome:
-    refusal = _refusal(asked, transaction)
-    if transaction is None or refusal is not None:
-        return Given(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    error_code = _producer_error(asked, transaction)
+    if transaction is None or error_code is not None:
+        return Given(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state.is_prepared:
         return WAIT
     done = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
@@ -171,7 +182,8 @@ def _add(asked: AddAsked, transaction: Transaction | None) -> Outcome:
     return Write(change, done)
 
 
-def _refusal(asked: AddAsked | EndAsked, transaction: Transaction | None) -> ErrorCode | None:
+def _producer_error(asked: AddAsked | EndAsked, transaction: Transaction | None) -> ErrorCode | None:
+    """Return the error of a request with the wrong producer id or epoch, or None."""
     if transaction is None or asked.producer_id != transaction.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return None if asked.producer_epoch == transaction.producer_epoch else ErrorCode.PRODUCER_FENCED
@@ -181,36 +193,38 @@ def _refusal(asked: AddAsked | EndAsked, transaction: Transaction | None) -> Err
 
 
 def _end(asked: EndAsked, transaction: Transaction | None) -> Outcome:
-    # With an epoch for each transaction, the old one tells a repeated question from one for the next transaction.
+    # In transactions version 2, the previous epoch distinguishes a repeated EndTxn from one of the next transaction.
     if transaction is not None and asked.bump and _is_repeated(asked, transaction):
-        return _as_decided(asked, transaction)
-    refusal = _refusal(asked, transaction)
-    if transaction is None or refusal is not None:
-        return Given(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return _repeat_result(asked, transaction)
+    error_code = _producer_error(asked, transaction)
+    if transaction is None or error_code is not None:
+        return Given(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state is TransactionState.ONGOING:
-        return _decide(asked, transaction)
+        return _end_ongoing(asked, transaction)
     if not asked.bump:
-        return _as_decided(asked, transaction)
+        return _repeat_result(asked, transaction)
     if asked.commit:
         return Given(ErrorCode.INVALID_TXN_STATE)
-    return WAIT if transaction.state.is_prepared else _decide(asked, transaction)
+    return WAIT if transaction.state.is_prepared else _end_ongoing(asked, transaction)
 
 
 def _is_repeated(asked: EndAsked, transaction: Transaction) -> bool:
-    return _is_decided(transaction) and (asked.producer_id, asked.producer_epoch) == _last(transaction)
+    return _is_decided(transaction) and (asked.producer_id, asked.producer_epoch) == _last_producer(transaction)
 
 
 def _is_decided(transaction: Transaction) -> bool:
     return transaction.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
 
 
-def _as_decided(asked: EndAsked, transaction: Transaction) -> Given:
+def _repeat_result(asked: EndAsked, transaction: Transaction) -> Given:
+    """Return the result of the first EndTxn for a repeated one."""
     if not _is_decided(transaction) or transaction.state.commits != asked.commit:
         return Given(ErrorCode.INVALID_TXN_STATE)
     return Given(ErrorCode.NONE, *transaction.given)
 
 
-def _decide(asked: EndAsked, transaction: Transaction) -> Outcome:
+def _end_ongoing(asked: EndAsked, transaction: Transaction) -> Outcome:
+    """Commit or abort the transaction; with `bump_epoch`, also assign the producer its next epoch."""
     change = EndTransaction(
         transaction.transactional_id,
         transaction.index,
@@ -222,17 +236,17 @@ def _decide(asked: EndAsked, transaction: Transaction) -> Outcome:
     )
     if not asked.bump:
         return Write(change, Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
-    fresh = NO_PRODUCER
+    new_producer_id = NO_PRODUCER
     if is_exhausted(transaction.producer_epoch):
-        fresh = asked.fresh_producer_id
-        if fresh == NO_PRODUCER:
+        new_producer_id = asked.fresh_producer_id
+        if new_producer_id == NO_PRODUCER:
             return NEEDS_PRODUCER_ID
     change = replace(
         change,
         producer_epoch=transaction.producer_epoch + 1,
         last_producer_id=transaction.producer_id,
         last_epoch=transaction.producer_epoch,
-        next_producer_id=fresh,
+        next_producer_id=new_producer_id,
     )
-    given = (fresh, 0) if fresh != NO_PRODUCER else (transaction.producer_id, change.producer_epoch)
+    given = (new_producer_id, 0) if new_producer_id != NO_PRODUCER else (transaction.producer_id, change.producer_epoch)
     return Write(change, Given(ErrorCode.NONE, *given))

@@ -1,4 +1,4 @@
-"""The events of transactions: questions, and news beside those of every machine (`coordination.machine`)."""
+"""Events of the transaction state machines: client requests and notifications (see `coordination.machine`)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from chronik.protocol.errors import ErrorCode
 
 
 class Given(NamedTuple):
-    """An answer: how it went, and the producer id and epoch to go on with."""
+    """The result of a transactional request: an error code, and the producer id and epoch to continue with."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER
     producer_epoch: int = NO_PRODUCER
     needs_producer_id: bool = False
-    """Nothing was done: the question must be asked again, with a producer id that nobody has had."""
+    """Whether nothing was done because the request must be repeated with a new producer id."""
 
 
 class InitAsked(Question, frozen=True):
-    """A producer begins. If it names the id and epoch that it has, it goes on, and must not fence a newer one."""
+    """A producer sent InitProducerId. A producer that sends its id and epoch must not fence a newer producer."""
 
     timeout_ms: int
     producer_id: int = NO_PRODUCER
@@ -29,6 +29,8 @@ class InitAsked(Question, frozen=True):
 
 
 class AddAsked(Question, frozen=True):
+    """A producer sent AddPartitionsToTxn or AddOffsetsToTxn."""
+
     producer_id: int
     producer_epoch: int
     partitions: tuple[TransactionPartition, ...] = ()
@@ -36,22 +38,24 @@ class AddAsked(Question, frozen=True):
 
 
 class EndAsked(Question, frozen=True):
+    """A producer sent EndTxn."""
+
     producer_id: int
     producer_epoch: int
     commit: bool
     bump: bool
-    """Whether each transaction has an epoch of its own (transactions of version 2)."""
+    """Whether each transaction has its own producer epoch (transactions version 2)."""
     fresh_producer_id: int = NO_PRODUCER
 
 
 class MarkersWritten(Event, frozen=True):
-    """Every partition has the marker of the decision at this index of the log."""
+    """All partitions have the marker of the decision at this index of the metadata log."""
 
     index: int
 
 
 class TimeIsUp(Event, frozen=True):
-    """The open transaction is to end as if it had taken too long: tests of clients need not wait for it."""
+    """The open transaction must be aborted as if its timeout had expired. Lets client tests avoid the wait."""
 
 
 Asked = InitAsked | AddAsked | EndAsked

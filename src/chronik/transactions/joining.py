@@ -1,5 +1,8 @@
-"""Implicit additions (transactions of version 2): a partition's leader, or a group's coordinator, asks the coordinator
-of the transaction in its producer's place, and goes on when its own image shows that it is part of the transaction."""
+"""Implicit additions to a transaction (transactions version 2).
+
+A partition leader or group coordinator asks the transaction coordinator to add it to the transaction, on behalf of the
+producer, and continues when its own image shows the addition.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.messages import Elsewhere, Join, Joined, Unreachable
 
 CALL_SECONDS: Final = 6.0
-"""Longer than a coordinator waits for the markers of the transaction before."""
+"""Longer than a coordinator waits for the markers of the previous transaction."""
 
 
 class Joining:
+    """Adds partitions and groups of this node to transactions of any coordinator."""
+
     def __init__(
         self,
         node_id: int,
@@ -30,8 +35,8 @@ class Joining:
         self._node_id = node_id
         self._store = store
         self._coordinators = coordinators
-        self._here = here
-        self._elsewhere = elsewhere
+        self._local_coordinator = here
+        self._peers = elsewhere
 
     async def join(
         self,
@@ -41,7 +46,7 @@ class Joining:
         partitions: Sequence[TransactionPartition] = (),
         groups: Sequence[str] = (),
     ) -> ErrorCode:
-        """Returns when the image shows it, for good, or why not."""
+        """Add partitions and groups to a transaction. Return NONE when the local image durably shows the addition."""
         request = Join(transactional_id, producer_id, producer_epoch, tuple(partitions), tuple(groups))
         try:
             joined = await self._ask(request)
@@ -57,10 +62,11 @@ class Joining:
             return await self.serve(node_id, request)
         if node_id == NO_LEADER:
             return Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return await self._elsewhere.join(node_id, request, CALL_SECONDS)
+        return await self._peers.join(node_id, request, CALL_SECONDS)
 
     async def serve(self, peer: int, request: Join) -> Joined:
-        error = await self._here.add(
+        """Handle a join request of another node, as the transaction coordinator."""
+        error = await self._local_coordinator.add(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,

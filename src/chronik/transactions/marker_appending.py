@@ -1,9 +1,9 @@
-"""The side of partitions' leaders: markers are appended for decisions that the image holds, and for no others.
+"""Markers on partition leaders: a leader appends a marker only for a decision that its metadata image contains.
 
-A leader's image may be behind the coordinator's or ahead of it. So a marker names the index of its decision: it waits
-until the image has come so far and nothing can take the decision back, and if the image has gone on since then, all
-markers of that decision were written. The look and the append are one turn of the loop: no record of the next
-transaction can come between them.
+A leader's image may be behind the coordinator's or ahead of it. A marker therefore carries the metadata index of its
+decision. The leader waits until its image durably contains that index. If the image shows a later state of the
+transaction, all markers of the decision are already written. The check and the append happen in the same event-loop
+iteration, so that no record of the next transaction can be appended in between.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.transactions.messages import Markers, MarkersAppended
 
 DECIDED_SECONDS: Final = 5.0
-"""How long a marker waits for the decision. Then its coordinator sends it again."""
+"""Time a leader waits for the decision to reach its image. After that, the coordinator sends the marker again."""
 
 COMMITTED_SECONDS: Final = 10.0
-"""How long it waits until every in-sync replica has it; a replica that does not come on leaves them in that time."""
+"""Time to wait until all in-sync replicas have a marker. Slow replicas leave the ISR within that time."""
 
 
 class MarkerAppender:
+    """Appends transaction markers to the partitions that this node leads."""
+
     def __init__(self, store: MetadataStore, replicas: Replicas, clock: Clock, is_fenced: Callable[[], bool]) -> None:
         self._store = store
         self._replicas = replicas
@@ -37,39 +39,41 @@ class MarkerAppender:
         self._is_fenced = is_fenced
 
     async def serve(self, peer: int, markers: Markers) -> MarkersAppended:
+        """Handle a marker request of another node."""
         return MarkersAppended(tuple(await self.append(markers)))
 
     async def append(self, markers: Markers) -> list[ErrorCode]:
-        """Returns when they are committed, or why not, for each partition."""
+        """Append the markers and return an error code for each partition when they are committed."""
         try:
             await self._store.wait_durable(markers.index, DECIDED_SECONDS)
         except (KafkaError, StoreClosed):
             return [ErrorCode.REQUEST_TIMED_OUT] * len(markers.partitions)
         appended: list[ErrorCode | asyncio.Future[ErrorCode]] = []
         pace = Pace()
-        for some in in_pieces(markers.partitions):
-            due = self._due(markers)  # in each turn anew
-            appended += [self._append(markers, each) if each in due else ErrorCode.NONE for each in some]
+        for chunk in in_pieces(markers.partitions):
+            due = self._partitions_due(markers)  # read again in each event-loop iteration
+            appended += [self._append(markers, each) if each in due else ErrorCode.NONE for each in chunk]
             await pace.yield_if_due()
         waiting = [each for each in appended if isinstance(each, asyncio.Future)]
         if waiting:
             await asyncio.wait(waiting, timeout=COMMITTED_SECONDS)
         return [_outcome(each) for each in appended]
 
-    def _due(self, markers: Markers) -> Set[TransactionPartition]:
-        """Returns the partitions that may need a marker of this decision; none when all have it."""
+    def _partitions_due(self, markers: Markers) -> Set[TransactionPartition]:
+        """Return the partitions that may need a marker of this decision; none if all of them have it."""
         transaction = self._store.image.transaction_of(markers.producer_id)
         is_due = transaction is not None and transaction.state.is_prepared and transaction.index == markers.index
         return frozenset(transaction.partitions) if transaction is not None and is_due else frozenset()
 
     def _append(self, markers: Markers, partition: TransactionPartition) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """Append a marker to one partition. Return an error code, or a future if the marker is not committed yet."""
         if self._is_fenced():
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             replica = self._replicas.by_id(partition.topic_id, partition.index)
             if not replica.has_enough_replicas:
                 return ErrorCode.NOT_ENOUGH_REPLICAS
-            if _has_gone_on(replica, markers):
+            if _has_later_epoch(replica, markers):
                 return ErrorCode.NONE
             marker = TransactionMarker(committed=markers.commit, coordinator_epoch=max(markers.coordinator_epoch, 0))
             end_offset = replica.append_marker(
@@ -84,10 +88,12 @@ class MarkerAppender:
         return committed
 
 
-def _has_gone_on(replica: Replica, markers: Markers) -> bool:
-    """Whether a later epoch of the producer has written to the partition, and nothing is open there: then nothing of
-    this transaction can come any more, and a marker of it would be refused. Only records outside of transactions come
-    so early; whoever sends them must not keep the transaction from its end."""
+def _has_later_epoch(replica: Replica, markers: Markers) -> bool:
+    """Return whether a later epoch of the producer has written to the partition and no transaction is open there.
+
+    Then no more records of this transaction can arrive, and the log would reject its marker. Only records outside of
+    transactions can be this early; they must not prevent the transaction from ending.
+    """
     producers = replica.log.producers
     known = producers.get(markers.producer_id)
     is_later = known is not None and known.epoch > markers.producer_epoch

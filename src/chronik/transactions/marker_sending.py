@@ -1,7 +1,7 @@
-"""The coordinator's side: it tells every partition of a transaction what was decided, until all have been told.
+"""Markers on the transaction coordinator: it sends the decision to all partitions of a transaction until all have it.
 
-Markers go to all partitions, also to those that nothing was written to: a leader whose image was behind might otherwise
-take a late record for one of an open transaction.
+Partitions without records of the transaction get a marker, too: a leader with an outdated image could otherwise accept
+a late record as one of an open transaction.
 """
 
 from __future__ import annotations
@@ -25,40 +25,44 @@ logger = logging.getLogger("chronik.transactions")
 
 CALL_SECONDS: Final = DECIDED_SECONDS + COMMITTED_SECONDS + 1.0
 TOLD_AFTER_SECONDS: Final = 5.0
-"""When it is told that markers are still missing, once: until they are written, nothing behind them is stable."""
+"""Delay before a warning (logged once) about missing markers, which hold back the last stable offset."""
 
 PAUSE_SECONDS_MIN: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 1.0
-"""Between two attempts: leaders change in fractions of a second, and replicas that are missing may be away for long."""
+"""Delay between two attempts: leader changes take fractions of a second; missing replicas can be absent for long."""
 
 
 class MarkerSender:
+    """Sends the markers of decided transactions to the partition leaders."""
+
     def __init__(self, node_id: int, store: MetadataStore, here: MarkerAppender, elsewhere: Elsewhere) -> None:
         self._node_id = node_id
         self._store = store
-        self._here = here
-        self._elsewhere = elsewhere
+        self._local_appender = here
+        self._peers = elsewhere
 
     async def send(self, transaction: Transaction, coordinator_epoch: int, goes_on: Callable[[], bool]) -> None:
-        """Returns when all partitions have their marker, or it is no longer for this coordinator to see to that."""
-        left = set(transaction.partitions)
+        """Return when all partitions have their marker, or when another coordinator is responsible for them."""
+        missing = set(transaction.partitions)
         pause, waited = PAUSE_SECONDS_MIN, 0.0
         while goes_on():
-            now = self._store.image.transactions.get(transaction.transactional_id)
-            if now is None or now.index != transaction.index:
+            current = self._store.image.transactions.get(transaction.transactional_id)
+            if current is None or current.index != transaction.index:
                 return
-            left.intersection_update(now.partitions)  # topics are deleted meanwhile
-            sent = [
+            missing.intersection_update(current.partitions)  # topics may be deleted in the meantime
+            sends = [
                 self._send_to(leader, transaction, coordinator_epoch, partitions)
-                for leader, partitions in _by_leader(self._store.image, left).items()
+                for leader, partitions in _group_by_leader(self._store.image, missing).items()
             ]
-            for done in await asyncio.gather(*sent):
-                left.difference_update(done)
-            if not left:
+            for done in await asyncio.gather(*sends):
+                missing.difference_update(done)
+            if not missing:
                 return
             if waited < TOLD_AFTER_SECONDS <= waited + pause:
-                told = "the transaction of %r is decided, and %d of its partitions cannot be told so yet"
-                logger.warning(told, transaction.transactional_id, len(left))
+                warning = (
+                    "transaction of %r: markers are still missing on %d partitions; retrying until they are written"
+                )
+                logger.warning(warning, transaction.transactional_id, len(missing))
             await asyncio.sleep(pause)
             waited += pause
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
@@ -66,7 +70,7 @@ class MarkerSender:
     async def _send_to(
         self, leader: int, transaction: Transaction, coordinator_epoch: int, partitions: list[TransactionPartition]
     ) -> list[TransactionPartition]:
-        """Returns those that have it."""
+        """Send markers to one leader. Return the partitions that have their marker."""
         markers = Markers(
             transaction.producer_id,
             transaction.producer_epoch,
@@ -77,19 +81,20 @@ class MarkerSender:
         )
         errors: Sequence[int]
         if leader == self._node_id:
-            errors = await self._here.append(markers)
+            errors = await self._local_appender.append(markers)
         else:
             try:
-                errors = await self._elsewhere.tell(leader, markers, CALL_SECONDS)
+                errors = await self._peers.tell(leader, markers, CALL_SECONDS)
             except Unreachable:
                 return []
         return [each for each, error in zip(partitions, errors, strict=False) if error == ErrorCode.NONE]
 
 
-def _by_leader(image: Image, partitions: Iterable[TransactionPartition]) -> dict[int, list[TransactionPartition]]:
-    found: dict[int, list[TransactionPartition]] = defaultdict(list)
+def _group_by_leader(image: Image, partitions: Iterable[TransactionPartition]) -> dict[int, list[TransactionPartition]]:
+    """Return the partitions by leader, without those that have no leader."""
+    by_leader: dict[int, list[TransactionPartition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda each: (each.topic_id, each.index)):
         leader = image.topics_by_id[partition.topic_id].partitions[partition.index].leader
         if leader != NO_LEADER:
-            found[leader].append(partition)
-    return found
+            by_leader[leader].append(partition)
+    return by_leader

@@ -1,5 +1,7 @@
-"""What coordinators of transactions and leaders of partitions say to each other. Fields never change: new ones are
-added at the end."""
+"""Messages between transaction coordinators and partition leaders on different nodes.
+
+Existing fields never change; new fields are added at the end.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,26 @@ from chronik.metadata.commands.transactions import TransactionPartition
 
 
 class Markers(msgspec.Struct, frozen=True, array_like=True):
-    """A decision, to be told to partitions that the asked node leads."""
+    """A request to append the markers of a decided transaction to partitions that the receiving node leads."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     index: int
-    """Of the decision in the metadata log."""
+    """The index of the decision in the metadata log."""
     commit: bool
     partitions: tuple[TransactionPartition, ...]
 
 
 class MarkersAppended(msgspec.Struct, frozen=True, array_like=True):
+    """The response to a marker request."""
+
     errors: tuple[int, ...]
-    """One for each partition, in their order."""
+    """An error code for each partition, in the order of the request."""
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True):
-    """Partitions or groups are to be part of a producer's transaction."""
+    """A request to add partitions or groups to a producer's transaction."""
 
     transactional_id: str
     producer_id: int
@@ -40,30 +44,40 @@ class Join(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True):
+    """The response to a join request."""
+
     error: int
     index: int = -1
-    """An image that has applied this shows that they are."""
+    """The metadata index at which an image shows the addition."""
 
 
 class Unreachable(ChronikError):
-    """The node did not answer: it may have done what was asked, or may still do it."""
+    """A peer did not respond. It may have handled the request, or may still handle it."""
 
 
 class Elsewhere(Protocol):
-    """The other nodes."""
+    """The transaction components of the other nodes."""
 
     async def tell(self, node_id: int, markers: Markers, seconds: float) -> Sequence[int]:
-        """Returns an error code for each partition. Raises Unreachable."""
+        """Send markers to a partition leader and return an error code for each partition.
+
+        Raises:
+            TransactionPeerUnreachable: The peer did not respond.
+        """
 
     async def join(self, node_id: int, request: Join, seconds: float) -> Joined:
-        """Raises Unreachable."""
+        """Ask the transaction coordinator on another node to add partitions or groups to a transaction.
+
+        Raises:
+            TransactionPeerUnreachable: The peer did not respond.
+        """
 
 
 class Nowhere:
-    """What a node that stands alone has of other nodes."""
+    """The implementation of `TransactionPeers` for a standalone node, which has no peers."""
 
     async def tell(self, node_id: int, markers: Markers, seconds: float) -> Sequence[int]:
-        raise Unreachable(f"there is no node {node_id}")
+        raise Unreachable(f"node {node_id} does not exist: this node runs standalone")
 
     async def join(self, node_id: int, request: Join, seconds: float) -> Joined:
-        raise Unreachable(f"there is no node {node_id}")
+        raise Unreachable(f"node {node_id} does not exist: this node runs standalone")

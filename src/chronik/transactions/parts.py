@@ -1,4 +1,4 @@
-"""The parts of transactions on one node, put together."""
+"""Construction of a node's transaction components."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from chronik.transactions.messages import Elsewhere
 
 
 class TransactionParts(NamedTuple):
+    """The transaction components of a node."""
+
     coordinator: TransactionCoordinator
     appender: MarkerAppender
     joining: Joining
@@ -35,6 +37,7 @@ def transaction_parts(
     is_fenced: Callable[[], bool],
     on_fatal: Callable[[BaseException], None],
 ) -> TransactionParts:
+    """Create the transaction components of a node."""
     appender = MarkerAppender(store, replicas, clock, is_fenced)
     coordinator = TransactionCoordinator(
         store,

@@ -1,4 +1,4 @@
-"""A group on the bench: time passes by hand, and the store answers when it is told to."""
+"""A test bench for one group state machine, with manual time and a store that completes on request."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Lab:
         self.feed(events.DeletionAsked(self.now_ms, waiter))
         return waiter
 
-    # --- answers ---
+    # --- results ---
 
     def state(self) -> GroupState:
         return self.group.state
@@ -170,16 +170,19 @@ class Lab:
         assert isinstance(answer, ErrorCode)
         return answer
 
-    # --- whole stories ---
+    # --- composed steps ---
 
     def first_member(self, **options: object) -> str:
-        """One member in generation 1, which waits for its assignment."""
+        """Join one member in generation 1 and leave it waiting for its assignment. Return its member id."""
         waiter = self.join(**options)  # type: ignore[arg-type]
         self.pass_time(0)
         return self.joined(waiter).member_id
 
     def stable(self, *instances: str | None, protocols: Protocols = RANGE) -> list[str]:
-        """A stable group of one member per name (None: dynamic); the first leads. Returns their member ids."""
+        """Create a stable group with one member per instance id (None: dynamic) and return the member ids.
+
+        The first member is the leader.
+        """
         waiters = [self.join(instance=instance, protocols=protocols) for instance in instances]
         self.pass_time(0)
         self.pass_time(0)

@@ -1,8 +1,8 @@
-"""Many clients, one group, and everything that goes wrong: crashes, lost answers, late syncs, static restarts, a store
-that is slow or fails, coordinators that die. The same seed gives the same story.
+"""A randomized simulation of one group with many clients: crashes, lost responses, late syncs, static restarts, slow or
+failing stores, and coordinator failovers. The seed determines the run.
 
-Checked all the way: generations only grow; one leader each; an assignment is told only after it was stored, to members
-of its own generation, and covers every partition once; and in the end everybody who waits has been answered.
+Invariants: generations only grow and have one leader; an assignment is delivered only after it was stored, only to
+members of its generation, and covers every partition once; at the end, no request is left waiting.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STORE_ERRORS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 @dataclass
 class Client:
-    """What a Kafka consumer does, as far as its group can tell."""
+    """A consumer, as far as its group can observe it."""
 
     name: str
     instance: str | None
@@ -37,12 +37,12 @@ class Client:
     member_id: str = ""
     generation: int = -1
     coordinator: int = 0
-    """Whom it asked: an answer may be read when the next coordinator is at work already."""
+    """The coordinator that the pending request was sent to. The response may arrive after a failover."""
     join_waiter: int | None = None
     sync_waiter: int | None = None
     to_sync: JoinResult | None = None
     owned: frozenset[int] | None = None
-    """None unless it is a member with an assignment."""
+    """The assigned partitions, or None if the client has no assignment."""
 
     @property
     def is_idle(self) -> bool:
@@ -79,7 +79,7 @@ class Simulation:
         self.leaders: dict[tuple[int, int], str] = {}
         self.coordinators = 1
 
-    # --- the story ---
+    # --- the run ---
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -129,7 +129,7 @@ class Simulation:
             else:
                 self.obey(client, lab.heartbeat(client.member_id, client.generation, client.instance))
 
-    # --- what clients do ---
+    # --- client actions ---
 
     def join(self, client: Client) -> None:
         client.coordinator = self.coordinators
@@ -165,14 +165,14 @@ class Simulation:
         error = self.lab.commit(client.member_id, client.generation, client.instance)
         if error is ErrorCode.NONE:
             self.commits += 1
-            assert client.generation == self.lab.group.generation, "a commit of another generation"
+            assert client.generation == self.lab.group.generation, "commit accepted from another generation"
         self.obey(client, error)
 
     def crash(self, client: Client) -> None:
-        """The process is gone with all it knew; whoever answers it later answers nobody."""
+        """Lose the client's process and its state. Later responses reach no client."""
         client.forget_itself()
 
-    # --- what clients hear ---
+    # --- responses ---
 
     def read_answers(self, client: Client) -> None:
         if client.join_waiter is not None and not self.lab.waits(client.join_waiter):
@@ -202,7 +202,7 @@ class Simulation:
             return
         stored = (group for group in self.lab.stored if group.generation == client.generation)
         assignments = {(member.member_id, member.assignment) for group in stored for member in group.members}
-        assert (client.member_id, synced.assignment) in assignments, "an assignment was told before it was stored"
+        assert (client.member_id, synced.assignment) in assignments, "assignment delivered before it was stored"
         client.owned = frozenset(synced.assignment)
 
     def obey(self, client: Client, error: ErrorCode) -> None:
@@ -228,11 +228,11 @@ class Simulation:
                 self.rebalances += 1
             shares = [bytes(member.assignment) for member in instruction.what.members]
             owned = [partition for share in shares for partition in share]
-            assert sorted(owned) == sorted(PARTITIONS), "a generation covers every partition exactly once"
+            assert sorted(owned) == sorted(PARTITIONS), "a generation must cover every partition exactly once"
         self.lab.answer_store(error)
 
     def change_coordinator(self) -> None:
-        """What was proposed may or may not have been stored; what was stored is all that the next one knows."""
+        """Start a new coordinator with the stored state. Pending proposals may or may not have been stored."""
         for _ in range(self.random.randrange(len(self.lab.unanswered_stores) + 1)):
             self.answer_store(None)
         self.lab.feed(TakenOver(self.lab.now_ms))
@@ -255,7 +255,7 @@ class Simulation:
         record = Group("orders", protocol_type, last.generation, last.protocol_name, leader, state, last.members, 0)
         self.lab.group = ClassicGroup.load(record, self.config, self.lab.now_ms)
 
-    # --- the end ---
+    # --- the end of the run ---
 
     def is_settled(self) -> bool:
         group = self.lab.group
@@ -267,7 +267,7 @@ class Simulation:
         return group.state is GroupState.STABLE and everybody_owns and no_ghosts
 
     def check_coverage(self) -> None:
-        """What the clients believe, not what the coordinator wrote down."""
+        """Check that the clients' own view of their assignments covers every partition once."""
         owned = [partition for client in self.clients for partition in client.owned or ()]
         assert sorted(owned) == sorted(PARTITIONS)
 
@@ -279,4 +279,4 @@ class Simulation:
             self.lab.answer_stores()
         assert self.lab.group.state is GroupState.EMPTY
         unanswered = [waiter for waiter in self.waiters if self.lab.waits(waiter)]
-        assert unanswered == [], f"seed {self.seed}: nobody answered {unanswered}"
+        assert unanswered == [], f"seed {self.seed}: requests without response: {unanswered}"

@@ -1,5 +1,7 @@
-"""Members as Kafka's consumers are: they look for their coordinator, join, sync, heartbeat, commit what they have read,
-and begin again when they are told to. Some are static, some crash, and some do not notice that they were replaced."""
+"""Simulated consumers: they find their coordinator, join, sync, send heartbeats, commit their positions and rejoin.
+
+Some are static, some crash, and some continue after they have been replaced.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,16 @@ BEGIN_ANEW: Final = (
 
 
 class Rejoin(Exception):
-    """The member's generation is over."""
+    """The member's generation has ended and it must rejoin."""
 
 
 class Fenced(Exception):
-    """Another process goes by this static name."""
+    """Another process uses the same group instance id."""
 
 
 class Client:
+    """A simulated consumer process."""
+
     def __init__(self, world: World, group: str, name: str, instance: str | None) -> None:
         self._world = world
         self._random = world.random
@@ -52,30 +56,30 @@ class Client:
         self.name = name
         self.instance = instance
         self.is_replaced = False
-        """Another process has been started in its place, and it does not know yet: it goes on while it may."""
+        """Whether another process has been started in its place. The client continues until it is fenced."""
         self._coordinator: Node | None = None
-        self._forget()
+        self._reset_membership()
 
-    def _forget(self) -> None:
+    def _reset_membership(self) -> None:
         self.member_id = ""
         self.generation = -1
         self.positions: dict[int, int] | None = None
 
-    # --- its life ---
+    # --- lifecycle ---
 
     async def run(self) -> None:
         await asyncio.sleep(PROCESS_START_SECONDS)
         while True:
             try:
-                await self._live()
+                await self._run_membership()
             except Fenced:
-                return  # a real one raises to its user
+                return  # a real consumer raises an error to its application
             except (Gone, Rejoin):
                 if self.is_replaced:
                     return
                 await asyncio.sleep(self._random.uniform(0.05, 0.3))
 
-    async def _live(self) -> None:
+    async def _run_membership(self) -> None:
         self.positions = None
         joined = await self._ask(self._join, JOIN_SECONDS)
         self.member_id, self.generation = joined.member_id, joined.generation
@@ -87,21 +91,25 @@ class Client:
             if self._world.trouble and self._random.random() < 0.01:
                 await self._ask(self._leave)
             elif self._random.random() < 0.5:
-                await self._ask(self._beat)
+                await self._ask(self._send_heartbeat)
             else:
                 await self.commit()
 
     async def commit(self) -> None:
         assert self.positions is not None
-        # Whatever becomes of it, the next one is further on: that is what a reader does.
+        # The next position is higher whether or not the commit succeeds, as for a real consumer.
         self.positions = {partition: offset + 1 for partition, offset in self.positions.items()}
         if self.positions:
             await self._ask(self._commit)
 
-    # --- its coordinator ---
+    # --- coordinator lookup ---
 
     async def _ask(self, request: Callable[[Node], Awaitable[Any]], seconds: float = 5.0) -> Any:
-        """Until an answer comes that does not send it elsewhere. Raises Gone, Rejoin or Fenced."""
+        """Send a request until a response is not a redirect.
+
+        Raises:
+            Gone, Rejoin, Fenced: As the responses demand.
+        """
         while True:
             node = self._coordinator or self._find()
             if node is None:
@@ -117,17 +125,17 @@ class Client:
                 return answer
             if answer is ErrorCode.NONE:
                 return None
-            await self._heed(answer)
+            await self._handle_error(answer)
 
     def _find(self) -> Node | None:
-        """As any node has it, which may know of old terms only."""
+        """Return the coordinator according to a random node, whose metadata may be outdated."""
         alive = [node for node in self._world.nodes.values() if node.is_alive and not node.is_fenced()]
         if not alive:
             return None
         found = self._random.choice(alive).coordinators.node_of(self.group)
         return self._world.nodes[found] if found in NODES and self._world.nodes[found].is_alive else None
 
-    async def _heed(self, error: ErrorCode) -> None:
+    async def _handle_error(self, error: ErrorCode) -> None:
         if error in LOOK_ELSEWHERE:
             self._coordinator = None
             await asyncio.sleep(0.1)
@@ -136,13 +144,13 @@ class Client:
             raise Fenced
         else:
             if error in BEGIN_ANEW:
-                self._forget()
+                self._reset_membership()
             else:
                 assert error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED), error
             self.positions = None
             raise Rejoin
 
-    # --- requests: what they come to, or an error ---
+    # --- requests: each returns its result or an error code ---
 
     async def _join(self, node: Node) -> JoinResult | ErrorCode:
         protocols = (("range", b"subscription"),)
@@ -165,7 +173,7 @@ class Client:
         return synced.assignment if synced.error is ErrorCode.NONE else synced.error
 
     async def _fetch(self, node: Node, assignment: bytes) -> dict[int, int] | ErrorCode:
-        """Only one who knows the generation knows what was committed before it."""
+        """Fetch the committed offsets; valid only for a member that knows its generation."""
         error = await node.groups.heartbeat(*self._heartbeat())
         if error is not ErrorCode.NONE:
             return error
@@ -178,14 +186,14 @@ class Client:
     def _heartbeat(self) -> tuple[str, int, str, str | None]:
         return self.group, self.generation, self.member_id, self.instance
 
-    async def _beat(self, node: Node) -> ErrorCode:
+    async def _send_heartbeat(self, node: Node) -> ErrorCode:
         return await node.groups.heartbeat(*self._heartbeat())
 
     async def _commit(self, node: Node) -> ErrorCode:
         assert self.positions is not None
-        note = f"{self.generation} {self.member_id}"
+        metadata_note = f"{self.generation} {self.member_id}"
         positions = dict(self.positions)
-        offsets = tuple(OffsetToCommit(TOPIC, index, offset, -1, note) for index, offset in positions.items())
+        offsets = tuple(OffsetToCommit(TOPIC, index, offset, -1, metadata_note) for index, offset in positions.items())
         error, *_ = await node.groups.offsets.commit(
             self.group, offsets, self.generation, self.member_id, self.instance
         )

@@ -1,4 +1,4 @@
-"""One seed's story: clients, trouble for a while, and then the peace in which everything has to settle."""
+"""One simulated run: clients, a period of faults, and a quiet period in which all groups must stabilize."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ PEACE_SECONDS: Final = 120.0
 
 
 class Story:
+    """A simulated run for one seed."""
+
     def __init__(self, seed: int, *, without_epochs: bool = False) -> None:
         self.seed = seed
         self._without_epochs = without_epochs
@@ -22,11 +24,15 @@ class Story:
         self.replacements = 0
 
     def tell(self) -> World:
-        """Raises AssertionError when a promise is broken, or the groups do not settle in the end."""
-        run_virtually(self._tell())
+        """Run the simulation and return its world.
+
+        Raises:
+            AssertionError: An invariant was violated, or the groups did not stabilize.
+        """
+        run_virtually(self._run())
         return self.world
 
-    async def _tell(self) -> None:
+    async def _run(self) -> None:
         world = self.world = World(self.seed, without_epochs=self._without_epochs)
         for node in world.nodes.values():
             await node.start()
@@ -41,16 +47,16 @@ class Story:
             await asyncio.sleep(world.random.uniform(0.5, 5.0))
             if world.random.random() < 0.5:
                 self._crash(world.random.randrange(len(self._clients)))
-            self._fail_if_broken()
-        await self._settle()
-        await self._commit_once_more()
+            self._raise_violation()
+        await self._wait_until_stable()
+        await self._check_commits_complete()
         for node in world.nodes.values():
             await node.die()
 
     def _crash(self, number: int) -> None:
-        """The process is replaced by a new one; a static member's old one may not have noticed."""
+        """Replace a client's process. The old process of a static member may continue for a while."""
         old = self._clients[number]
-        # One that is just joining would fight with its successor for the name, and each may win.
+        # A client that is just joining would compete with its successor for the instance id, and either may win.
         if old.instance is None or old.positions is None or self.world.random.random() < 0.5:
             self._running[number].cancel()
         old.is_replaced = True
@@ -58,18 +64,18 @@ class Story:
         self._running[number] = self.world.start_task(self._clients[number].run())
         self.replacements += 1
 
-    def _fail_if_broken(self) -> None:
+    def _raise_violation(self) -> None:
         if self.world.broken is not None:
             raise AssertionError(f"seed {self.seed}: {self.world.broken!r}") from self.world.broken
 
-    async def _settle(self) -> None:
+    async def _wait_until_stable(self) -> None:
         deadline = self.world.clock.monotonic() + PEACE_SECONDS
-        while (why := self._unsettled()) is not None:
-            self._fail_if_broken()
+        while (why := self._find_unstable_group()) is not None:
+            self._raise_violation()
             assert self.world.clock.monotonic() < deadline, f"seed {self.seed}: {why}"
             await asyncio.sleep(0.5)
 
-    def _unsettled(self) -> str | None:
+    def _find_unstable_group(self) -> str | None:
         world = self.world
         if len({node.image.state_hash for node in world.nodes.values()} | {world.image.state_hash}) > 1:
             return "nodes differ"
@@ -85,18 +91,18 @@ class Story:
                 return f"{group}: {owned} are owned"
         return None
 
-    async def _commit_once_more(self) -> None:
-        """Everybody gets on from here: commits go through, and every node comes to know them."""
+    async def _check_commits_complete(self) -> None:
+        """Check that all members can commit and that every node sees the commits."""
         before = self.world.commits
         goal = before + 2 * len(self._clients)
         deadline = self.world.clock.monotonic() + PEACE_SECONDS
         while self.world.commits < goal:
-            self._fail_if_broken()
-            assert self.world.clock.monotonic() < deadline, f"seed {self.seed}: no commits"
+            self._raise_violation()
+            assert self.world.clock.monotonic() < deadline, f"seed {self.seed}: commits do not complete"
             await asyncio.sleep(0.5)
-        await self._settle()
+        await self._wait_until_stable()
         for group in GROUPS:
             for partition in PARTITIONS:
                 offsets = {node.image.offset(group, TOPIC, partition) for node in self.world.nodes.values()}
                 assert len(offsets) == 1, f"seed {self.seed}: {offsets}"
-                assert None not in offsets, f"seed {self.seed}: nothing committed for {group} {partition}"
+                assert None not in offsets, f"seed {self.seed}: no committed offset for {group} {partition}"

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nothing else is left to do: a minute takes as long as its work does."""
+"""An event loop with virtual time: time advances only when no callback is ready."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from chronik import scheduler
 from chronik.scheduler import SLICE_SECONDS
 
 STEPS_PER_SLICE = 3
-"""Work in slices is interrupted after so many steps, where it would go by how fast the machine is."""
+"""Steps after which sliced work is interrupted. The real limit depends on the speed of the machine."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer when no callback is ready."""
+
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
@@ -27,14 +29,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         base: Any = self
         if not base._ready:
             if not base._scheduled:
-                raise AssertionError("everybody waits, and nothing will ever happen")
+                raise AssertionError("deadlock: no callback is ready and no timer is set")
             self._now = max(self._now, base._scheduled[0].when())
         base_run_once: Any = getattr(super(), "_run_once")  # noqa: B009 - unknown to type checkers
         base_run_once()
 
 
 class VirtualClock:
-    """Time of day and time passed are the same here."""
+    """A clock whose wall-clock time and monotonic time are the virtual time of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -46,12 +48,12 @@ class VirtualClock:
         return self._loop.time()
 
 
-def run_virtually(story: Coroutine[Any, Any, None]) -> None:
+def run_virtually(coroutine: Coroutine[Any, Any, None]) -> None:
     loop = VirtualLoop()
     steps = count()
     try:
         with patch.object(scheduler, "perf_counter", lambda: next(steps) * SLICE_SECONDS / STEPS_PER_SLICE):
-            loop.run_until_complete(story)
+            loop.run_until_complete(coroutine)
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()

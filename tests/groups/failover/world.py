@@ -1,8 +1,8 @@
-"""A cluster in one process and in virtual time: a log of commands, nodes that apply it sooner or later, proposals that
-are late, lost or of unknown outcome, nodes that die or are cut off; and what must hold whatever happens.
+"""A simulated cluster in one process and in virtual time: a command log, nodes that apply it with delays, proposals
+that are late, lost or of unknown outcome, and nodes that crash or are isolated.
 
-Checked with every command that is applied: a commit is of the running term, of no earlier generation, and of a member;
-what is committed never goes back; and a generation has one assignment, which covers every partition once.
+Invariants, checked for every applied command: a commit belongs to the current term, to no earlier generation and to a
+member; committed offsets never decrease; a generation has one assignment, which covers every partition once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GROUPS: Final = ("orders", "bills")
 TOPIC: Final = "t"
 PARTITIONS: Final = tuple(range(6))
 TERMS: Final = 4
-"""Partitions of `__consumer_offsets`."""
+"""Number of partitions of `__consumer_offsets`, and thus of coordinator terms."""
 
 SESSION_SECONDS: Final = 3.0
 PROPOSE_SECONDS: Final = 10.0
@@ -50,14 +50,16 @@ CONFIG: Final = GroupConfig(new_member_join_timeout_ms=20_000)
 
 
 class Gone(Exception):
-    """The node died, or the answer did not come."""
+    """The node died or the response was lost."""
 
 
 class Broken(AssertionError):
-    """A promise was not kept."""
+    """An invariant was violated."""
 
 
 class World:
+    """The simulated cluster and its command log."""
+
     def __init__(self, seed: int, *, without_epochs: bool = False) -> None:
         self.random = random.Random(seed)
         self.clock = VirtualClock(asyncio.get_running_loop())
@@ -71,10 +73,10 @@ class World:
         self._sequence = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self.broken: BaseException | None = None
-        self._lay_out()
+        self._create_topics()
         self.nodes = {node_id: Node(self, node_id) for node_id in NODES}
 
-    def _lay_out(self) -> None:
+    def _create_topics(self) -> None:
         for node_id in NODES:
             life = bytes([node_id]) * 16
             self.decide(RegisterBroker(node_id, "host", 9092, None, life, life))
@@ -87,10 +89,10 @@ class World:
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.broken = self.broken or error
@@ -98,38 +100,38 @@ class World:
     # --- the log ---
 
     def decide(self, command: Command) -> None:
-        """What the controller wants done is done at once."""
+        """Append a command of the controller immediately."""
         self._sequence += 1
         self.append(Envelope(CONTROLLER, bytes(16), self._sequence, self._sequence - 1, command))
 
     def append(self, envelope: Envelope) -> None:
-        before = self._committed()
+        before = self._committed_offsets()
         session = self.image.session(envelope.node_id)
         is_known = answer_known(session, envelope.incarnation, envelope.sequence) is not None
         result = apply(self.image, envelope, self.image.applied_index + 1).result
         self.log.append(envelope)
         if is_known:
-            return  # it is answered again, and changes nothing
+            return  # a duplicate: it is acknowledged again and changes nothing
         try:
             self._check(envelope.command, result, before)
         except Broken as broken:
             self.broken = self.broken or broken
 
-    def _committed(self) -> dict[tuple[str, int], int]:
+    def _committed_offsets(self) -> dict[tuple[str, int], int]:
         return {
             (group, partition): committed.offset
             for group in GROUPS
             for (_, partition), committed in self.image.offsets(group).items()
         }
 
-    # --- what must hold ---
+    # --- invariants ---
 
     def _check(self, command: Command, result: Result, before: dict[tuple[str, int], int]) -> None:
         if isinstance(command, DeleteConsumerGroup):
-            raise Broken("nobody deletes groups here")
-        for key, offset in self._committed().items():
+            raise Broken("a group was deleted, which this simulation never does")
+        for key, offset in self._committed_offsets().items():
             if offset < before.get(key, 0):
-                raise Broken(f"{key} goes back from {before[key]} to {offset}: {command}")
+                raise Broken(f"{key}: committed offset decreased from {before[key]} to {offset}: {command}")
         if isinstance(command, CommitOffsetBatch) and result.code is ErrorCode.NONE:
             failed = {failure.item for failure in result.failures}
             self.refused += len(failed)
@@ -147,14 +149,14 @@ class World:
         index = coordinator_partition(commit.group_id, TERMS)
         term = self.image.topics[OFFSETS_TOPIC].partitions[index].leader_epoch
         if commit.coordinator_epoch != term and not self.without_epochs:
-            raise Broken(f"a commit of term {commit.coordinator_epoch} in term {term}")
+            raise Broken(f"commit of term {commit.coordinator_epoch} applied in term {term}")
         for offset in commit.offsets:
             generation, _, member_id = (offset.metadata or "").partition(" ")
             if int(generation) < group.generation:
-                raise Broken(f"a commit of generation {generation} in generation {group.generation}")
+                raise Broken(f"commit of generation {generation} applied in generation {group.generation}")
             members = {member.member_id for member in group.members}
             if int(generation) == group.generation and member_id not in members:
-                raise Broken(f"{member_id} commits, and is none of {members}")
+                raise Broken(f"commit of {member_id}, which is not a member: {members}")
         self.commits += 1
 
     def _check_assignment(self, command: UpdateConsumerGroup) -> None:
@@ -164,27 +166,27 @@ class World:
         for member in command.members:
             for partition in member.assignment:
                 if partition in owners:
-                    raise Broken(f"partition {partition} has two owners in {command}")
+                    raise Broken(f"partition {partition} has two owners: {command}")
                 owners[partition] = member.group_instance_id or member.member_id
         if sorted(owners) != list(PARTITIONS):
-            raise Broken(f"not every partition has an owner in {command}")
+            raise Broken(f"a partition has no owner: {command}")
         known = self.assignments.setdefault((command.group_id, command.generation), owners)
         self.generations += known is owners
         if known != owners:
-            raise Broken(f"two assignments of generation {command.generation}: {known} and {owners}")
+            raise Broken(f"two assignments in generation {command.generation}: {known} and {owners}")
 
     def check_told(self, group: str, generation: int, name: str, assignment: bytes) -> None:
-        """What a member is told is what was stored."""
+        """Check that an assignment delivered to a member equals the stored one."""
         stored = self.assignments.get((group, generation), {})
         if {partition for partition, owner in stored.items() if owner == name} != set(assignment):
-            raise Broken(f"{name} is told {list(assignment)} in generation {generation}: {stored}")
+            raise Broken(f"{name}: delivered {list(assignment)} in generation {generation}, stored {stored}")
 
     def check_acknowledged(self, group: str, partition: int, offset: int) -> None:
         committed = self.image.offset(group, TOPIC, partition)
         if committed is None or committed.offset < offset:
-            raise Broken(f"{group} {partition}: {offset} was acknowledged, and {committed} is committed")
+            raise Broken(f"{group} {partition}: offset {offset} was acknowledged, but {committed} is committed")
 
-    # --- trouble ---
+    # --- faults ---
 
     async def make_trouble(self, seconds: float) -> None:
         ends = self.clock.monotonic() + seconds
@@ -197,12 +199,12 @@ class World:
                 case 1:
                     node.start_being_cut_off(self.random.uniform(0.2, 15.0))
                 case _:
-                    self._move_a_term()
+                    self._move_term()
         self.trouble = False
         for node in self.nodes.values():
             node.heal()
 
-    def _move_a_term(self) -> None:
+    def _move_term(self) -> None:
         topic = self.image.topics[OFFSETS_TOPIC]
         index = self.random.randrange(TERMS)
         leader = self.random.choice([*topic.partitions[index].isr])
@@ -217,7 +219,7 @@ class World:
         self.mend()
 
     def mend(self) -> None:
-        """What the controller does: every term has a holder, and every broker that is there may be the next."""
+        """Act as the controller: give every term a coordinator and unfence every connected broker."""
         image = self.image
         for name in (OFFSETS_TOPIC, TOPIC):
             for index in range(len(image.topics[name].partitions)):
@@ -234,7 +236,7 @@ class World:
 
 
 class Node:
-    """Its image outlives its death, as its disk does; what it remembers beside that does not."""
+    """A simulated node. Its image survives a crash, as a disk does; everything else is lost."""
 
     def __init__(self, world: World, node_id: int) -> None:
         self._world = world
@@ -261,7 +263,7 @@ class Node:
         )
         await self.groups.start()
         self.store.subscribe(self.groups.follow)
-        self._tasks = [self._world.start_task(work) for work in (self._apply_forever(), self._beat_forever())]
+        self._tasks = [self._world.start_task(work) for work in (self._apply_forever(), self._send_heartbeats())]
         self.store.register()
         self._world.mend()
 
@@ -278,9 +280,9 @@ class Node:
         return not is_known or self._world.clock.monotonic() - self._acknowledged_at > SESSION_SECONDS
 
     async def ask(self, request: Callable[[Node], Awaitable[T]], seconds: float) -> T:
-        """As a client sees it: the request may be lost, or its answer, or the node may die."""
+        """Send a client request to the node. The request or the response may be lost, or the node may crash."""
         random = self._world.random
-        asking: asyncio.Future[Any] = asyncio.ensure_future(self._late(request))
+        asking: asyncio.Future[Any] = asyncio.ensure_future(self._delay(request))
         is_lost = self._world.trouble and random.random() < 0.01
         await asyncio.wait([asking, self._died], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if is_lost or not asking.done() or not self.is_alive:
@@ -291,11 +293,11 @@ class Node:
         answer: T = asking.result()
         return answer
 
-    async def _late(self, request: Callable[[Node], Awaitable[T]]) -> T:
+    async def _delay(self, request: Callable[[Node], Awaitable[T]]) -> T:
         await asyncio.sleep(self._world.random.uniform(0.0, 0.02))
         return await request(self)
 
-    # --- trouble ---
+    # --- faults ---
 
     async def die(self) -> None:
         if not self.is_alive:
@@ -305,9 +307,9 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await self.groups.close()
-        self._world.start_task(self._come_back())
+        self._world.start_task(self._restart())
 
-    async def _come_back(self) -> None:
+    async def _restart(self) -> None:
         random = self._world.random
         await asyncio.sleep(random.uniform(0.1, 2.0))
         self._world.fence(self.node_id)
@@ -317,10 +319,10 @@ class Node:
     def start_being_cut_off(self, seconds: float) -> None:
         if self.is_alive and self._is_connected.is_set():
             self._is_connected.clear()
-            self._world.start_task(self._be_cut_off(seconds))
+            self._world.start_task(self._isolate(seconds))
 
-    async def _be_cut_off(self, seconds: float) -> None:
-        """Clients still reach it: until it fences itself, it serves them as if nothing had happened."""
+    async def _isolate(self, seconds: float) -> None:
+        """Isolate the node from the other nodes. Clients still reach it, and it serves them until it fences itself."""
         patience = self._world.random.uniform(0.5, SESSION_SECONDS)
         life = self._life
         await asyncio.sleep(min(patience, seconds))
@@ -341,7 +343,7 @@ class Node:
 
     # --- the log ---
 
-    async def _beat_forever(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             asked_at = self._world.clock.monotonic()
             await self.wait_connected()
@@ -354,7 +356,7 @@ class Node:
             await asyncio.sleep(SESSION_SECONDS / 4)
 
     async def _apply_forever(self) -> None:
-        """In batches, some time after they were decided."""
+        """Apply decided commands in batches, after a delay."""
         while True:
             await asyncio.sleep(self._world.random.choice((0.002, 0.01, 0.05)))
             await self.wait_connected()
@@ -366,8 +368,11 @@ class Node:
 
 
 class Store:
-    """The way from one life of a node to the log: as the real one, it sends a command again while it is not answered,
-    under the same id, and gives up after a while without knowing what became of it."""
+    """The metadata store of one incarnation of a node.
+
+    Like the real store, it resends a command under the same id until it is acknowledged, and gives up after a timeout
+    without knowing the outcome.
+    """
 
     def __init__(self, world: World, node: Node, incarnation: bytes) -> None:
         self._world = world
@@ -391,7 +396,7 @@ class Store:
             subscriber(delta)
 
     def register(self) -> None:
-        """The first command of every life."""
+        """Propose the registration of the node, the first command of each incarnation."""
         self._sequence = 1
         node_id = self._node.node_id
         command = RegisterBroker(node_id, "host", 9092, None, self.incarnation, bytes([node_id]) * 16)
@@ -408,14 +413,14 @@ class Store:
         envelope = Envelope(self._node.node_id, self.incarnation, self._sequence, self._answered, command)
         answer = self._pending[self._sequence] = asyncio.get_running_loop().create_future()
         try:
-            result = await self._until_answered(envelope, answer)
+            result = await self._wait_for_outcome(envelope, answer)
         finally:
             del self._pending[envelope.sequence]
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _until_answered(self, envelope: Envelope, answer: asyncio.Future[Result]) -> Result:
+    async def _wait_for_outcome(self, envelope: Envelope, answer: asyncio.Future[Result]) -> Result:
         gives_up_at = self._world.clock.monotonic() + PROPOSE_SECONDS
         while (left := gives_up_at - self._world.clock.monotonic()) > 0:
             self._world.start_task(self._deliver(envelope))
@@ -425,7 +430,7 @@ class Store:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the outcome is unknown")
 
     async def _deliver(self, envelope: Envelope) -> None:
-        """Once, twice, late, or never; what a cut link holds back is delivered when it heals."""
+        """Deliver a command once, twice, late or never. A cut link delivers held commands when it heals."""
         random = self._world.random
         fate = random.random() if self._world.trouble else 1.0
         if fate < 0.03:

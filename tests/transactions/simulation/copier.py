@@ -1,5 +1,7 @@
-"""Consume, transform, produce: an application with one transactional id, and often with more instances than it should
-have. Each goes on where the group's offsets say that the last one had come to."""
+"""A consume-transform-produce application with one transactional id, often with more than one instance at a time.
+
+Each instance continues at the group's committed offset.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,8 @@ LIVES_AT_ONCE_MAX: Final = 3
 
 
 class Copier:
+    """An application that copies records exactly once."""
+
     def __init__(self, world: TransactionWorld, number: int, versions: tuple[Versions, ...]) -> None:
         self._world = world
         self._chance = world.chance
@@ -39,18 +43,18 @@ class Copier:
         return all(task.done() for task in self._running)
 
     async def run(self) -> None:
-        """Starts an instance when there is none, and sometimes when there is one."""
+        """Start an instance when none is running, and sometimes a second one."""
         while not self._world.is_finishing:
             self._running = [task for task in self._running if not task.done() or task.result()]
             if not self._running or (self._chance.random() < 0.15 and len(self._running) < LIVES_AT_ONCE_MAX):
-                self._running.append(self._world.loop.create_task(self._live()))
+                self._running.append(self._world.loop.create_task(self._run_instance()))
             until = self._world.loop.time() + self._chance.uniform(0.2, 5.0)
             while self._world.loop.time() < until and not self._world.is_finishing and not self.is_done:
                 await asyncio.sleep(0.1)
         for task in self._running:
             await task
 
-    async def _live(self) -> None:
+    async def _run_instance(self) -> None:
         self._lives += 1
         versions = self._chance.choice(self._versions)
         producer = TransactionalProducer(self._world, self._id, f"{self._id}.{self._lives}", versions, self._timeout_ms)
@@ -60,14 +64,14 @@ class Copier:
             position = await self._position(producer.name)
             while not self._world.is_finishing:
                 await asyncio.sleep(self._chance.uniform(0.0, 0.2))
-                position = await self._transact(producer, position)
+                position = await self._run_transaction(producer, position)
         except AtItsEnd as end:
             self._world.ended(str(end))
         finally:
             producer.leave()
 
-    async def _transact(self, producer: TransactionalProducer, position: int) -> int:
-        """Returns where the group stands afterwards."""
+    async def _run_transaction(self, producer: TransactionalProducer, position: int) -> int:
+        """Copy records in one transaction and return the group's position afterwards."""
         producer.begin()
         self._world.counts["begun"] += 1
         end = position + self._chance.randint(0, 3)
@@ -91,17 +95,17 @@ class Copier:
         for offset in range(position, end):
             source = Source(self.group, Place(INPUT, 0), offset)
             await producer.send(output, chance.randrange(len(output.partitions)), source)
-            await self._dawdle()
+            await self._sleep_sometimes()
         for _ in range(chance.randint(end == position, 2)):
             topic: Topic | None = world.some_topic()
             if topic is not None:
                 await producer.send(topic, chance.randrange(len(topic.partitions)))
-                await self._dawdle()
+                await self._sleep_sometimes()
         if end > position:
             await producer.stage(self.group, INPUT, end)
 
-    async def _dawdle(self) -> None:
-        """Now and then for longer than its transaction may take."""
+    async def _sleep_sometimes(self) -> None:
+        """Wait, now and then for longer than the transaction timeout."""
         if not self._world.is_calm and self._chance.random() < 0.03:
             self._world.counts["slept"] += 1
             await asyncio.sleep(1.2 * self._timeout_ms / 1000)
@@ -109,7 +113,11 @@ class Copier:
             await asyncio.sleep(self._chance.uniform(0.0, 0.1))
 
     async def _position(self, name: str, *, is_final: bool = False) -> int:
-        """Raises AtItsEnd."""
+        """Return the group's committed offset.
+
+        Raises:
+            AtItsEnd: No response in time.
+        """
         world = self._world
         deadline = world.loop.time() + 20.0
         while world.loop.time() < deadline:
@@ -129,11 +137,11 @@ class Copier:
                 )
                 return max(answer[1], 0)
             await asyncio.sleep(self._chance.uniform(0.01, 0.2))
-        raise AtItsEnd("OffsetFetch: no answer")
+        raise AtItsEnd("OffsetFetch: no response")
 
     async def last_position(self) -> int:
         return await self._position("final", is_final=True)
 
 
 KINDS: Final = ((V1,), (V2,), (OLD, V1, V2))
-"""The clients that there are: of v1, of v2, and one that is replaced by newer and older ones of itself."""
+"""The kinds of clients: v1, v2, and one that is replaced by newer and older versions of itself."""

@@ -1,4 +1,4 @@
-"""A node of the simulation that has coordinators, too: of groups and of transactions; and the handlers of requests."""
+"""A simulated node with group and transaction coordinators, and the request handlers of transactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Handler(Protocol):
 
 @dataclass
 class TransactionServices(PartsOfProduce):
-    """As much of a node's as the handlers of these requests ask for."""
+    """The services of a node that the handlers of these requests need."""
 
     configs: ConfigResolver
     groups: GroupCoordinator
@@ -49,16 +49,18 @@ class TransactionServices(PartsOfProduce):
 
 
 class TransactionalProcess(Process):
+    """A simulated node process with coordinators."""
+
     config = TransactionConfig()
     fences_itself = False
-    """Nobody answers its heartbeats. Its term goes on if it is heard again in time."""
+    """Whether the node gets no heartbeat responses. Its term continues if it is reconnected in time."""
 
     @property
     def is_fenced(self) -> bool:
         return self.fences_itself or super().is_fenced
 
     def fence_itself(self, seconds: float) -> None:
-        """As `Registration` does it: whoever waits for followers is told so."""
+        """Fence the node for a while, as `Registration` does, and fail requests that wait for followers."""
         if self.is_booted:
             self.fences_itself = True
             self.replicas.end_waits()
@@ -117,7 +119,7 @@ class TransactionalProcess(Process):
         return result.value
 
     async def answer(self, handler: Handler, request: Request, version: int, kind: type[R]) -> R:
-        """What a client gets for a request."""
+        """Return the response that a client gets for a request."""
         outcome = handler(self._services, request, Context(version, "client", Peer("host", 1, 1)))
         if isinstance(outcome, Awaitable):
             outcome = await outcome

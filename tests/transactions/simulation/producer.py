@@ -1,9 +1,9 @@
-"""A transactional producer: one instance of it, which asks, tries again, aborts and gives up as Java's and librdkafka
-do.
+"""One instance of a simulated transactional producer, which requests, retries, aborts and fails as the Java client and
+librdkafka do.
 
-It sends one batch at a time. After an error that a transaction does not survive it aborts it, and one of v1, which has
-the same epoch for many transactions, then asks for another epoch. Who cannot do that (before KIP-360), or is fenced, or
-has had no answer for too long, is at its end: somebody has to start another instance.
+It sends one batch at a time. After an abortable error it aborts the transaction; a v1 producer, which has one epoch for
+many transactions, then requests a new epoch. A producer that cannot do that (before KIP-360), is fenced, or gets no
+response for too long fails, and another instance must be started.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ ABORTABLE_FOR_RECORDS: Final = ABORTABLE | {
 
 
 class MustAbort(Exception):
-    """This transaction cannot be committed any more."""
+    """The transaction can no longer be committed."""
 
 
 class AtItsEnd(Exception):
-    """The instance cannot go on."""
+    """The producer instance has failed permanently."""
 
 
 class TransactionalProducer:
+    """One instance of a transactional producer."""
+
     def __init__(
         self, world: TransactionWorld, transactional_id: str, name: str, versions: Versions, timeout_ms: int
     ) -> None:
@@ -94,7 +96,7 @@ class TransactionalProducer:
 
     @property
     def transaction(self) -> TransactionId:
-        """The one that is open, or was last."""
+        """The open transaction, or the last one."""
         return TransactionId(self.name, self._number)
 
     # -- transactions -------------------------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ class TransactionalProducer:
         )
         if answer.code is not ErrorCode.NONE:
             raise AtItsEnd(f"InitProducerId: {answer.code.name}")
-        self._has(answer)
+        self._accept_producer(answer)
 
     def begin(self) -> None:
         self._number += 1
@@ -117,29 +119,33 @@ class TransactionalProducer:
         )
 
     async def send(self, topic: Topic, index: int, source: Source | None = None) -> None:
-        """Returns when it is there. Raises MustAbort, or AtItsEnd."""
-        record = self._tell(topic, index, source)
+        """Send a record and return when it is acknowledged.
+
+        Raises:
+            MustAbort, AtItsEnd: The transaction or the instance has failed.
+        """
+        record = self._record_send(topic, index, source)
         if not self.is_v2:
             await self.add(topic, index)
         await self._produce(topic, index, record)
 
     async def add(self, topic: Topic, index: int) -> None:
-        """Raises MustAbort, or AtItsEnd."""
+        """Add a partition to the transaction. Raises MustAbort or AtItsEnd."""
         if (topic.id, index) not in self._added:
             await self._add(
                 "AddPartitionsToTxn",
                 lambda: requests.add_partition(self.who, topic, index, self._versions.add_partitions),
-                lambda: self._check_that_there_is(topic),
+                lambda: self._check_topic_exists(topic),
             )
             self._added.add((topic.id, index))
 
     def prepare(self, topic: Topic, index: int) -> Work:
-        """Returns the request for a record, which somebody else may bring to the node when it likes."""
-        data = self._batch(topic, index, self._tell(topic, index, None))
+        """Return the produce request for a record, which the test may deliver at any time."""
+        data = self._batch(topic, index, self._record_send(topic, index, None))
         self._sequences[topic.id, index] = self._sequences.get((topic.id, index), 0) + 1
         return requests.send(self.who, topic, index, data, self._versions.produce)
 
-    def _tell(self, topic: Topic, index: int, source: Source | None) -> RecordId:
+    def _record_send(self, topic: Topic, index: int, source: Source | None) -> RecordId:
         self._is_empty = False
         record = RecordId(self.name, self._records)
         self._records += 1
@@ -148,7 +154,7 @@ class TransactionalProducer:
         return record
 
     async def stage(self, group: str, topic: str, offset: int) -> None:
-        """Raises MustAbort, or AtItsEnd."""
+        """Send a group's offset as a part of the transaction. Raises MustAbort or AtItsEnd."""
         self._world.tell(OffsetStaged(transaction=self.transaction, group=group, place=Place(topic, 0), offset=offset))
         if not self.is_v2:
             await self.add_group(group)
@@ -163,65 +169,65 @@ class TransactionalProducer:
             raise AtItsEnd(f"TxnOffsetCommit: {answer.code.name}")
 
     async def add_group(self, group: str) -> None:
-        """Raises MustAbort, or AtItsEnd."""
+        """Add a group to the transaction. Raises MustAbort or AtItsEnd."""
         if group not in self._groups:
             await self._add("AddOffsetsToTxn", lambda: requests.add_group(self.who, group, self._versions.add_offsets))
             self._groups.add(group)
 
     async def commit(self) -> None:
-        """Raises AtItsEnd, or MustAbort."""
+        """Commit the transaction. Raises MustAbort or AtItsEnd."""
         await self._end(commit=True)
 
     async def abort(self, *, needs_epoch: bool = False) -> None:
-        """`needs_epoch`: something failed, so nobody knows which sequence number is next. Raises AtItsEnd."""
+        """Abort the transaction. With `needs_epoch`, the next sequence number is unknown. Raises AtItsEnd."""
         await self._end(commit=False)
         if needs_epoch and self._versions is OLD:
-            raise AtItsEnd("it cannot ask for another epoch")
+            raise AtItsEnd("the client cannot request a new epoch")
         if needs_epoch and self._versions is V1:
             await self.init()
 
     async def _end(self, *, commit: bool) -> None:
         if self._is_empty or not (commit or self.is_v2 or self._added or self._groups):
-            self._ended(Outcome.ABORTED)  # nobody need be told of it
+            self._record_end(Outcome.ABORTED)  # nothing to send: the transaction is empty
             return
         self._has_asked_to_commit |= commit
         answer = await self._ask_coordinator(
             "EndTxn", lambda: requests.end(self.who, self._versions.end, commit=commit)
         )
         if answer.code is ErrorCode.NONE:
-            self._ended(Outcome.COMMITTED if commit else Outcome.ABORTED)
+            self._record_end(Outcome.COMMITTED if commit else Outcome.ABORTED)
             if self.is_v2:
-                self._has(answer)
+                self._accept_producer(answer)
             return
         if commit and self._attempts == 1:
-            self._has_asked_to_commit = False  # it was refused
+            self._has_asked_to_commit = False  # the commit was rejected
         if answer.code in ABORTABLE and commit:
             raise MustAbort(f"EndTxn: {answer.code.name}")
         raise AtItsEnd(f"EndTxn: {answer.code.name}")
 
     def leave(self) -> None:
-        """It is at its end, whatever it was doing."""
+        """Record that the instance has failed."""
         if self.is_open:
-            self._ended(Outcome.UNKNOWN if self._has_asked_to_commit else Outcome.ABORTED)
+            self._record_end(Outcome.UNKNOWN if self._has_asked_to_commit else Outcome.ABORTED)
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _record_end(self, outcome: Outcome) -> None:
         self.is_open = False
         self._world.tell(Ended(transaction=self.transaction, outcome=outcome))
 
-    def _has(self, answer: Answer) -> None:
+    def _accept_producer(self, answer: Answer) -> None:
         before, self.who = self.who, self.who._replace(id=answer.producer_id, epoch=answer.producer_epoch)
         if before != self.who:
             self._sequences.clear()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _check_that_there_is(self, topic: Topic) -> None:
-        """Clients look for whoever leads before they ask again, and so hear that a topic is gone. Raises MustAbort."""
+    def _check_topic_exists(self, topic: Topic) -> None:
+        """Raise MustAbort if the topic was deleted, as clients do that refresh their metadata before a retry."""
         if topic.id not in self._world.consensus.image.topics_by_id:
-            raise MustAbort(f"{topic.name} is gone")
+            raise MustAbort(f"topic {topic.name} was deleted")
 
     def _leader(self, topic: Topic, index: int) -> int:
-        self._check_that_there_is(topic)
+        self._check_topic_exists(topic)
         return self._world.leader_of(topic.id, index)
 
     async def _add(self, kind: str, work: Callable[[], Work], check: Callable[[], None] = lambda: None) -> None:
@@ -267,8 +273,7 @@ class TransactionalProducer:
     async def _ask(
         self, kind: str, node: Callable[[], int], work: Callable[[], Work], *, gives_up: bool = True
     ) -> Answer:
-        """Asks until there is an answer that settles it. When there is none for long, either gives up for good, or
-        returns the last one."""
+        """Send a request until a response settles it. After a timeout, fail or return the last response."""
         world = self._world
         deadline = world.loop.time() + GIVE_UP_SECONDS
         self._attempts = 0
@@ -280,13 +285,15 @@ class TransactionalProducer:
                 return answer
             if world.loop.time() > deadline:
                 if gives_up:
-                    raise AtItsEnd(f"{kind}: no answer")
+                    raise AtItsEnd(f"{kind}: no response")
                 return answer or Answer(ErrorCode.REQUEST_TIMED_OUT)
             await asyncio.sleep(world.chance.uniform(0.01, 0.2))
 
     def looked_at(self, kind: str) -> Callable[[], None]:
-        """Returns what is to be called when a node has the request in hand that is made now. If the client is at a
-        later transaction by then, which has the same epoch, the node cannot know."""
+        """Return a callback for the moment at which a node handles the request that is sent now.
+
+        It records the case that the client is already in a later transaction with the same epoch.
+        """
         asked_by, asked_in = self.who, self._number
 
         def look() -> None:

@@ -1,4 +1,4 @@
-"""Readers of committed records, and of all; they make of an answer what clients do."""
+"""Simulated readers of committed and of all records, which filter responses as clients do."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ READ_COMMITTED: Final = 1
 READ_BYTES: Final = 1 << 20
 
 Aborted = tuple[int, int]
-"""A producer id, and where its transaction began."""
+"""A producer id and the first offset of its aborted transaction."""
 
 
 class Shown(NamedTuple):
     records: tuple[tuple[int, RecordId], ...]
     end: int
-    """Where to read on."""
+    """The next offset to read."""
 
 
 def shown(data: memoryview, start: int, aborted: Iterable[Aborted], *, is_committed: bool) -> Shown:
-    """What a client gives to its application. Of an aborted transaction it leaves out everything from its first offset
-    up to its marker."""
+    """Return the records that a client delivers to its application.
+
+    The records of an aborted transaction between its first offset and its marker are omitted.
+    """
     left = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True) if is_committed else []
     hidden: set[int] = set()
     records: list[tuple[int, RecordId]] = []
@@ -59,11 +61,13 @@ def shown(data: memoryview, start: int, aborted: Iterable[Aborted], *, is_commit
 def _records(data: memoryview, position: int) -> Iterator[tuple[int, RecordId]]:
     for record in decode_batch(data, position):
         value = bytes(record.value or b"")
-        if b"/" not in value:  # a plain producer's
+        if b"/" not in value:  # a record of a non-transactional producer
             yield record.offset, decode_value(value, None)
 
 
 class Reader:
+    """A simulated consumer."""
+
     def __init__(self, world: TransactionWorld, number: int) -> None:
         self._world = world
         self._name = f"reader-{number}"
@@ -78,7 +82,7 @@ class Reader:
                 await self._read(topic, chance.randrange(len(topic.partitions)), chance.random() < 0.7)
 
     async def _read(self, topic: Topic, index: int, is_committed: bool) -> None:
-        """Reads on, or from somewhere before that again."""
+        """Read the next records of a partition, or reread earlier ones."""
         world, place = self._world, Place(topic.id.hex(), index)
         start = self._positions.get((place, is_committed), 0)
         if world.chance.random() < 0.3:
@@ -131,7 +135,7 @@ async def ask(
 
 
 def read_to_the_end(node: int, replica: Replica, at: float) -> Iterator[Read]:
-    """What a client would be shown if this very replica led: all, and what is committed."""
+    """Return the reads that a client would get if this replica were the leader, with both isolation levels."""
     log, stable = replica.log, replica.last_stable_offset
     for is_committed in (True, False):
         start, end = log.log_start_offset, stable if is_committed else replica.high_watermark

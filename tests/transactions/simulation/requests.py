@@ -1,4 +1,4 @@
-"""The requests of transactional producers, made and answered as on the wire."""
+"""The requests of transactional producers, encoded and decoded as on the wire."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OFFSET_FETCH_VERSION = 7
 
 
 class Producer(NamedTuple):
-    """Who asks."""
+    """The transactional id, producer id and epoch of a request."""
 
     transactional_id: str
     id: int = -1
@@ -53,7 +53,7 @@ class Producer(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """What a client speaks."""
+    """The API versions that a client uses."""
 
     init_producer_id: int
     add_partitions: int
@@ -64,10 +64,10 @@ class Versions(NamedTuple):
 
 
 OLD = Versions(2, 1, 1, 2, 1, 9)
-"""It knows neither PRODUCER_FENCED nor TRANSACTION_ABORTABLE."""
+"""An old client, which knows neither PRODUCER_FENCED nor TRANSACTION_ABORTABLE."""
 V1 = Versions(4, 3, 4, 4, 4, 11)
 V2 = Versions(5, 3, 4, 5, 5, 13)
-"""An epoch per transaction, and nothing is added beforehand."""
+"""A client with an epoch per transaction, which adds no partitions explicitly."""
 
 
 class Answer(NamedTuple):
@@ -94,7 +94,7 @@ def init(who: Producer, timeout_ms: int, version: int) -> Work:
 
 
 def add_partition(who: Producer, topic: Topic, index: int, version: int) -> Work:
-    """By name. If another topic has it by now, the client's metadata is too old: it knows the topic's id."""
+    """Add a partition by topic name. If another topic has that name now, the client's metadata is outdated."""
 
     async def work(process: TransactionalProcess) -> Answer:
         known = process.store.image.topics.get(topic.name)
@@ -151,7 +151,7 @@ def end(who: Producer, version: int, *, commit: bool) -> Work:
 
 
 def send(who: Producer, topic: Topic, index: int, data: bytes, version: int) -> Work:
-    """By name before version 13: see `add_partition`."""
+    """Produce a batch. Before version 13, the topic is addressed by name: see `add_partition`."""
 
     async def work(process: TransactionalProcess) -> Answer:
         known = process.store.image.topics.get(topic.name)
@@ -172,7 +172,7 @@ def send(who: Producer, topic: Topic, index: int, data: bytes, version: int) -> 
 
 
 def position(group: str, topic: str) -> Callable[[TransactionalProcess], Awaitable[tuple[ErrorCode, int]]]:
-    """Of stable offsets only. Whoever serves such a request has confirmed first that its image is fresh."""
+    """Fetch a group's stable offset. The serving node confirms first that its image is current."""
 
     async def work(process: TransactionalProcess) -> tuple[ErrorCode, int]:
         try:

@@ -1,5 +1,4 @@
-"""A calm cluster of three nodes for stories that are written by hand: requests, markers and proposals are held back and
-let go of when the story says so."""
+"""A fault-free cluster of three nodes for scripted tests that hold back and release requests, markers and proposals."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ TIMEOUT_MS = 5000
 
 
 class Stage(TransactionWorld):
-    """Nodes 1 to 3; each has a copy of everything."""
+    """Nodes 1 to 3, each of which has a replica of every partition."""
 
     def __init__(self, epoch_max: int = EPOCH_MAX) -> None:
         super().__init__(1)
@@ -52,19 +51,19 @@ class Stage(TransactionWorld):
         self.is_calm = True
         self._held_calls: dict[CallKind, asyncio.Event] = {}
         self.waiting = 0
-        """How many calls are under way that were held back."""
+        """Number of calls that are held back."""
         self._held_commands: tuple[type, ...] = ()
         self.held: list[bytes] = []
-        """Proposals that have not come to hold, since they are held back."""
+        """Proposals that are held back."""
         self._ask, self._arrive = self.network.ask, self.consensus.arrive
         patched: Any = self.network
-        patched.ask = self._ask_when_let
+        patched.ask = self._call_when_released
         patched = self.consensus
-        patched.arrive = self._arrive_when_let
+        patched.arrive = self._deliver_when_released
         self._story_told: Callable[[Stage], Coroutine[Any, Any, None]]
 
     def play(self, story: Callable[[Stage], Coroutine[Any, Any, None]]) -> Verdict:
-        """Plays the story and returns what is to be said of it, when all is decided."""
+        """Run a scripted test and return the verdict of the checkers when all transactions have ended."""
         self._story_told = story
         self.run()
         return self.verdict
@@ -75,7 +74,7 @@ class Stage(TransactionWorld):
             self.start(host)
         await self.until(lambda: all(self.is_up(host) for host in self.hosts.values()), SECONDS_MAX, "nodes")
         self._controller.lay_out()
-        await self.until(self._is_in_sync, SECONDS_MAX, "everything to be in sync")
+        await self.until(self._is_in_sync, SECONDS_MAX, "all replicas to be in sync")
         await self._story_told(self)
         await self.until(self._is_decided, SECONDS_MAX, "every transaction to be decided")
         for replica in self._replicas():
@@ -92,12 +91,12 @@ class Stage(TransactionWorld):
         return self.topic(OUTPUT)
 
     async def let_come(self, node: int, work: Callable[[TransactionalProcess], Awaitable[T]], look: Any = None) -> T:
-        """A request comes to a node at last, whatever became of its client."""
+        """Deliver a request to a node late, whatever its client is doing."""
         answer: T | None = await self.wire.ask(node, work, look or (lambda: None))
         assert answer is not None
         return answer
 
-    # -- what is to be seen -------------------------------------------------------------------------------------------
+    # -- observations -------------------------------------------------------------------------------------------------
 
     @property
     def transaction(self) -> Transaction:
@@ -118,14 +117,14 @@ class Stage(TransactionWorld):
 
     @property
     def coordinator(self) -> int:
-        return self.leader(self._coordinating, TRANSACTIONS_TOPIC)
+        return self.leader(self._coordinator_node, TRANSACTIONS_TOPIC)
 
     @property
-    def _coordinating(self) -> int:
+    def _coordinator_node(self) -> int:
         return coordinator_partition(ID, len(self.topic(TRANSACTIONS_TOPIC).partitions))
 
     def outcomes(self, *transactions: TransactionId) -> list[bool]:
-        """Of each transaction, whether its records are visible in the end; it must have some."""
+        """Return for each transaction whether its records are visible at the end. It must have some."""
         return [self._is_visible(each) for each in transactions]
 
     def _is_visible(self, transaction: TransactionId) -> bool:
@@ -134,11 +133,11 @@ class Stage(TransactionWorld):
         assert sent
         return all(each.id in evidence.shown for each in sent)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------------------------------------------
 
     def move_coordinator(self, node: int) -> None:
         topic = self.topic(TRANSACTIONS_TOPIC)
-        self.consensus.command(SetPartitionLeader(topic.id, self._coordinating, node))
+        self.consensus.command(SetPartitionLeader(topic.id, self._coordinator_node, node))
 
     def move_leader(self, index: int, node: int) -> None:
         self.consensus.command(SetPartitionLeader(self.output.id, index, node))
@@ -153,43 +152,44 @@ class Stage(TransactionWorld):
         self.consensus.command(DeleteTopic(topic.id))
 
     def gone(self, topic: Topic) -> None:
-        """What was written to it need not be there in the end."""
+        """Record that a topic was deleted, so that its records may be missing at the end."""
         self.tell(TopicGone(topic=topic.id.hex()))
 
     def isolate_node(self, node: int, *, is_cut_off: bool = True) -> None:
-        """It hears nothing of the metadata log."""
+        """Cut the node off from the metadata log."""
         self.process(node).is_cut_off = is_cut_off
 
     @contextmanager
     def behind(self, node: int) -> Iterator[None]:
-        """Its image stays as it is; what it proposes comes to hold."""
+        """Freeze the node's image. Its proposals are still applied."""
         store: Any = self.process(node).store
         with patch.multiple(store, _apply=lambda count: None, _install_snapshot=lambda: None):
             yield
 
     def hold_calls(self, kind: CallKind) -> asyncio.Event:
-        """Calls of this kind that begin from now on are under way until the event is set, also when their callers have
-        given them up."""
+        """Hold back new calls of this kind until the event is set, even after their callers have timed out."""
         gate = self._held_calls[kind] = asyncio.Event()
         return gate
 
     def pass_calls(self, kind: CallKind) -> None:
-        """Those that begin from now on are not held back any more."""
+        """Stop holding back new calls of this kind."""
         del self._held_calls[kind]
 
-    async def _ask_when_let(self, asker: VirtualCalls, peer: int, kind: int, payload: bytes, timeout: float) -> bytes:
+    async def _call_when_released(
+        self, asker: VirtualCalls, peer: int, kind: int, payload: bytes, timeout: float
+    ) -> bytes:
         gate = self._held_calls.get(CallKind(kind))
         if gate is None:
             return await self._ask(asker, peer, kind, payload, timeout)
         self.waiting += 1
-        call = asyncio.ensure_future(self._ask_later(gate, asker, peer, kind, payload, timeout))
+        call = asyncio.ensure_future(self._call_later(gate, asker, peer, kind, payload, timeout))
         try:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(call)
         except TimeoutError:
-            raise CallTimedOut(f"node {peer} did not answer") from None
+            raise CallTimedOut(f"node {peer} did not respond") from None
 
-    async def _ask_later(
+    async def _call_later(
         self, gate: asyncio.Event, asker: VirtualCalls, peer: int, kind: int, payload: bytes, timeout: float
     ) -> bytes:
         try:
@@ -199,7 +199,7 @@ class Stage(TransactionWorld):
             self.waiting -= 1
 
     def hold_commands(self, *kinds: type) -> None:
-        """Proposals of these kinds are held back from now on, and no others."""
+        """Hold back new proposals of exactly these command types."""
         self._held_commands = kinds
 
     def let_commands(self) -> None:
@@ -208,11 +208,11 @@ class Stage(TransactionWorld):
         for data in held:
             self._arrive(data)
 
-    def _arrive_when_let(self, data: bytes) -> None:
+    def _deliver_when_released(self, data: bytes) -> None:
         if isinstance(decode_command(data).command, self._held_commands):
             self.held.append(data)
         else:
             self._arrive(data)
 
-    async def soon(self, is_so: Callable[[], bool], what: str = "the story to go on") -> None:
+    async def soon(self, is_so: Callable[[], bool], what: str = "the test to continue") -> None:
         await self.until(is_so, SECONDS_MAX, what)

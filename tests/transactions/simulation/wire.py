@@ -1,4 +1,4 @@
-"""From clients to nodes: requests come late, twice or never, and so do answers; a client has patience for a while."""
+"""The connections between clients and nodes: requests and responses may be late, duplicated or lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 2.0
 LATE_SECONDS_MAX: Final = 6.0
-"""What comes so late was long given up by its client: it may be at the next transaction by then."""
+"""The maximum delay. After that, the client has timed out and may be in its next transaction."""
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 
 
 class Wire:
+    """The simulated network between clients and nodes."""
+
     def __init__(self, world: TransactionWorld) -> None:
         self._world = world
         self.late = world.chance.choice((0.0, 0.02, 0.1))
@@ -34,8 +36,10 @@ class Wire:
         work: Callable[[TransactionalProcess], Awaitable[T]],
         look: Callable[[], None] = lambda: None,
     ) -> T | None:
-        """Returns the answer; None when there is none in time. `look` is called when the request has come to the node,
-        and when it is done with it: the client may be at something else by then."""
+        """Send a request and return the response, or None after a timeout.
+
+        `look` is called when the request reaches the node and when it is done: the client may have moved on by then.
+        """
         world = self._world
         process = world.hosts[node].process if node in world.hosts else None
         if not isinstance(process, TransactionalProcess) or not process.is_booted:
@@ -44,7 +48,7 @@ class Wire:
         answer: asyncio.Future[T] = world.loop.create_future()
         chance = 1.0 if world.is_calm else world.chance.random()
         if chance >= world.network.loss:
-            arrive = partial(self._arrive, process, work, look, answer)
+            arrive = partial(self._deliver, process, work, look, answer)
             world.loop.call_later(self._delay(), arrive, context=process.life.context)
             if not world.is_calm and world.chance.random() < self.twice:
                 world.loop.call_later(LATE_SECONDS_MAX * world.chance.random(), arrive, context=process.life.context)
@@ -60,7 +64,7 @@ class Wire:
             return world.chance.uniform(0, LATE_SECONDS_MAX)
         return world.network.delay()
 
-    def _arrive(
+    def _deliver(
         self,
         process: TransactionalProcess,
         work: Callable[[TransactionalProcess], Awaitable[T]],
@@ -82,9 +86,9 @@ class Wire:
         world = self._world
         if not world.is_calm and world.chance.random() < world.network.loss:
             return
-        world.loop.call_later(world.network.delay(), _settle, answer, result, context=_NOBODYS_CONTEXT)
+        world.loop.call_later(world.network.delay(), _set_result, answer, result, context=_NOBODYS_CONTEXT)
 
 
-def _settle(answer: asyncio.Future[T], result: T) -> None:
+def _set_result(answer: asyncio.Future[T], result: T) -> None:
     if not answer.done():
         answer.set_result(result)

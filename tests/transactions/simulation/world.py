@@ -1,7 +1,7 @@
-"""The cluster of tests/replication, with everything that goes wrong in it, and transactions: coordinators whose terms
-begin and end, clients that are replaced, fall asleep and come back, requests that come late or twice.
+"""The simulated cluster of tests/replication, with its faults and with transactions: coordinator terms that start and
+end, clients that are replaced, sleep and return, and requests that arrive late or twice.
 
-`checkers` judge what the clients lived to see. When the faults stop, every transaction must be decided within a bound.
+`checkers` judge what the clients observed. When the faults stop, every transaction must be decided within a time limit.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ E = TypeVar("E", bound=Event)
 
 SYSTEM_PARTITIONS: Final = {OFFSETS_TOPIC: 2, TRANSACTIONS_TOPIC: 3, INPUT: 1, OUTPUT: 2}
 LASTING: Final = (*SYSTEM_PARTITIONS,)
-"""Topics that nobody deletes."""
+"""Topics that are never deleted."""
 CALM_TRANSACTIONS_SECONDS: Final = 1.0
 
 
 class TransactionController(Controller):
+    """A controller that also creates the topics of transactions."""
+
     def lay_out(self) -> None:
         consensus = self._world.consensus
         consensus.command(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
@@ -66,15 +68,17 @@ class TransactionController(Controller):
 
 
 class TransactionWorld(World):
+    """The simulated cluster with transactional clients."""
+
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.deletes_records = False
         self.consensus.lag_seconds_max = self.chance.choice((0.01, 0.05, 0.4))
         self.fault_seconds_max = self.chance.choice((1.0, 2.5, 5.0))
         self.epoch_max = self.chance.choice((EPOCH_MAX, EPOCH_MAX, 5))
-        """In some worlds the epochs of a producer id are soon used up."""
+        """In some runs, the epochs of a producer id are exhausted early."""
         self._config = TransactionConfig()
-        if self.chance.random() < 0.2:  # ids are forgotten under the feet of their producers
+        if self.chance.random() < 0.2:  # transactional ids expire while their producers are active
             self._config = TransactionConfig(expiration_ms=1000, expiration_check_interval_ms=500)
         self.events: list[Event] = []
         self.counts: Counter[str] = Counter()
@@ -91,11 +95,11 @@ class TransactionWorld(World):
         transactions = [str(each) for each in self.consensus.image.transactions.values()]
         return f"{super().summary()}; {transactions}; {dict(self.counts)}"
 
-    # -- who lives in it ----------------------------------------------------------------------------------------------
+    # -- participants -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slices, "perf_counter", lambda: 0.0)  # slices are measured by the wall's clock
+            patch.setattr(slices, "perf_counter", lambda: 0.0)  # slices would depend on the real clock
             patch.setattr(scheduler, "perf_counter", lambda: 0.0)
             patch.setattr(decisions, "EPOCH_MAX", self.epoch_max)
             super().run()
@@ -133,26 +137,26 @@ class TransactionWorld(World):
             seconds = self.chance.uniform(0.05, 2.0)
             self.loop.call_soon(process.fence_itself, seconds, context=process.life.context)
 
-    # -- whom clients ask ---------------------------------------------------------------------------------------------
+    # -- clients' metadata --------------------------------------------------------------------------------------------
 
     def leader_of(self, topic_id: bytes, index: int) -> int:
         topic = self.consensus.image.topics_by_id.get(topic_id)
-        return self._believed(NO_LEADER if topic is None else topic.partitions[index].leader)
+        return self._possibly_outdated(NO_LEADER if topic is None else topic.partitions[index].leader)
 
     def coordinator_of(self, topic: str, key: str) -> int:
         partition = self.consensus.image.coordinating_partition(topic, key)
-        return self._believed(NO_LEADER if partition is None else partition.leader)
+        return self._possibly_outdated(NO_LEADER if partition is None else partition.leader)
 
-    def _believed(self, leader: int) -> int:
-        """Clients may have old metadata."""
+    def _possibly_outdated(self, leader: int) -> int:
+        """Return the leader according to a client's metadata, which may be outdated."""
         if leader == NO_LEADER or (not self.is_calm and self.chance.random() < 0.1):
             return self.chance.choice(sorted(self.hosts))
         return leader
 
-    # -- what is looked at --------------------------------------------------------------------------------------------
+    # -- observations -------------------------------------------------------------------------------------------------
 
     def ended(self, reason: str) -> None:
-        """An instance of a client is at its end."""
+        """Record that an instance of a client has failed."""
         self.note("at its end", reason)
         is_fenced = any(code.name in reason for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
         self.counts["fenced" if is_fenced else "gave up"] += 1
@@ -188,13 +192,13 @@ class TransactionWorld(World):
                 )
             )
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- the end of a run ---------------------------------------------------------------------------------------------
 
     async def come_to_rest(self) -> None:
         await asyncio.sleep(CALM_TRANSACTIONS_SECONDS)
         self.is_finishing = True
         await self.until(lambda: all(each.is_done for each in self._copiers), CALM_SECONDS_MAX, "copiers to finish")
-        self.have_clients_left = True  # or the logs would never stand still
+        self.have_clients_left = True  # otherwise the logs would keep growing
         await self.until(self._is_decided, CALM_SECONDS_MAX, "every transaction to be decided")
         self.have_clients_left = False
         for copier in self._copiers:
@@ -219,7 +223,7 @@ class TransactionWorld(World):
         return all(end == high_watermark == stable for end, high_watermark, stable in ends)
 
     def _replicas(self) -> list[Replica]:
-        """All that are in sync, of partitions that clients write to."""
+        """Return the in-sync replicas of all partitions that clients write to."""
         found = []
         for topic in self.consensus.image.topics.values():
             for index, partition in enumerate(topic.partitions):
@@ -227,6 +231,6 @@ class TransactionWorld(World):
                     process = self.hosts[member].process
                     replica = None if process is None else process.replicas.get(topic.name, index)
                     if replica is None:
-                        raise Violation(f"node {member} is in sync and has no replica of {topic.name}-{index}")
+                        raise Violation(f"node {member} is in the ISR but has no replica of {topic.name}-{index}")
                     found.append(replica)
         return found

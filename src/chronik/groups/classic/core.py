@@ -1,4 +1,4 @@
-"""The data of one group and the few primitive changes that all its handlers are made of."""
+"""The state of one classic group and the primitive operations that its request handlers use."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from chronik.protocol.errors import ErrorCode
 
 
 class AssignmentAwaited(msgspec.Struct, frozen=True):
-    """The leader's assignment is being stored; with it the generation becomes stable."""
+    """The leader's assignment is being stored. The generation becomes stable when the store confirms it."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class EmptinessAwaited(msgspec.Struct, frozen=True):
-    """The group without members is being stored; those whose leaving emptied it are answered then."""
+    """The group without members is being stored. Members that left receive their responses when it is stored."""
 
     leavers: list[tuple[int, LeaveResult]] = msgspec.field(default_factory=list)
 
 
 class ReplacementAwaited(msgspec.Struct, frozen=True):
-    """A static member's new id is being stored; then its join is answered without a rebalance."""
+    """A restarted static member's new member id is being stored. Then its join completes without a rebalance."""
 
     member_id: str
     waiter: int
@@ -39,22 +39,24 @@ class ReplacementAwaited(msgspec.Struct, frozen=True):
 
 
 class NewIdAwaited(msgspec.Struct, frozen=True):
-    """A static member's new id is being stored while its group rebalances; the round ends only after that."""
+    """A static member's new member id is being stored during a rebalance, which cannot complete before that."""
 
 
 class DeletionAwaited(msgspec.Struct, frozen=True):
+    """The deletion of the group is being stored."""
+
     waiter: int
 
 
 Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | NewIdAwaited | DeletionAwaited
 
-Answer = JoinResult | SyncResult | LeaveResult | ErrorCode
+GroupReply = JoinResult | SyncResult | LeaveResult | ErrorCode
 
-_ID_CHANGES = EmptinessAwaited | ReplacementAwaited | NewIdAwaited
+_MEMBER_ID_WRITES = EmptinessAwaited | ReplacementAwaited | NewIdAwaited
 
 
 class StoredGroup(msgspec.Struct, frozen=True):
-    """What is stored of a group: enough to go on with the same generation elsewhere."""
+    """The persistent part of a group, from which another coordinator continues the same generation."""
 
     group_id: str
     generation: int
@@ -64,6 +66,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
     members: tuple[GroupMember, ...]
 
     def as_command(self, epoch: int, time_ms: int) -> UpdateConsumerGroup:
+        """Return the metadata command that stores this snapshot."""
         return UpdateConsumerGroup(
             group_id=self.group_id,
             protocol_type=self.protocol_type or "",
@@ -78,14 +81,17 @@ class StoredGroup(msgspec.Struct, frozen=True):
 
 
 class DeletedGroup(msgspec.Struct, frozen=True):
+    """The deletion of a group, as a change for the metadata store."""
+
     group_id: str
 
     def as_command(self, epoch: int, time_ms: int) -> DeleteConsumerGroup:
+        """Return the metadata command that deletes the group."""
         return DeleteConsumerGroup(self.group_id, epoch)
 
 
 class GroupCore:
-    """Only the handlers of this package change it, and only while an event is being handled."""
+    """The state of a classic group. Only the handlers of this package change it, while they handle an event."""
 
     def __init__(
         self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH, state: GroupState = GroupState.EMPTY
@@ -93,7 +99,7 @@ class GroupCore:
         self.key = group_id
         self.config = config
         self.epoch = epoch
-        """The epoch of the coordinator's term, with which all that the group stores is marked."""
+        """The epoch of the coordinator's term. Every command that the group stores carries it."""
         self.lifecycle = Lifecycle(group_id, state)
         self.generation = 0
         self.protocol_type: str | None = None
@@ -102,15 +108,15 @@ class GroupCore:
         self.deadlines = Deadlines()
         self.now_ms = 0
         self.is_stored = False
-        """Whether the metadata store knows the group, so that it may outlive its last member."""
+        """Whether the metadata store knows the group. A stored group is kept when its last member leaves."""
         self.awaited: dict[int, Awaited] = {}
-        """What happens once the store has answered, by ticket."""
+        """The writes that the store has not confirmed yet, by ticket."""
         self.sent: StoredGroup | None = None
-        """The group as it was last sent to the store, or found there."""
+        """The snapshot that was last sent to the store or loaded from it."""
         self.ids_are_behind = False
-        """Whether the store may still know a static member under an old id."""
+        """Whether the store may still have an old member id of a static member."""
         self.assignments_bytes = 0
-        """The size of the assignments that were stored last."""
+        """Total size of the assignments that were stored last."""
         self.joined_during_delay = False
         self.initial_delay_ms = 0
         self.initial_delay_left_ms = 0
@@ -124,7 +130,8 @@ class GroupCore:
     def move(self, target: GroupState, reason: str) -> None:
         self.lifecycle.move(target, self.generation, reason)
 
-    def reply(self, waiter: int | None, answer: Answer) -> None:
+    def reply(self, waiter: int | None, answer: GroupReply) -> None:
+        """Send a reply to a waiting request, if there is one."""
         if waiter is not None:
             self.outbox.append(Reply(waiter, answer))
 
@@ -136,18 +143,21 @@ class GroupCore:
         member.sync_waiter = None
 
     def store(self, awaited: Awaited, what: Storable) -> None:
+        """Send a change to the store and remember what to do when the store confirms it."""
         self._last_ticket += 1
         self.awaited[self._last_ticket] = awaited
         self.outbox.append(Store(self._last_ticket, what))
 
     def store_group(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
-        """Stores the group; with `assignments`, these instead of those in force, which they replace once stored."""
-        self._send(awaited, self.snapshot(assignments))
+        """Store a snapshot of the group, with new `assignments` in place of the current ones if given."""
+        self._store_snapshot(awaited, self.snapshot(assignments))
 
     def store_new_id(self, member: Member) -> None:
-        """Stores the new id of a static member that comes back during a rebalance, in the last stored generation. With
-        the old id, the next coordinator would take the living process for one that was replaced long ago, and fence
-        it."""
+        """Store the new member id of a static member that rejoins during a rebalance, in the last stored generation.
+
+        If the store kept the old id, the next coordinator would consider the running process a replaced one and fence
+        it.
+        """
         sent, instance = self.sent, member.group_instance_id
         if sent is None or instance is None:
             return
@@ -158,27 +168,30 @@ class GroupCore:
             replace(each, member_id=member.member_id) if each.member_id == old_id else each for each in sent.members
         )
         leader = member.member_id if sent.leader == old_id else sent.leader
-        self._send(NewIdAwaited(), replace(sent, members=members, leader=leader))
+        self._store_snapshot(NewIdAwaited(), replace(sent, members=members, leader=leader))
 
     def store_ids(self) -> bool:
-        """Returns whether the store knows the static members of this round by their current ids. If not, those are on
-        their way; what could not be stored is sent again."""
+        """Return whether the store has the current member ids of all static members; otherwise store them.
+
+        A write that failed earlier is sent again.
+        """
         if not self.ids_are_behind or all(member.group_instance_id is None for member in self.roster):
             return True
         if self.sent is not None and not self.is_storing_ids:
-            self._send(NewIdAwaited(), self.sent)
+            self._store_snapshot(NewIdAwaited(), self.sent)
         return False
 
     @property
     def is_storing_ids(self) -> bool:
-        return any(isinstance(awaited, _ID_CHANGES) for awaited in self.awaited.values())
+        return any(isinstance(awaited, _MEMBER_ID_WRITES) for awaited in self.awaited.values())
 
-    def _send(self, awaited: Awaited, group: StoredGroup) -> None:
+    def _store_snapshot(self, awaited: Awaited, group: StoredGroup) -> None:
         self.sent = group
-        self.ids_are_behind |= isinstance(awaited, _ID_CHANGES)
+        self.ids_are_behind |= isinstance(awaited, _MEMBER_ID_WRITES)
         self.store(awaited, group)
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
+        """Return the persistent state of the group, with `assignments` in place of the current ones if given."""
         members = tuple(
             GroupMember(
                 member.member_id,
@@ -199,7 +212,7 @@ class GroupCore:
         self.deadlines.set(DeadlineKind.SESSION, self.now_ms + member.session_timeout_ms, member.member_id)
 
     def remove_member(self, member: Member) -> None:
-        """Removes it. A client that waits under its id learns so, and will come back if it is alive."""
+        """Remove a member and reject its waiting requests with UNKNOWN_MEMBER_ID, so that a live client rejoins."""
         self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
         self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self.deadlines.cancel(DeadlineKind.SESSION, member.member_id)
@@ -211,10 +224,11 @@ class GroupCore:
         self.roster.pending.discard(member_id)
 
     def joined(self, member: Member) -> JoinResult:
-        """Returns the answer to a join in the current generation; only the leader learns who the others are."""
-        told_of = self.roster if member.member_id == self.roster.leader else ()
+        """Return the JoinGroup result for a member of the current generation. Only the leader gets the member list."""
+        visible_members = self.roster if member.member_id == self.roster.leader else ()
         members = tuple(
-            JoinedMember(each.member_id, each.group_instance_id, each.metadata(self.protocol_name)) for each in told_of
+            JoinedMember(each.member_id, each.group_instance_id, each.metadata(self.protocol_name))
+            for each in visible_members
         )
         return JoinResult(
             ErrorCode.NONE,

@@ -1,7 +1,7 @@
-"""The deadlines of one group.
+"""The deadlines of one group, in a heap with lazy updates.
 
-Heartbeats move a deadline thousands of times a second and almost none ever comes due. So moving one later only writes
-its new time down; its place in the queue is corrected when the old time passes.
+Heartbeats move deadlines thousands of times per second, and almost none expires. Moving a deadline later therefore only
+records its new time; its heap entry is corrected when the old time passes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import msgspec
 
 
 class DeadlineKind(StrEnum):
+    """The kinds of deadlines that a group can have."""
+
     SESSION = "session"
     INITIAL_DELAY = "initial delay"
     JOIN = "join"
@@ -21,33 +23,36 @@ class DeadlineKind(StrEnum):
 
 
 QUEUE_LENGTH_FREE = 64
-"""A queue that is longer than this, and than twice the number of deadlines, holds mostly leftovers, and is rebuilt."""
+"""A heap longer than this plus twice the number of deadlines consists mostly of stale entries and is rebuilt."""
 
 DeadlineKey = tuple[DeadlineKind, str]
-"""The kind, and the member id if it is a session's deadline, else an empty string."""
+"""The kind of deadline, and the member id for a session deadline or an empty string."""
 
 
 class _Deadline(msgspec.Struct):
     due_at_ms: int
     queued_at_ms: int
-    """Never later than `due_at_ms`."""
+    """The time of the heap entry, never later than `due_at_ms`."""
 
 
 class Deadlines:
+    """The pending deadlines of a group."""
+
     def __init__(self) -> None:
         self._deadlines: dict[DeadlineKey, _Deadline] = {}
         self._queue: list[tuple[int, DeadlineKey]] = []
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When the next deadline is due, or earlier; None when there is none at all."""
+        """The earliest time at which a deadline can expire, or None if there are no deadlines."""
         return self._queue[0][0] if self._queue else None
 
     def set(self, kind: DeadlineKind, at_ms: int, member_id: str = "") -> None:
+        """Set or move a deadline."""
         key = (kind, member_id)
-        known = self._deadlines.get(key)
-        if known is not None and known.queued_at_ms <= at_ms:
-            known.due_at_ms = at_ms
+        deadline_entry = self._deadlines.get(key)
+        if deadline_entry is not None and deadline_entry.queued_at_ms <= at_ms:
+            deadline_entry.due_at_ms = at_ms
         else:
             self._enqueue(key, at_ms)
 
@@ -59,12 +64,12 @@ class Deadlines:
         self._queue.clear()
 
     def take_first_due(self, now_ms: int) -> DeadlineKey | None:
-        """Takes one at a time, because handling one may cancel or move the next."""
+        """Remove and return the first expired deadline, or None. Handling it may cancel or move the next one."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at_ms, key = heapq.heappop(self._queue)
             deadline = self._deadlines.get(key)
             if deadline is None or deadline.queued_at_ms != queued_at_ms:
-                continue  # cancelled, or moved earlier and queued a second time
+                continue  # cancelled, or moved to an earlier time under a second heap entry
             if deadline.due_at_ms > now_ms:
                 self._enqueue(key, deadline.due_at_ms)
                 continue

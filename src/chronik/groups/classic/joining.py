@@ -1,4 +1,4 @@
-"""JoinGroup: new members, ids that are given out, static members that come back, and members that join again."""
+"""JoinGroup: new members, member ids handed out, restarted static members and members that rejoin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | None:
-    """Returns what is wrong with the request, whatever state its group is in."""
+    """Return the error of a join request that is invalid in any group state, or None."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
@@ -36,39 +36,45 @@ def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | No
         return ErrorCode.INVALID_REQUEST
     if len(request.group_instance_id or "") > GROUP_INSTANCE_ID_CHARACTERS_MAX:
         return ErrorCode.INVALID_REQUEST
-    words = (request.protocol_type, *(name for name, _ in request.protocols))
-    if any(len(word) > GROUP_PROTOCOL_CHARACTERS_MAX for word in words):
+    names = (request.protocol_type, *(name for name, _ in request.protocols))
+    if any(len(word) > GROUP_PROTOCOL_CHARACTERS_MAX for word in names):
         return ErrorCode.INVALID_REQUEST
     return None
 
 
 def size_of_join(request: JoinRequest) -> int:
+    """Return the approximate memory that a join request adds to its group."""
     return size_of(request.protocols) + size_of_names(request.client_id, request.group_instance_id)
 
 
 def join(group: GroupCore, event: JoinAsked) -> None:
+    """Handle a JoinGroup request."""
     request = event.request
-    if not _has_room_for(group, request):
-        _turn_away(group, event)
-    elif not _fits_protocols(group, request):
-        _refuse(group, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not _has_capacity_for(group, request):
+        _reject_over_capacity(group, event)
+    elif not _supports_protocols(group, request):
+        _reject(group, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id == UNKNOWN_MEMBER:
         _join_without_id(group, event)
     elif request.member_id in group.roster.pending and request.group_instance_id is None:
         _add_member(group, event, request.member_id)
     else:
-        _join_again(group, event)
+        _rejoin(group, event)
 
 
-def _refuse(group: GroupCore, event: JoinAsked, error: ErrorCode) -> None:
+def _reject(group: GroupCore, event: JoinAsked, error: ErrorCode) -> None:
     group.reply(event.waiter, JoinResult(error, event.request.member_id))
 
 
-def _has_room_for(group: GroupCore, request: JoinRequest) -> bool:
-    """Counts only those who joined while a rebalance is prepared: the limit may have shrunk below the group's size."""
+def _has_capacity_for(group: GroupCore, request: JoinRequest) -> bool:
+    """Return whether the group has capacity for the member.
+
+    During a rebalance only members that have joined count, because `group.max.size` may have been lowered below the
+    size of the group.
+    """
     max_size = group.config.max_size
     member = group.roster.get(request.member_id)
-    # A static member that comes back without its id takes its own place, so it needs no room.
+    # A static member that rejoins without its member id replaces itself and needs no capacity.
     is_known = member is not None or group.roster.member_id_of_instance(request.group_instance_id) is not None
     if not is_known and group.roster.protocols_bytes + size_of(request.protocols) > GROUP_BYTES_MAX:
         return False
@@ -80,7 +86,8 @@ def _has_room_for(group: GroupCore, request: JoinRequest) -> bool:
     return is_known or len(group.roster) < max_size
 
 
-def _turn_away(group: GroupCore, event: JoinAsked) -> None:
+def _reject_over_capacity(group: GroupCore, event: JoinAsked) -> None:
+    """Reject a member that exceeds the capacity of the group, and remove it if it was a member."""
     member = group.roster.get(event.request.member_id)
     if member is not None:
         group.remove_member(member)
@@ -89,7 +96,8 @@ def _turn_away(group: GroupCore, event: JoinAsked) -> None:
     complete_join_when_all_joined(group)
 
 
-def _fits_protocols(group: GroupCore, request: JoinRequest) -> bool:
+def _supports_protocols(group: GroupCore, request: JoinRequest) -> bool:
+    """Return whether the group can use the protocols of the request."""
     if group.state is GroupState.EMPTY:
         return bool(request.protocol_type) and bool(request.protocols)
     return request.protocol_type == group.protocol_type and group.roster.supports_any(request.protocols)
@@ -105,17 +113,18 @@ def _join_without_id(group: GroupCore, event: JoinAsked) -> None:
         else:
             _replace_static_member(group, event, group.roster[old_id], new_id)
     elif request.require_known_member_id:
-        _give_id(group, event, _new_id(event, request.client_id))
+        _hand_out_id(group, event, _new_id(event, request.client_id))
     else:
         _add_member(group, event, _new_id(event, request.client_id))
 
 
 def _new_id(event: JoinAsked, name: str) -> str:
+    """Return a new member id: the client's name and a random suffix."""
     return f"{name[:MEMBER_ID_PREFIX_CHARACTERS_MAX]}-{event.unique}"
 
 
-def _give_id(group: GroupCore, event: JoinAsked, member_id: str) -> None:
-    """Gives an id, so that a client whose connection breaks during a long join does not come back as another member."""
+def _hand_out_id(group: GroupCore, event: JoinAsked, member_id: str) -> None:
+    """Hand out a member id, so that a client that reconnects during a long join is not taken for a second member."""
     if len(group.roster.pending) >= PENDING_MEMBERS_MAX:
         group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
         return
@@ -143,28 +152,29 @@ def _add_member(group: GroupCore, event: JoinAsked, member_id: str) -> None:
             is_new=True,
         )
     )
-    # A new member does not heartbeat before it is answered, and its parked connection may be dead: it gets more time
-    # than a session, but not forever.
+    # A new member sends no heartbeats before its join completes, and its connection may be dead: it gets more time than
+    # a session timeout, but a limited one.
     group.deadlines.set(DeadlineKind.SESSION, event.now_ms + group.config.new_member_join_timeout_ms, member_id)
-    group.store_new_id(group.roster[member_id])  # it may have left or expired, which is not stored yet
+    group.store_new_id(group.roster[member_id])  # a previous member of this instance may have left, unstored yet
     rebalance_or_complete_join(group, f"member {member_id} joins: {request.reason or 'no reason given'}")
 
 
-def _join_again(group: GroupCore, event: JoinAsked) -> None:
+def _rejoin(group: GroupCore, event: JoinAsked) -> None:
+    """Handle the join of a client that has a member id already."""
     request = event.request
-    refusal = group.roster.refusal(request.member_id, request.group_instance_id)
-    if refusal is not None:
-        _refuse(group, event, refusal)
+    error_code = group.roster.refusal(request.member_id, request.group_instance_id)
+    if error_code is not None:
+        _reject(group, event, error_code)
         return
     member = group.roster[request.member_id]
-    unchanged = member.protocols == request.protocols
+    is_unchanged = member.protocols == request.protocols
     is_leader = member.member_id == group.roster.leader
-    # A member that missed its answer is told again. A leader that comes back to a stable group asks for a rebalance,
-    # because it saw something change that is not in its metadata, such as the number of partitions.
-    missed_answer = group.state is GroupState.COMPLETING_REBALANCE or (
+    # A member that missed its response receives it again. A leader that rejoins a stable group requests a rebalance,
+    # because something outside its metadata has changed, such as the number of partitions.
+    missed_response = group.state is GroupState.COMPLETING_REBALANCE or (
         group.state is GroupState.STABLE and not is_leader
     )
-    if unchanged and missed_answer:
+    if is_unchanged and missed_response:
         group.reply(event.waiter, group.joined(member))
         return
     _update_member(group, event, member)
@@ -178,14 +188,14 @@ def _update_member(group: GroupCore, event: JoinAsked, member: Member) -> None:
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.client_host = request.client_host
-    displaced = group.roster.set_join_waiter(member, event.waiter)
-    # The same member asked again, most likely over a new connection. Clients retry on this one, after a pause.
-    group.reply(displaced, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    previous_waiter = group.roster.set_join_waiter(member, event.waiter)
+    # The same member sent JoinGroup again, probably on a new connection. Clients retry after this error.
+    group.reply(previous_waiter, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, new_id: str) -> None:
-    """Gives a restarted instance a new id. A client that still uses the old one is fenced from now on."""
-    leader_before = group.roster.leader
+    """Give a restarted static member a new member id. A client that still uses the old id is fenced."""
+    previous_leader = group.roster.leader
     group.answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
     group.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
     group.deadlines.cancel(DeadlineKind.SESSION, member.member_id)
@@ -195,28 +205,33 @@ def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, n
     group.restart_session(member)
     reason = f"static member {event.request.group_instance_id} restarts as {new_id}"
     if group.state is GroupState.STABLE and group.roster.select_protocol() == group.protocol_name:
-        answer = _answer_to_returning(group, event.request, member, leader_before or "")
-        group.store_group(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
+        result = _restarted_member_result(group, event.request, member, previous_leader or "")
+        group.store_group(ReplacementAwaited(new_id, event.waiter, group.generation, result))
         return
     group.store_new_id(member)
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader is assigning partitions to the old id at this moment.
+        # The leader is currently assigning partitions to the old member id.
         prepare_rebalance(group, reason)
     else:
         rebalance_or_complete_join(group, reason)
 
 
-def _answer_to_returning(group: GroupCore, request: JoinRequest, member: Member, leader_before: str) -> JoinResult:
-    """A returning leader must not assign again. Clients before JoinGroup 9 cannot be told so: they are shown the
-    leader's old id, and take themselves for followers."""
-    answer = group.joined(member)
+def _restarted_member_result(
+    group: GroupCore, request: JoinRequest, member: Member, previous_leader: str
+) -> JoinResult:
+    """Return the JoinGroup result for a restarted static member.
+
+    A restarted leader must not assign partitions again. Clients before JoinGroup 9 cannot be told to skip the
+    assignment: their result names the leader's old member id, so that they act as followers.
+    """
+    result = group.joined(member)
     if request.supports_skip_assignment:
-        return replace(answer, skip_assignment=member.member_id == group.roster.leader)
-    return replace(answer, leader=leader_before, members=())
+        return replace(result, skip_assignment=member.member_id == group.roster.leader)
+    return replace(result, leader=previous_leader, members=())
 
 
 def replacement_stored(group: GroupCore, awaited: ReplacementAwaited, error: ErrorCode | None) -> None:
-    """If a rebalance began meanwhile, the join that waits is part of it and is answered there."""
+    """Complete the join of a restarted static member. If a rebalance has started, the rebalance completes the join."""
     member = group.roster.get(awaited.member_id)
     if member is None or member.join_waiter != awaited.waiter:
         return

@@ -1,6 +1,7 @@
-"""A classic consumer group as a state machine: `handle` takes an event and returns instructions, and is the only way
-to change the group. Same group, same event, same instructions: no clock, no random numbers, no waiting in here.
-`coordination.machine` says what its driver owes it.
+"""A classic consumer group as a deterministic state machine: `handle` takes an event and returns instructions.
+
+`handle` is the only way to change a group. It reads no clock, draws no random numbers and never waits.
+`coordination.machine` describes what the host of a state machine must do.
 """
 
 from __future__ import annotations
@@ -65,9 +66,11 @@ from chronik.protocol.errors import ErrorCode
 
 
 class ClassicGroup(GroupCore):
+    """The state machine of one classic consumer group."""
+
     @classmethod
     def load(cls, stored: Group, config: GroupConfig, now_ms: int, epoch: int = NO_EPOCH) -> ClassicGroup:
-        """Goes on where another term stopped. Every member gets a full session: nobody took its heartbeats."""
+        """Restore a group that another coordinator stored. Every member starts a new session timeout."""
         group = cls(stored.group_id, config, epoch, GroupState.STABLE if stored.members else GroupState.EMPTY)
         group.now_ms = now_ms
         group.is_stored = True
@@ -75,7 +78,7 @@ class ClassicGroup(GroupCore):
         group.protocol_type = stored.protocol_type or None
         group.protocol_name = stored.protocol_name
         for member in stored.members:
-            group.roster.add(Member(*astuple(member)))  # its first fields are those that are stored
+            group.roster.add(Member(*astuple(member)))  # the first fields of both structs are the same
             group.restart_session(group.roster[member.member_id])
         if stored.leader is not None and stored.leader in group.roster:
             group.roster.leader = stored.leader
@@ -84,13 +87,17 @@ class ClassicGroup(GroupCore):
         return group
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Raises IllegalTransition or InvariantBroken when the group itself is wrong, which is a bug."""
+        """Apply an event and return the instructions that follow from it.
+
+        Raises:
+            InvariantBroken: The group is inconsistent, which is a bug. `IllegalGroupTransition` is a subclass.
+        """
         self.now_ms = max(self.now_ms, event.now_ms)
         if self.state is GroupState.DEAD:
-            self._answer_for_the_dead(event)
+            self._reply_when_dead(event)
         else:
             self._dispatch(event)
-            self._bury_if_unused()
+            self._unload_if_unused()
         self._check()
         instructions, self.outbox = self.outbox, []
         return instructions
@@ -111,21 +118,21 @@ class ClassicGroup(GroupCore):
                 delete(self, event)
             case TimePassed():
                 while (key := self.deadlines.take_first_due(self.now_ms)) is not None:
-                    self._expire(key)
+                    self._on_deadline(key)
             case Stored():
-                self._stored(self.awaited.pop(event.ticket), None)
+                self._on_stored(self.awaited.pop(event.ticket), None)
             case StoreFailed():
-                self._stored(self.awaited.pop(event.ticket), event.error)
+                self._on_stored(self.awaited.pop(event.ticket), event.error)
             case events.OffsetsStored():
                 self.is_stored = True
             case Dropped():
                 self.is_stored = False
             case TakenOver():
-                self._let_go()
+                self._on_coordinator_changed()
             case _:
-                raise InvariantBroken(f"a classic group knows no {event!r}")
+                raise InvariantBroken(f"a classic group cannot handle the event {event!r}")
 
-    def _expire(self, key: DeadlineKey) -> None:
+    def _on_deadline(self, key: DeadlineKey) -> None:
         kind, member_id = key
         match kind:
             case DeadlineKind.SESSION:
@@ -139,7 +146,7 @@ class ClassicGroup(GroupCore):
             case DeadlineKind.EMPTINESS_RETRY:
                 retry_emptiness(self)
 
-    def _stored(self, awaited: Awaited, error: ErrorCode | None) -> None:
+    def _on_stored(self, awaited: Awaited, error: ErrorCode | None) -> None:
         if error is None:
             self.is_stored = True
             self.ids_are_behind = self.is_storing_ids
@@ -151,14 +158,14 @@ class ClassicGroup(GroupCore):
             case ReplacementAwaited():
                 replacement_stored(self, awaited, error)
             case NewIdAwaited():
-                pass  # the round that waits for it is told below, or looks again a little later and sends it once more
+                pass  # the rebalance that waits for the id completes below, or retries after a delay
             case DeletionAwaited():
                 deletion_stored(self, awaited, error)
         if error is None:
-            complete_join_when_all_joined(self)  # it may have waited until static members' ids were stored
+            complete_join_when_all_joined(self)  # the rebalance may have waited for static member ids to be stored
 
-    def _let_go(self) -> None:
-        """Sends everybody who waits to look for the new coordinator."""
+    def _on_coordinator_changed(self) -> None:
+        """Reject all waiting requests with NOT_COORDINATOR, so that clients look up the new coordinator."""
         for member in self.roster:
             self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
@@ -168,19 +175,19 @@ class ClassicGroup(GroupCore):
             elif isinstance(awaited, DeletionAwaited):
                 self.reply(awaited.waiter, ErrorCode.NOT_COORDINATOR)
         self.awaited.clear()
-        self._die("another node takes over")
+        self._unload("another node takes over")
 
-    def _bury_if_unused(self) -> None:
-        """Drops a group that was deleted, or only ever gave out ids: it must not stay in memory."""
+    def _unload_if_unused(self) -> None:
+        """Unload a group that was deleted or never stored, so that it does not stay in memory."""
         if self.is_idle and not self.is_stored:
-            self._die("nothing of it is stored")
+            self._unload("nothing of it is stored")
 
-    def _die(self, reason: str) -> None:
+    def _unload(self, reason: str) -> None:
         self.deadlines.clear()
         self.move(GroupState.DEAD, reason)
         self.outbox.append(Forget())
 
-    def _answer_for_the_dead(self, event: Event) -> None:
+    def _reply_when_dead(self, event: Event) -> None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         match event:
             case events.JoinAsked():
@@ -192,7 +199,7 @@ class ClassicGroup(GroupCore):
             case Question():
                 self.reply(event.waiter, error)
             case _:
-                pass  # news about time or the store no longer matter
+                pass  # timers and store confirmations no longer matter
 
     def _check(self) -> None:
         size = len(self.roster)
@@ -202,7 +209,7 @@ class ClassicGroup(GroupCore):
             invariant(self.protocol_name is not None, "a generation has a protocol")
 
     def check_thoroughly(self) -> None:
-        """Walks over all members: for tests and simulations."""
+        """Verify all invariants by iterating over all members. Used by tests and simulations."""
         self._check()
         self.roster.check()
 
@@ -220,29 +227,29 @@ class ClassicGroup(GroupCore):
 
     @property
     def memory_bytes(self) -> int:
-        """Roughly the memory that its members take."""
+        """Approximate memory of the group and its members."""
         return len(self.key) + self.roster.memory_bytes + self.assignments_bytes
 
     def growth_of_join(self, request: JoinRequest) -> int:
-        """Returns how many bytes more it would hold, without what the replaced member, if any, took before."""
+        """Return by how many bytes a join request would increase the group, less the size of the member it replaces."""
         roster = self.roster
         member = roster.get(roster.member_id_of_instance(request.group_instance_id) or request.member_id)
-        known = 0
+        replaced_bytes = 0
         if member is not None:
-            known = size_of(member.protocols) + size_of_names(member.client_id, member.group_instance_id)
-        return size_of_join(request) - known
+            replaced_bytes = size_of(member.protocols) + size_of_names(member.client_id, member.group_instance_id)
+        return size_of_join(request) - replaced_bytes
 
     def growth_of_sync(self, request: SyncRequest) -> int:
-        """Returns how many bytes more it would hold; the assignments replace those in force."""
+        """Return by how many bytes a sync request would increase the group. New assignments replace current ones."""
         return sum(len(assignment) for _, assignment in request.assignments) - self.assignments_bytes
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is in it or about to join, and nothing of it is on its way to the store."""
+        """Whether the group has no members, no pending member ids and no unconfirmed writes."""
         return self.is_empty and not (self.roster.pending or self.awaited)
 
     def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:
-        """Returns the topics subscribed to; all, if the subscriptions of a group of consumers cannot be read."""
+        """Return which of the topics the members subscribe to; all of them if a subscription cannot be decoded."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
         subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.roster)

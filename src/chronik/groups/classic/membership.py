@@ -1,4 +1,4 @@
-"""Staying in a group, leaving it, and being dropped from it; and which members may commit offsets in its name."""
+"""Heartbeat, LeaveGroup, session expiry and group deletion, and the check that a member may commit offsets."""
 
 from __future__ import annotations
 
@@ -13,60 +13,65 @@ from chronik.protocol.errors import ErrorCode
 
 
 def heartbeat(group: GroupCore, event: HeartbeatAsked) -> None:
-    refusal = group.roster.refusal(event.member_id, event.group_instance_id)
-    if refusal is not None:
-        group.reply(event.waiter, refusal)
+    """Handle a Heartbeat request."""
+    error_code = group.roster.refusal(event.member_id, event.group_instance_id)
+    if error_code is not None:
+        group.reply(event.waiter, error_code)
     elif event.generation != group.generation:
         group.reply(event.waiter, ErrorCode.ILLEGAL_GENERATION)
     else:
         group.restart_session(group.roster[event.member_id])
-        rebalancing = group.state is GroupState.PREPARING_REBALANCE
-        group.reply(event.waiter, ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE)
+        is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
+        group.reply(event.waiter, ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE)
 
 
 def check_commit(group: GroupCore, event: CommitAsked) -> None:
-    refusal = _refusal_of_commit(group, event)
-    group.reply(event.waiter, refusal or ErrorCode.NONE)
+    """Check whether the client may commit offsets now. A successful check resets the member's session timeout."""
+    error_code = _commit_error(group, event)
+    group.reply(event.waiter, error_code or ErrorCode.NONE)
     member = group.roster.get(event.member_id)
-    if refusal is None and member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    if error_code is None and member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         group.restart_session(member)
 
 
-def _refusal_of_commit(group: GroupCore, event: CommitAsked) -> ErrorCode | None:
+def _commit_error(group: GroupCore, event: CommitAsked) -> ErrorCode | None:
     if event.generation < 0 and group.state is GroupState.EMPTY:
-        return None  # an admin tool, or a consumer that assigns its partitions itself
+        return None  # an admin tool, or a consumer that assigns its own partitions
     if event.generation < 0 and event.member_id == UNKNOWN_MEMBER and event.group_instance_id is None:
         if event.is_transactional:
             return None
-        return ErrorCode.UNKNOWN_MEMBER_ID  # the same, but the group belongs to its members now
-    refusal = group.roster.refusal(event.member_id, event.group_instance_id)
-    if refusal is not None:
-        return refusal
+        return ErrorCode.UNKNOWN_MEMBER_ID  # the group has members: only these may commit
+    error_code = group.roster.refusal(event.member_id, event.group_instance_id)
+    if error_code is not None:
+        return error_code
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE and not event.is_transactional:
-        return ErrorCode.REBALANCE_IN_PROGRESS  # it owns nothing yet; members that still prepare own what they had
+        return ErrorCode.REBALANCE_IN_PROGRESS  # the member has no assignment yet
     return None
 
 
 def leave(group: GroupCore, event: LeaveAsked) -> None:
-    size_before = len(group.roster)
-    result = LeaveResult(ErrorCode.NONE, tuple(_leave_one(group, leaving) for leaving in event.request.members))
-    if len(group.roster) < size_before:
+    """Handle a LeaveGroup request. If the group becomes empty, the response waits until that is stored."""
+    previous_size = len(group.roster)
+    result = LeaveResult(
+        ErrorCode.NONE, tuple(_remove_leaving_member(group, leaving) for leaving in event.request.members)
+    )
+    if len(group.roster) < previous_size:
         rebalance_or_complete_join(group, "members leave")
     else:
-        complete_join_when_all_joined(group)  # a pending member may have been the last one waited for
-    emptiness = _emptiness_being_stored(group)
-    if emptiness is None:
+        complete_join_when_all_joined(group)  # the rebalance may have waited for a pending member only
+    pending_store = _pending_empty_group(group)
+    if pending_store is None:
         group.reply(event.waiter, result)
     else:
-        emptiness.leavers.append((event.waiter, result))
+        pending_store.leavers.append((event.waiter, result))
 
 
-def _leave_one(group: GroupCore, leaving: LeavingMember) -> LeftMember:
+def _remove_leaving_member(group: GroupCore, leaving: LeavingMember) -> LeftMember:
     member_id: str | None = leaving.member_id
     error: ErrorCode | None = None
-    if member_id == UNKNOWN_MEMBER:  # an administrator removes a static member by its name
+    if member_id == UNKNOWN_MEMBER:  # an administrator removes a static member by its instance id
         member_id = group.roster.member_id_of_instance(leaving.group_instance_id)
         error = None if member_id is not None else ErrorCode.UNKNOWN_MEMBER_ID
     elif member_id not in group.roster.pending:
@@ -79,14 +84,14 @@ def _leave_one(group: GroupCore, leaving: LeavingMember) -> LeftMember:
     return LeftMember(leaving.member_id, leaving.group_instance_id, error or ErrorCode.NONE)
 
 
-def _emptiness_being_stored(group: GroupCore) -> EmptinessAwaited | None:
+def _pending_empty_group(group: GroupCore) -> EmptinessAwaited | None:
     if group.state is not GroupState.EMPTY:
         return None
     return next((awaited for awaited in group.awaited.values() if isinstance(awaited, EmptinessAwaited)), None)
 
 
 def emptiness_stored(group: GroupCore, awaited: EmptinessAwaited, error: ErrorCode | None) -> None:
-    """A failure leaves the old members in the store. After a load their sessions end: nothing is lost."""
+    """Complete the waiting LeaveGroup requests. A failed write is retried; stored members of the past would expire."""
     for waiter, result in awaited.leavers:
         group.reply(waiter, result if error is None else LeaveResult(error))
     if error is not None:
@@ -99,6 +104,7 @@ def retry_emptiness(group: GroupCore) -> None:
 
 
 def expire_session(group: GroupCore, member_id: str) -> None:
+    """Remove a member whose session timeout has expired, and rebalance."""
     if member_id in group.roster.pending:
         group.remove_pending(member_id)
         complete_join_when_all_joined(group)
@@ -106,10 +112,11 @@ def expire_session(group: GroupCore, member_id: str) -> None:
     member = group.roster.get(member_id)
     if member is not None and not member.satisfies_heartbeat:
         group.remove_member(member)
-        rebalance_or_complete_join(group, f"the session of member {member_id} ended")
+        rebalance_or_complete_join(group, f"the session of member {member_id} expired")
 
 
 def delete(group: GroupCore, event: DeletionAsked) -> None:
+    """Handle the deletion of the group. Only an empty group can be deleted."""
     if group.state is not GroupState.EMPTY:
         group.reply(event.waiter, ErrorCode.NON_EMPTY_GROUP)
         return
@@ -122,8 +129,10 @@ def delete(group: GroupCore, event: DeletionAsked) -> None:
 
 
 def deletion_stored(group: GroupCore, awaited: DeletionAwaited, error: ErrorCode | None) -> None:
-    """Somebody may have joined meanwhile: then the group lives on, and is stored again with its next generation. If the
-    store does not know the group, an earlier deletion was done after all, though its outcome was not known in time."""
+    """Complete a deletion. A group that a member has joined in the meantime is kept and stored again.
+
+    GROUP_ID_NOT_FOUND from the store means that an earlier deletion with an unknown outcome has succeeded.
+    """
     if error is None or error is ErrorCode.GROUP_ID_NOT_FOUND:
         group.is_stored = False
     group.reply(awaited.waiter, error or ErrorCode.NONE)

@@ -1,7 +1,7 @@
-"""A rebalance from its start to the next generation: which members are waited for, how long, and what they are told.
+"""Rebalances: which members a rebalance waits for, for how long, and how the next generation starts.
 
-A group that has just begun is given `group.initial.rebalance.delay.ms` for more members to arrive, and again that long
-whenever one does; every later rebalance waits for the members it had, up to the longest of their rebalance timeouts.
+A new group waits `group.initial.rebalance.delay.ms` for more members, and as long again after each one that joins.
+Later rebalances wait for all known members, up to the longest of their rebalance timeouts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from chronik.wording import counted
 
 
 def rebalance_or_complete_join(group: GroupCore, reason: str) -> None:
+    """Start a rebalance if the state allows one. Otherwise complete the current one if all members have joined."""
     if group.state in REBALANCE_CAN_START_IN:
         prepare_rebalance(group, reason)
     else:
@@ -23,13 +24,14 @@ def rebalance_or_complete_join(group: GroupCore, reason: str) -> None:
 
 
 def prepare_rebalance(group: GroupCore, reason: str) -> None:
+    """Start a rebalance: wait until all members have joined or their rebalance timeout expires."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.roster.unsynced.clear()
     group.deadlines.cancel(DeadlineKind.SYNC)
-    is_first = group.state is GroupState.EMPTY
+    is_first_rebalance = group.state is GroupState.EMPTY
     group.move(GroupState.PREPARING_REBALANCE, reason)
-    if is_first:
+    if is_first_rebalance:
         _start_initial_delay(group)
     elif group.roster.all_joined:
         complete_join(group)
@@ -38,7 +40,7 @@ def prepare_rebalance(group: GroupCore, reason: str) -> None:
 
 
 def drop_assignments(group: GroupCore, error: ErrorCode) -> None:
-    """Tells members that wait for their assignment that the generation will not become stable."""
+    """Clear all assignments and reject waiting SyncGroup requests, because the generation will not become stable."""
     group.assignments_bytes = 0
     for member in group.roster:
         member.assignment = b""
@@ -48,10 +50,11 @@ def drop_assignments(group: GroupCore, error: ErrorCode) -> None:
 
 
 def complete_join_when_all_joined(group: GroupCore) -> None:
+    """Complete the current rebalance if every member has joined."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.lifecycle.previous_state is GroupState.EMPTY and len(group.roster):
-        return  # the initial delay decides when a first generation is complete
+        return  # the first rebalance of a group ends with its initial delay
     if group.roster.all_joined:
         complete_join(group)
 
@@ -64,19 +67,19 @@ def _start_initial_delay(group: GroupCore) -> None:
 
 
 def end_initial_delay(group: GroupCore) -> None:
-    """Waits once more if a member arrived meanwhile, but in all no longer than the rebalance timeout."""
+    """Complete the first rebalance, or wait again if a member joined during the delay, up to the rebalance timeout."""
     if not group.joined_during_delay or group.initial_delay_left_ms == 0:
         complete_join(group)
         return
     group.joined_during_delay = False
-    last_delay_ms = group.initial_delay_ms
+    previous_delay_ms = group.initial_delay_ms
     group.initial_delay_ms = min(group.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
-    group.initial_delay_left_ms = max(group.initial_delay_left_ms - last_delay_ms, 0)
+    group.initial_delay_left_ms = max(group.initial_delay_left_ms - previous_delay_ms, 0)
     group.deadlines.set(DeadlineKind.INITIAL_DELAY, group.now_ms + group.initial_delay_ms)
 
 
 def complete_join(group: GroupCore) -> None:
-    """Closes the round with those who joined. Other static members keep their place until their session ends."""
+    """End the join phase with the members that joined. Absent static members stay until their session expires."""
     if not group.store_ids():
         group.deadlines.set(DeadlineKind.JOIN, group.now_ms + NEW_ID_DELAY_MS)
         return
@@ -90,7 +93,7 @@ def complete_join(group: GroupCore) -> None:
     elif group.roster.elect_joined_leader():
         _start_generation(group)
     else:
-        # Only static members are left and none of them came: ask again until their sessions have ended.
+        # Only static members are left and none of them joined: wait until they join or their sessions expire.
         delay_ms = max(group.roster.rebalance_timeout_ms, STATIC_ROUND_DELAY_MS_MIN)
         group.deadlines.set(DeadlineKind.JOIN, group.now_ms + delay_ms)
 

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment is stored first, and only then handed out."""
+"""SyncGroup: the leader's assignment is stored before any member receives it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from chronik.protocol.errors import ErrorCode
 
 
 def sync(group: GroupCore, event: SyncAsked) -> None:
-    refusal = _refusal(group, event.request)
-    if refusal is not None:
-        group.reply(event.waiter, SyncResult(refusal))
+    """Handle a SyncGroup request."""
+    error_code = _request_error(group, event.request)
+    if error_code is not None:
+        group.reply(event.waiter, SyncResult(error_code))
         return
     member = group.roster[event.request.member_id]
     if group.state is GroupState.STABLE:
-        _has_synced(group, member)
-        group.reply(event.waiter, _assigned(group, member))
+        _mark_synced(group, member)
+        group.reply(event.waiter, _assignment_result(group, member))
     else:
         _await_assignment(group, event, member)
 
 
-def _refusal(group: GroupCore, request: SyncRequest) -> ErrorCode | None:
-    refusal = group.roster.refusal(request.member_id, request.group_instance_id)
-    if refusal is not None:
-        return refusal
+def _request_error(group: GroupCore, request: SyncRequest) -> ErrorCode | None:
+    error_code = group.roster.refusal(request.member_id, request.group_instance_id)
+    if error_code is not None:
+        return error_code
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
@@ -39,23 +40,24 @@ def _refusal(group: GroupCore, request: SyncRequest) -> ErrorCode | None:
     return None
 
 
-def _differs(asked: str | None, actual: str | None) -> bool:
-    """Whether the request expects something else; SyncGroup before 5 does not say what it expects."""
-    return asked is not None and actual is not None and asked != actual
+def _differs(requested: str | None, actual: str | None) -> bool:
+    """Return whether a protocol in the request differs from the group's. SyncGroup before version 5 names none."""
+    return requested is not None and actual is not None and requested != actual
 
 
 def _await_assignment(group: GroupCore, event: SyncAsked, member: Member) -> None:
     is_leader = member.member_id == group.roster.leader
-    given = dict(event.request.assignments)
-    if is_leader and _bytes_to_store(group, given) > GROUP_BYTES_MAX:
-        group.reply(event.waiter, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))  # Kafka, when its record is too large
+    assignments_by_member = dict(event.request.assignments)
+    if is_leader and _bytes_to_store(group, assignments_by_member) > GROUP_BYTES_MAX:
+        # Kafka returns this error when the group's record is too large.
+        group.reply(event.waiter, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
-    group.reply(member.sync_waiter, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))  # the same member asked before
+    group.reply(member.sync_waiter, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier request of this member
     member.sync_waiter = event.waiter
-    _has_synced(group, member)
+    _mark_synced(group, member)
     if is_leader and not _is_storing_assignment(group):
-        # A member that the leader left out has an empty assignment, which is legal.
-        assignments = {other.member_id: given.get(other.member_id, b"") for other in group.roster}
+        # A member that the leader did not mention has an empty assignment, which is legal.
+        assignments = {other.member_id: assignments_by_member.get(other.member_id, b"") for other in group.roster}
         group.store_group(AssignmentAwaited(group.generation, assignments), assignments)
 
 
@@ -63,26 +65,28 @@ def _bytes_to_store(group: GroupCore, assignments: dict[str, bytes]) -> int:
     return group.roster.protocols_bytes + sum(len(assignment) for assignment in assignments.values())
 
 
-def _has_synced(group: GroupCore, member: Member) -> None:
+def _mark_synced(group: GroupCore, member: Member) -> None:
+    """Record that a member has sent SyncGroup, and cancel the sync deadline after the last one."""
     group.roster.unsynced.discard(member.member_id)
     if not group.roster.unsynced:
         group.deadlines.cancel(DeadlineKind.SYNC)
 
 
 def _is_storing_assignment(group: GroupCore) -> bool:
-    """Whether it is under way: a leader that asks again, having lost its connection, does not store a second time."""
+    """Return whether the assignment of this generation is being stored, so that a retried SyncGroup stores nothing."""
     return any(
         isinstance(awaited, AssignmentAwaited) and awaited.generation == group.generation
         for awaited in group.awaited.values()
     )
 
 
-def _assigned(group: GroupCore, member: Member) -> SyncResult:
+def _assignment_result(group: GroupCore, member: Member) -> SyncResult:
+    """Return the SyncGroup result with the member's assignment."""
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
 def assignment_stored(group: GroupCore, awaited: AssignmentAwaited, error: ErrorCode | None) -> None:
-    """Does nothing when a rebalance began while the assignment was on its way: those who waited were told then."""
+    """Send the stored assignment to all waiting members. Do nothing if a rebalance has started in the meantime."""
     if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != awaited.generation:
         return
     if error is not None:
@@ -93,14 +97,14 @@ def assignment_stored(group: GroupCore, awaited: AssignmentAwaited, error: Error
     for member in group.roster:
         member.assignment = awaited.assignments[member.member_id]
         if member.sync_waiter is not None:
-            group.answer_sync(member, _assigned(group, member))
-            # Its session may have ended while we held its answer back, which was not its fault.
+            group.answer_sync(member, _assignment_result(group, member))
+            # The session may have expired while the response was held back.
             group.restart_session(member)
     group.move(GroupState.STABLE, "the assignment is stored")
 
 
 def expire_sync(group: GroupCore) -> None:
-    """Rebalances: members that joined but never asked for their assignment hold partitions that nobody reads."""
+    """Remove the members that joined but never sent SyncGroup, and rebalance, so that their partitions are consumed."""
     for member in list(group.roster):
         if member.member_id in group.roster.unsynced:
             group.remove_member(member)

@@ -1,6 +1,6 @@
-"""The life of a classic consumer group: its states and every legal step between them.
+"""The states of a classic group and the legal transitions between them.
 
-This table is the only place that says so; the diagram in the documentation is drawn from it by `mermaid`.
+The state diagram in the documentation is generated from this table by `render_mermaid`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chronik.errors import InvariantBroken
 
 
 class GroupState(StrEnum):
-    """The states, spelled as in DescribeGroups and ListGroups."""
+    """The states of a classic group, spelled as in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -46,13 +46,15 @@ REBALANCE_CAN_START_IN: Final = frozenset(
 )
 
 HISTORY_LENGTH_MAX: Final = 32
-"""Steps kept for the history in the message of an illegal transition: enough for the last ten rebalances."""
+"""Number of transitions kept for the error message of an illegal transition: about ten rebalances."""
 
 REASON_CHARACTERS_MAX: Final = 500
-"""Clients say why they join, in up to 32,767 bytes: the history keeps what fits a line of the log."""
+"""Characters kept of a transition's reason. Clients may send a reason of up to 32,767 bytes."""
 
 
 class Step(msgspec.Struct, frozen=True):
+    """A state transition of a group."""
+
     generation: int
     source: GroupState
     target: GroupState
@@ -63,17 +65,17 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class IllegalTransition(InvariantBroken):
-    """The group was told to take a step that is not in the table; the message carries its recent history."""
+    """A group was asked to make a transition that the table does not allow. The message has the recent history."""
 
     def __init__(self, group_id: str, refused: Step, history: list[Step]) -> None:
         self.refused = refused
         self.history = history
-        story = "; ".join(str(step) for step in history) or "none"
-        super().__init__(f"group {group_id!r} cannot take the step {refused}; its history: {story}")
+        recent = "; ".join(str(step) for step in history) or "none"
+        super().__init__(f"group {group_id!r}: illegal transition {refused}; recent transitions: {recent}")
 
 
 class Lifecycle:
-    """The state of a group, and the steps by which it got there."""
+    """The current state of a group and its recent transitions."""
 
     def __init__(self, group_id: str, state: GroupState = GroupState.EMPTY) -> None:
         self._group_id = group_id
@@ -82,7 +84,11 @@ class Lifecycle:
         self.history: deque[Step] = deque(maxlen=HISTORY_LENGTH_MAX)
 
     def move(self, target: GroupState, generation: int, reason: str) -> None:
-        """Raises IllegalTransition."""
+        """Change the state.
+
+        Raises:
+            IllegalGroupTransition: The table does not allow the transition.
+        """
         step = Step(generation, self.state, target, reason[:REASON_CHARACTERS_MAX])
         if (self.state, target) not in TRANSITIONS:
             raise IllegalTransition(self._group_id, step, list(self.history))
@@ -92,7 +98,7 @@ class Lifecycle:
 
 
 def mermaid() -> str:
-    """The table as a Mermaid state diagram."""
+    """Return the transition table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {GroupState.EMPTY}"]
     lines += [f"    {source} --> {target}: {reason}" for (source, target), reason in TRANSITIONS.items()]
     lines.append(f"    {GroupState.DEAD} --> [*]")

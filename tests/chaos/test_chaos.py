@@ -1,0 +1,129 @@
+"""A real cluster, real clients, kills and pauses, a network that fails: nothing acknowledged is lost, doubled or out of
+order, nothing that any node tells goes back, and every partition goes on. `make chaos` does the same with more faults,
+for longer."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.testing.cluster import Cluster
+from tests.chaos import standing
+from tests.chaos.clients import wait_for
+from tests.chaos.evidence import Evidence
+from tests.chaos.faults import Fault, Victims
+from tests.chaos.harness import NODES, Options, Outcome, run_chaos
+from tests.chaos.history import Acknowledged, FaultBegan, FaultEnded, of_kind
+from tests.chaos.namespaces import why_none
+from tests.chaos.report import answers, report
+from tests.chaos.schedules import KINDS, Kind
+from tests.chaos.workloads import WORKLOADS
+from tests.long import LONG, SEED, count
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+Summary = Callable[[str, object], None]
+
+ONE_PARTITION = replace(WORKLOADS["queue"], partitions=1)
+RATE = 60.0
+
+FAULTS_OF_NETWORK = ("reject", "ring", "clock")
+NO_NETWORK = why_none()
+
+
+def told(outcome: Outcome) -> str:
+    return "\n".join(report(outcome))
+
+
+def acknowledged(outcome: Outcome) -> int:
+    return sum(1 for _ in of_kind(outcome.events, Acknowledged))
+
+
+def test_kills_and_pauses_of_minority_violate_no_guarantee(tmp_path: Path, record_property: Summary) -> None:
+    steps = count(3, 50)
+    options = Options(
+        tmp_path, seconds=count(25, 600), steps_max=steps, seed=SEED, faults=("kill", "pause"), rate=count(30, 120)
+    )
+    outcome = run_chaos(options, print)
+    assert not outcome.findings, told(outcome)
+    assert outcome.steps >= count(2, 30), told(outcome)
+    assert acknowledged(outcome) > 10 * RATE, told(outcome)
+    for fault in of_kind(outcome.events, FaultBegan):
+        (ended,) = (each for each in of_kind(outcome.events, FaultEnded) if each.number == fault.number)
+        assert ended.progressed_s is not None or not fault.demands_progress, told(outcome)
+    record_property(
+        "summary", f"chaos: {outcome.steps} faults, {acknowledged(outcome):,} records acknowledged, nothing went wrong"
+    )
+
+
+@pytest.mark.skipif(NO_NETWORK is not None, reason=f"no network namespaces: {NO_NETWORK}")
+def test_network_faults_violate_no_guarantee(tmp_path: Path, record_property: Summary) -> None:
+    steps = count(len(FAULTS_OF_NETWORK), 40)
+    faults = tuple(KINDS) if LONG else FAULTS_OF_NETWORK
+    options = Options(
+        tmp_path,
+        seconds=count(60, 800),
+        steps_max=steps,
+        seed=SEED,
+        faults=faults,
+        rate=count(30, 60),
+        has_network=True,
+    )
+    outcome = run_chaos(options, print)
+    assert not outcome.findings, told(outcome)
+    assert outcome.steps == steps, told(outcome)
+    evidence = Evidence(outcome.events)
+    assert len(evidence.acknowledged) > 10 * RATE, told(outcome)
+    assert {event.node for event in evidence.topics_seen} == set(range(1, NODES + 1)), told(outcome)
+    asked = f"{answers(evidence):,} answers of single nodes"
+    record_property("summary", f"chaos: {outcome.steps} faults of the network, {asked}, nothing went back")
+
+
+# The same run must find out a cluster that does lose records.
+
+
+def losing(tmp_path: Path, fault: Fault, **options: Any) -> Outcome:
+    kinds = KINDS | {"loss": Kind(fault, hits_minority=False)}
+    return run_chaos(Options(tmp_path, steps_max=1, faults=("loss",), kinds=kinds, rate=RATE, **options), print)
+
+
+@contextmanager
+def leader_cut_off(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
+    """Until another one leads."""
+    (place,) = ONE_PARTITION.places()
+    leader = standing.leader_of(cluster, place)
+    other = next(node for node in cluster.nodes.values() if node.node_id != leader)
+    cluster.cut_off(leader)
+    assert wait_for(lambda: standing.ask(other, [place.topic])[place].leader not in (leader, standing.NOBODY), 30)
+    yield f"node {leader}, which leads, cut off"
+    cluster.heal()
+
+
+def test_checker_detects_loss_with_acks_1(tmp_path: Path) -> None:
+    """With acks=1 a leader that is cut off acknowledges what nobody will ever have."""
+    careless = replace(ONE_PARTITION, senders=({"acks": 1},))
+    outcome = losing(tmp_path, leader_cut_off, workloads=(careless,))
+    assert {"lost", "not monotonic"} <= {finding.kind for finding in outcome.findings}, told(outcome)
+
+
+@contextmanager
+def wiped(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
+    """The single copy is gone when its node comes back."""
+    node = cluster.nodes[standing.leader_of(cluster, ONE_PARTITION.places()[0])]
+    node.kill()
+    shutil.rmtree(node.data_dir / "topics")
+    (node.data_dir / "synced-offsets").unlink()
+    yield f"records of node {node.node_id} wiped"
+    node.start()
+
+
+def test_checker_detects_records_lost_by_restart(tmp_path: Path) -> None:
+    outcome = losing(tmp_path, wiped, workloads=(ONE_PARTITION,), replication=1, min_insync=1)
+    assert {"lost", "inconsistent", "not monotonic"} <= {finding.kind for finding in outcome.findings}, told(outcome)

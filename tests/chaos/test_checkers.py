@@ -1,0 +1,480 @@
+"""Histories written by hand: each kind of bad outcome is found, alone and under its name; good ones pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.checkers import CHECKERS, judge
+from tests.chaos.evidence import Evidence
+from tests.chaos.history import (
+    UNREADABLE,
+    Acknowledged,
+    AnyEvent,
+    ClientBroken,
+    Committed,
+    EndSeen,
+    FaultBegan,
+    FaultEnded,
+    FinalRead,
+    Journal,
+    Place,
+    RecordId,
+    Sent,
+    decode_value,
+    encode_value,
+    read_journal,
+)
+from tests.chaos.stale import STALE_CHECKERS, stale_ends
+from tests.chaos.stories import LOOSE, ONCE, ORDERED, PROMISES, Story
+from tests.chaos.test_stale_reads import TYPES_OF_SINGLE_NODES
+from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
+
+BadHistory = Callable[[Story], str]
+"""Tells a story in which one thing goes wrong; returns what it is called."""
+
+BAD: list[BadHistory] = []
+
+
+def bad(history: BadHistory) -> BadHistory:
+    BAD.append(history)
+    return history
+
+
+def _two_written(story: Story, topic: str = ONCE) -> tuple[RecordId, RecordId]:
+    """And seen by the group."""
+    first, second = story.write(0, 0, topic), story.write(1, 1, topic)
+    story.read(first, 0, topic)
+    story.read(second, 1, topic)
+    return first, second
+
+
+@bad
+def an_acknowledged_record_is_gone_and_its_offset_with_it(story: Story) -> str:
+    first, _ = story.write(0, 0), story.write(1, 1)
+    story.read(first, 0)
+    story.end_with(first)
+    return "lost"
+
+
+@bad
+def an_acknowledged_record_is_gone_from_the_front(story: Story) -> str:
+    story.write(0, 0, LOOSE)
+    second = story.write(1, 1, LOOSE)
+    story.end_with(second, topic=LOOSE, start=1)
+    return "lost"
+
+
+@bad
+def a_record_that_was_acknowledged_without_an_offset_is_gone(story: Story) -> str:
+    story.acknowledge(story.send(0), None)
+    return "lost"
+
+
+@bad
+def another_record_is_at_an_acknowledged_offset(story: Story) -> str:
+    first = story.write(0, 0, LOOSE)
+    second = story.send(1, LOOSE)
+    story.leave_unknown(second)
+    story.end_with(second, first, topic=LOOSE)
+    return "inconsistent"
+
+
+@bad
+def two_readers_see_different_records_at_one_offset(story: Story) -> str:
+    first, second = story.send(0, LOOSE), story.send(1, LOOSE)
+    story.leave_unknown(first)
+    story.leave_unknown(second)
+    story.read(first, 0, LOOSE, reader="alone")
+    story.end_with(second, first, topic=LOOSE)
+    return "inconsistent"
+
+
+@bad
+def two_readers_see_one_record_of_two_epochs(story: Story) -> str:
+    first, _ = _two_written(story)
+    story.read(first, 0, reader="d", epoch=4)
+    story.end_with(first, RecordId("p", 1))
+    return "inconsistent"
+
+
+@bad
+def an_idempotent_producers_record_is_there_twice(story: Story) -> str:
+    first, _ = _two_written(story)
+    story.read(first, 2)
+    story.end_with(first, RecordId("p", 1), first)
+    return "duplicated"
+
+
+@bad
+def an_idempotent_producers_unacknowledged_record_is_there_twice(story: Story) -> str:
+    record = story.send(0)
+    story.leave_unknown(record)
+    story.read(record, 0)
+    story.read(record, 1)
+    story.end_with(record, record)
+    return "duplicated"
+
+
+@bad
+def records_that_were_in_flight_together_are_acknowledged_in_another_order(story: Story) -> str:
+    first, second = story.send(0, ORDERED), story.send(1, ORDERED)
+    story.acknowledge(second, 0, ORDERED)
+    story.acknowledge(first, 1, ORDERED)
+    story.end_with(second, first, topic=ORDERED)
+    return "reordered"
+
+
+@bad
+def records_of_one_key_are_acknowledged_in_another_order(story: Story) -> str:
+    first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="k")
+    story.acknowledge(second, 0, ORDERED)
+    story.acknowledge(first, 1, ORDERED)
+    story.end_with(second, first, topic=ORDERED)
+    return "reordered"
+
+
+@bad
+def an_idempotent_producers_record_of_unknown_outcome_comes_too_late(story: Story) -> str:
+    first, second = story.send(0), story.send(1)
+    story.leave_unknown(first)
+    story.acknowledge(second, 0)
+    story.read(second, 0)
+    story.read(first, 1)
+    story.end_with(second, first)
+    return "reordered"
+
+
+@bad
+def a_key_is_in_two_partitions(story: Story) -> str:
+    first = story.write(0, 0, ORDERED, 0, key="k")
+    second = story.write(1, 0, ORDERED, 1, key="k")
+    story.end_with(first, topic=ORDERED, partition=0)
+    story.end_with(second, topic=ORDERED, partition=1)
+    return "reordered"
+
+
+@bad
+def a_later_record_gets_an_offset_below_one_acknowledged_before(story: Story) -> str:
+    first = story.send(0, LOOSE, producer="p")
+    story.acknowledge(first, 1, LOOSE)
+    second = story.send(0, LOOSE, producer="q")
+    story.acknowledge(second, 0, LOOSE)
+    story.end_with(second, first, topic=LOOSE)
+    return "not monotonic"
+
+
+@bad
+def one_offset_is_acknowledged_for_two_records(story: Story) -> str:
+    first, second = story.send(0, LOOSE), story.send(1, LOOSE)
+    story.acknowledge(first, 0, LOOSE)
+    story.acknowledge(second, 0, LOOSE)
+    story.end_with(first, second, topic=LOOSE)
+    return "not monotonic"
+
+
+@bad
+def a_consumer_skips_a_record(story: Story) -> str:
+    first, second, third = story.write(0, 0), story.write(1, 1), story.write(2, 2)
+    story.read(first, 0)
+    story.read(third, 2)
+    story.read(second, 1, reader="d")
+    story.end_with(first, second, third)
+    return "gap"
+
+
+@bad
+def a_consumer_goes_back_within_one_assignment(story: Story) -> str:
+    first, second = _two_written(story)
+    story.read(first, 0)
+    story.end_with(first, second)
+    return "gap"
+
+
+@bad
+def a_group_never_sees_a_record_although_no_member_skipped_one(story: Story) -> str:
+    first, second = story.write(0, 0), story.write(1, 1)
+    story.read(second, 1)
+    story.end_with(first, second)
+    return "unseen"
+
+
+@bad
+def a_group_never_sees_the_last_record(story: Story) -> str:
+    first, second = story.write(0, 0), story.write(1, 1)
+    story.read(first, 0)
+    story.end_with(first, second)
+    return "unseen"
+
+
+@bad
+def a_record_is_there_that_nobody_sent(story: Story) -> str:
+    story.end_with(RecordId("stranger", 7), topic=LOOSE)
+    return "phantom"
+
+
+@bad
+def a_record_is_there_that_cannot_be_read(story: Story) -> str:
+    story.end_with(UNREADABLE, topic=LOOSE)
+    return "phantom"
+
+
+@bad
+def a_record_is_there_that_had_failed(story: Story) -> str:
+    record = story.send(0, LOOSE)
+    story.fail(record)
+    story.end_with(record, topic=LOOSE)
+    return "phantom"
+
+
+@bad
+def a_record_is_in_a_topic_that_it_was_not_sent_to(story: Story) -> str:
+    record = story.send(0, ORDERED)
+    story.leave_unknown(record)
+    story.end_with(record, topic=LOOSE)
+    return "phantom"
+
+
+@bad
+def a_failed_record_was_read_once_and_is_gone(story: Story) -> str:
+    """Seen before it was truncated, and overwritten: what the consumer did with it cannot be undone."""
+    record = story.send(0, LOOSE)
+    story.fail(record)
+    story.read(record, 0, LOOSE, reader="alone")
+    story.end_with(RecordId("p", 0), topic=LOOSE)
+    return "phantom"
+
+
+@bad
+def a_consumer_read_what_was_cut_off_later(story: Story) -> str:
+    first = story.write(0, 0, LOOSE)
+    second = story.send(1, LOOSE)
+    story.leave_unknown(second)
+    story.read(first, 0, LOOSE)
+    story.read(second, 1, LOOSE)
+    story.end_with(first, topic=LOOSE)
+    return "truncated"
+
+
+@bad
+def an_end_was_told_that_is_beyond_the_last_one(story: Story) -> str:
+    story.see_end(1, LOOSE)
+    return "truncated"
+
+
+@bad
+def a_group_committed_what_is_beyond_the_end(story: Story) -> str:
+    story.events.append(Committed(at=story.tick(), group="g", place=Place(ONCE, 0), offset=1))
+    return "truncated"
+
+
+@bad
+def an_end_is_told_that_is_below_what_was_acknowledged(story: Story) -> str:
+    record = story.write(0, 0, LOOSE)
+    story.see_end(0, LOOSE)
+    story.end_with(record, topic=LOOSE)
+    return "stale end"
+
+
+@bad
+def an_end_is_told_that_is_below_the_one_before(story: Story) -> str:
+    record = story.send(0, LOOSE)
+    story.leave_unknown(record)
+    story.see_end(1, LOOSE)
+    story.see_end(0, LOOSE)
+    story.end_with(record, topic=LOOSE)
+    return "stale end"
+
+
+@bad
+def an_end_is_told_that_is_below_what_was_read(story: Story) -> str:
+    record = story.send(0, LOOSE)
+    story.leave_unknown(record)
+    story.read(record, 0, LOOSE)
+    story.see_end(0, LOOSE)
+    story.end_with(record, topic=LOOSE)
+    return "stale end"
+
+
+@bad
+def the_final_read_has_a_hole(story: Story) -> str:
+    place = Place(LOOSE, 0)
+    story.end_with(topic=LOOSE)
+    story.events.append(FinalRead(at=story.tick(), reader="other", place=place, start=0, end=1))
+    record = story.send(0, LOOSE)
+    story.leave_unknown(record)
+    return "hole"
+
+
+@bad
+def a_partition_stalls_while_a_minority_is_down(story: Story) -> str:
+    story.events.append(FaultBegan(number=1, kind="kill", what="node 2 killed", demands_progress=True))
+    story.events.append(FaultEnded(number=1))
+    return "stalled"
+
+
+def _recovers_after(story: Story, seconds: float) -> None:
+    """A fault that asks for it is over at 100; all partitions but one acknowledge at once."""
+    fault = FaultBegan(at=90.0, number=1, kind="longcut", what="all cut off", recovery_s_max=2.0)
+    story.events += [fault, FaultEnded(at=100.0, number=1)]
+    for number, (topic, partition) in enumerate(((ONCE, 0), (ORDERED, 0), (ORDERED, 1), (LOOSE, 0))):
+        record = RecordId(f"r{number}", 0)
+        at = 100.0 + (seconds if topic == LOOSE else 0.5)
+        story.events.append(Sent(at=95.0, id=record, topic=topic))
+        story.events.append(Acknowledged(at=at, id=record, place=Place(topic, partition), offset=0))
+        if topic == ONCE:
+            story.read(record, 0)
+        story.end_with(record, topic=topic, partition=partition)
+
+
+@bad
+def a_partition_takes_too_long_to_come_back(story: Story) -> str:
+    _recovers_after(story, 2.1)
+    return "slow recovery"
+
+
+@bad
+def a_partition_does_not_come_back_before_the_next_fault(story: Story) -> str:
+    _recovers_after(story, 1.9)
+    story.events.append(FaultBegan(at=101.0, number=2, kind="kill", what="node 1 killed"))
+    story.events.append(FaultEnded(at=102.0, number=2))
+    return "slow recovery"
+
+
+@bad
+def a_producer_gives_up_for_good(story: Story) -> str:
+    story.events.append(ClientBroken(client="p", error="OUT_OF_ORDER_SEQUENCE_NUMBER"))
+    return "broken client"
+
+
+@pytest.mark.parametrize("history", BAD, ids=lambda history: history.__name__)
+def test_checker_reports_violation_by_name(history: BadHistory) -> None:
+    story = Story()
+    expected = history(story)
+    findings = judge(story.finished())
+    assert {finding.kind for finding in findings} == {expected}, "\n".join(map(str, findings))
+
+
+def test_checker_reports_partition_not_read_at_end() -> None:
+    assert {finding.kind for finding in judge(PROMISES)} == {"hole"}
+
+
+def test_every_checker_has_history_only_it_detects() -> None:
+    idle = set(CHECKERS) - {*STALE_CHECKERS, *TRANSACTIONAL_CHECKERS} | {stale_ends}
+    for history in BAD:
+        story = Story()
+        history(story)
+        evidence = Evidence(story.finished())
+        found_by = [checker for checker in CHECKERS if any(checker(evidence))]
+        if len(found_by) == 1:
+            idle.discard(found_by[0])
+    assert not idle, f"not needed by any history: {[checker.__name__ for checker in idle]}"
+
+
+def good_histories() -> Iterator[tuple[str, Story]]:
+    story = Story()
+    yield "nothing happened", story
+
+    story = Story()
+    first, second = _two_written(story)
+    story.see_end(2)
+    story.events.append(Committed(at=story.tick(), group="g", place=Place(ONCE, 0), offset=2))
+    story.end_with(first, second)
+    yield "all is well", story
+
+    story = Story()
+    first, second = story.send(0, LOOSE), story.send(1, LOOSE)
+    story.leave_unknown(first)
+    story.leave_unknown(second)
+    story.end_with(second, topic=LOOSE)
+    yield "one of unknown outcome is there, another is not", story
+
+    story = Story()
+    first, second = story.send(0, LOOSE), story.send(1, LOOSE)
+    story.acknowledge(first, 2, LOOSE)
+    story.acknowledge(second, 1, LOOSE)
+    story.end_with(first, second, first, topic=LOOSE)
+    yield "without promises a retry doubles a record and puts it behind a later one", story
+
+    story = Story()
+    first, second = story.send(0, ORDERED), story.send(1, ORDERED)
+    story.leave_unknown(first)
+    story.acknowledge(second, 0, ORDERED)
+    story.end_with(second, first, topic=ORDERED)
+    yield "without idempotence one of unknown outcome may come late", story
+
+    story = Story()
+    first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="l")
+    story.acknowledge(second, 0, ORDERED)
+    story.acknowledge(first, 1, ORDERED)
+    story.end_with(second, first, topic=ORDERED)
+    yield "different keys come in any order", story
+
+    story = Story()
+    record = story.send(0, LOOSE)
+    story.fail(record)
+    story.end_with(topic=LOOSE)
+    yield "what failed is not there", story
+
+    story = Story()
+    first, second = _two_written(story)
+    story.read(first, 0, assignment=2)
+    story.read(second, 1, assignment=2)
+    story.read(second, 1, reader="d")
+    story.end_with(first, second)
+    yield "after a rebalance records are delivered again", story
+
+    story = Story()
+    first = story.send(0, LOOSE)
+    asked_at = story.tick()
+    story.acknowledge(first, 0, LOOSE)
+    seen = EndSeen(at=story.tick(), reader="watcher", place=Place(LOOSE, 0), asked_at=asked_at, end=0)
+    story.events.append(seen)
+    story.end_with(first, topic=LOOSE)
+    yield "an end that was asked for before the acknowledgement may be without it", story
+
+    story = Story()
+    story.events.append(FaultBegan(number=1, kind="kill", what="all killed"))
+    story.events.append(FaultEnded(number=1))
+    story.events.append(FaultBegan(number=2, kind="kill", what="node 2 killed", demands_progress=True))
+    story.events.append(FaultEnded(number=2, progressed_s=1.5))
+    yield "nobody goes on when all are down", story
+
+    story = Story()
+    _recovers_after(story, 1.9)
+    yield "every partition comes back in time", story
+
+
+@pytest.mark.parametrize("story", [pytest.param(story, id=name) for name, story in good_histories()])
+def test_checkers_accept_valid_history(story: Story) -> None:
+    assert judge(story.finished()) == []
+
+
+def test_history_survives_round_trip_to_disk(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    told: list[AnyEvent] = []
+    for history in BAD:
+        story = Story()
+        history(story)
+        told += story.finished()
+    for _, story in good_histories():
+        told += story.finished()
+    for event in told:
+        journal.add(event)
+    journal.close()
+    assert read_journal(journal.path) == told == journal.events()
+    assert {type(event) for event in told} == set(AnyEvent.__args__) - TYPES_OF_SINGLE_NODES
+
+
+@pytest.mark.parametrize("key", [None, "", "a key"])
+def test_record_value_identifies_writer_and_detects_corruption(key: str | None) -> None:
+    record = RecordId("p", 12)
+    value, raw_key = encode_value(record, key, padding=10), None if key is None else key.encode()
+    assert decode_value(value, raw_key) == record
+    assert decode_value(value, b"another") == UNREADABLE
+    assert decode_value(value, b"" if key is None else None) == UNREADABLE
+    assert decode_value(None, raw_key) == UNREADABLE
+    assert decode_value(value.replace(b"12", b"13"), raw_key) == UNREADABLE
+    assert decode_value(b"\xff" + value, raw_key) == UNREADABLE

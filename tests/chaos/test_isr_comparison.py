@@ -1,0 +1,24 @@
+"""The ISR with a delayed and with a stopped follower, in the same run as Apache Kafka's (long only)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.isr_comparison import CHRONIK, compare, why_not
+from tests.long import LONG
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+
+
+@pytest.mark.skipif(not LONG, reason="takes minutes: make long")
+def test_isr_matches_kafka_with_slow_and_stopped_followers(
+    capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
+) -> None:
+    if missing := why_not():
+        pytest.skip(missing)
+    results = compare(seconds=20.0, delay_s=0.02)
+    printed = capsys.readouterr().out
+    record_property("summary", printed.strip())
+    assert results[CHRONIK], printed

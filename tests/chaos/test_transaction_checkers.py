@@ -1,0 +1,133 @@
+"""Histories of transactions, written by hand: each kind of bad outcome is found, alone and under its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tests.chaos.checkers import CHECKERS, judge
+from tests.chaos.evidence import Evidence
+from tests.chaos.history import FinalRead, Place, RecordId, of_kind
+from tests.chaos.stories import COPIES, COPYING, SOURCE, Story
+from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
+
+BadHistory = Callable[[Story], str]
+
+
+def two_to_copy(story: Story) -> tuple[RecordId, RecordId]:
+    records = story.write(0, 0, SOURCE), story.write(1, 1, SOURCE)
+    story.end_with(*records, topic=SOURCE)
+    return records
+
+
+def commit(story: Story, copy: RecordId, offset: int, partition: int = 0) -> None:
+    story.acknowledge(copy, offset, COPIES, partition)
+
+
+def test_checkers_accept_records_copied_once() -> None:
+    story = Story(COPYING)
+    first, second = two_to_copy(story)
+    aborted = story.copy(0, first, "t1")
+    story.fail(aborted)
+    one, other = story.copy(1, first, "t2"), story.copy(2, second, "t2")
+    commit(story, one, 2)
+    commit(story, other, 0, partition=1)
+    story.end_with(one, topic=COPIES, start=2)  # before it the aborted one and its marker, behind it another
+    story.end_with(other, topic=COPIES, partition=1)
+    assert judge(story.finished()) == []
+
+
+def test_control_records_are_not_offset_gaps() -> None:
+    story = Story(COPYING)
+    first, second = two_to_copy(story)
+    copies = [story.copy(0, first), story.copy(1, second)]
+    for offset, copy in enumerate(copies):
+        commit(story, copy, offset)
+    story.end_with(*copies, topic=COPIES)
+    (final,) = (each for each in of_kind(story.events, FinalRead) if each.place == Place(COPIES, 0))
+    story.events[story.events.index(final)] = msgspec.structs.replace(final, end=3)
+    assert judge(story.finished()) == []
+
+
+def read_of_what_was_aborted(story: Story) -> str:
+    first, second = two_to_copy(story)
+    aborted = story.copy(0, first, "t1")
+    story.fail(aborted)
+    story.read(aborted, 0, COPIES, reader="alone")
+    copies = story.copy(1, first, "t2"), story.copy(2, second, "t2")
+    for offset, copy in enumerate(copies, 2):
+        commit(story, copy, offset)
+    story.end_with(*copies, topic=COPIES, start=2)
+    return "aborted read"
+
+
+def half_of_a_transaction(story: Story) -> str:
+    """Of unknown outcome as it is, it may be there or not, but not in part. (What is not copied yet, another would.)"""
+    first, second = two_to_copy(story)
+    half = story.copy(0, first, "t1"), story.copy(1, second, "t1")
+    for copy in half:
+        story.leave_unknown(copy)
+    rest = story.copy(2, second, "t2")
+    commit(story, rest, 2)
+    story.end_with(half[0], topic=COPIES)
+    story.end_with(rest, topic=COPIES, partition=1, start=2)
+    return "torn"
+
+
+def a_record_that_two_transactions_have_copied(story: Story) -> str:
+    first, second = two_to_copy(story)
+    copies = story.copy(0, first, "t1"), story.copy(1, second, "t1"), story.copy(2, first, "t2", producer="zombie")
+    for offset, copy in enumerate(copies):
+        commit(story, copy, offset)
+    story.end_with(*copies, topic=COPIES)
+    return "copied twice"
+
+
+def a_record_that_nobody_has_copied(story: Story) -> str:
+    first, _ = two_to_copy(story)
+    copy = story.copy(0, first)
+    commit(story, copy, 0)
+    story.end_with(copy, topic=COPIES)
+    return "not copied"
+
+
+def a_committed_copy_that_is_gone(story: Story) -> str:
+    """And copied anew by another transaction."""
+    first, second = two_to_copy(story)
+    gone = story.copy(0, first, "t1")
+    commit(story, gone, 0)
+    copies = story.copy(1, first, "t2"), story.copy(2, second, "t2")
+    for offset, copy in enumerate(copies, 1):
+        commit(story, copy, offset)
+    story.end_with(*copies, topic=COPIES, start=1)
+    return "lost"
+
+
+BAD = (
+    read_of_what_was_aborted,
+    half_of_a_transaction,
+    a_record_that_two_transactions_have_copied,
+    a_record_that_nobody_has_copied,
+    a_committed_copy_that_is_gone,
+)
+
+
+@pytest.mark.parametrize("history", BAD)
+def test_checker_reports_only_the_injected_violation(history: BadHistory) -> None:
+    story = Story(COPYING)
+    expected = history(story)
+    assert {finding.kind for finding in judge(story.finished())} == {expected}
+
+
+def test_every_checker_has_history_only_it_detects() -> None:
+    idle = set(TRANSACTIONAL_CHECKERS)
+    for history in BAD:
+        story = Story(COPYING)
+        history(story)
+        evidence = Evidence(story.finished())
+        found_by = [checker for checker in CHECKERS if any(checker(evidence))]
+        if len(found_by) == 1:
+            idle.discard(found_by[0])
+    assert not idle, f"not needed by any history: {[checker.__name__ for checker in idle]}"

@@ -1,0 +1,56 @@
+"""A right that is given or taken away through one node is so on all of them, and stays so when all are killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster as Client
+from chronik.client.security.acls import AclBinding, AclFilter, add_acls, remove_acls
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.protocol.permissions import Operation, ResourceType
+from chronik.testing import Cluster
+from chronik.testing.plugin import ClusterFactory
+from tests import long
+from tests.cluster.holding import Stopwatch
+from tests.raw import RawClient
+
+OTHERS_ALONE = AclBinding(ResourceType.TOPIC, "t", 3, "User:somebody", "*", Operation.READ, 3)
+"""Whoever else wants the topic may not, from then on: there is an ACL about it."""
+MAY, MAY_NOT = [ErrorCode.NONE] * 3, [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+SECONDS_MAX = 1.0 if long.LONG else 10.0
+"""Ten times as long as it may take, for machines that do much else."""
+
+
+def told(cluster: Cluster) -> list[ErrorCode]:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+    codes = []
+    for node in cluster.live:
+        with RawClient(node.bootstrap) as client:
+            codes.append(ErrorCode(client.ask(request, 12, MetadataResponse).topics[0].error_code))
+    return codes
+
+
+def test_acl_change_applies_on_all_nodes_and_survives_restart(
+    chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
+) -> None:
+    configs = {"authorizer.class.name": "standard", "allow.everyone.if.no.acl.found": "true"}
+    cluster = chronik_cluster_factory(broker=configs)
+    with Client(cluster.bootstrap) as client, Stopwatch(SECONDS_MAX).change(lambda: told(cluster) == MAY):
+        create_topics(client, [NewTopic("t")])
+    stopwatch = Stopwatch(SECONDS_MAX)
+    for node in cluster.live:
+        with Client(node.bootstrap) as client:
+            with stopwatch.change(lambda: told(cluster) == MAY_NOT):
+                add_acls(client, [OTHERS_ALONE])
+            with stopwatch.change(lambda: told(cluster) == MAY):
+                remove_acls(client, [AclFilter(principal="User:somebody")])
+    record_property("summary", stopwatch.summary("ACLs"))
+    with Client(cluster.bootstrap) as client:
+        add_acls(client, [OTHERS_ALONE])
+    for node in cluster.live:
+        node.kill()
+    cluster.start()
+    cluster.wait_until_ready()
+    assert told(cluster) == MAY_NOT

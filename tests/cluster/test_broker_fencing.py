@@ -1,0 +1,75 @@
+"""A killed process is gone from every list long before its session ends: its port tells that nobody is there."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import pytest
+
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.long import count
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+ALL = [1, 2, 3]
+SESSION_SECONDS = 60
+"""So long that silence cannot be what fences them within the time that a test waits."""
+
+DEADLINE_SECONDS = 30
+
+KILLS = count(3, 20)
+
+Summary = Callable[[str, object], None]
+
+
+def seconds_until_gone(cluster: Cluster, victim: ClusterNode) -> float:
+    """Kills it, and brings it back when all others have noticed."""
+    others = [node_id for node_id in ALL if node_id != victim.node_id]
+    victim.kill()
+    died = time.monotonic()
+    cluster.wait_until_listed(others, DEADLINE_SECONDS)
+    seconds = time.monotonic() - died
+    victim.start()
+    cluster.wait_until_listed(ALL)
+    return seconds
+
+
+@pytest.mark.parametrize("kind", ["a follower", "the controller"])
+def test_killed_broker_is_fenced_before_session_timeout(
+    chronik_cluster_factory: ClusterFactory, record_property: Summary, kind: str
+) -> None:
+    cluster = chronik_cluster_factory(broker_session_ms=SESSION_SECONDS * 1000)
+    seconds = []
+    for _ in range(KILLS):
+        leader = cluster.leader()
+        others = [node for node in cluster.live if node is not leader]
+        seconds.append(seconds_until_gone(cluster, leader if kind == "the controller" else others[0]))
+    cluster.wait_until_ready()
+    cluster.wait_until_agreed()
+    record_property(
+        "summary",
+        f"killed {kind}: gone from all lists after {statistics.median(seconds):.2f} s, at most {max(seconds):.2f} s "
+        f"({KILLS} kills)",
+    )
+
+
+def test_paused_or_isolated_broker_keeps_its_session(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory(broker_session_ms=SESSION_SECONDS * 1000, links=True)
+    leader = cluster.leader()
+    paused, cut_off = (node for node in cluster.live if node is not leader)
+    paused.pause()
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        assert leader.listed_brokers() == ALL
+        time.sleep(0.1)
+    paused.resume()
+    cluster.cut_off(cut_off.node_id)
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        assert leader.listed_brokers() == ALL
+        time.sleep(0.1)
+    cluster.heal()
+    cluster.wait_until_ready()

@@ -1,0 +1,166 @@
+"""Between a leader's death and the election of the next one clients are told to ask again, and not to dial a dead port.
+
+Java's admin client gives what it was told to ask a broker to that broker or to nobody: once the dead one is fenced, and
+no longer listed, such a call waits for it until it times out (KAFKA-20673).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chronik.console.ask import ask
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.testing.cluster import ASK_SECONDS_MAX, Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.clients.catalogue import CLIENTS
+from tests.clients.running import RunningClient, wait_for
+from tests.raw import RawClient
+
+from .partitions import create, wait_until_in_sync
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+LONG_SESSION_MS = 60_000
+WAITED_FOR_SECONDS = 20
+"""A call that waits for the dead one ends after 30 s, the `default.api.timeout.ms` of the driver."""
+
+LED_BY_2 = [2, 3, 1]
+LED_BY_1 = [1, 2, 3]
+
+
+def wait_until_equal(cluster: Cluster, expected: object, state: Callable[[], object]) -> None:
+    def missing() -> str | None:
+        found = state()
+        return None if found == expected else f"it is {found}"
+
+    cluster.wait_until(missing, str(expected))
+
+
+def with_topics(cluster: Cluster) -> Cluster:
+    create(cluster[1], "moves", LED_BY_2)
+    create(cluster[1], "stays", LED_BY_1)
+    wait_until_in_sync(cluster, "moves")
+    wait_until_in_sync(cluster, "stays")
+    return cluster
+
+
+def leave_node_1_alone(cluster: Cluster) -> ClusterNode:
+    """Without a majority nobody can be fenced, and nobody knows who leads, for as long as a test needs it."""
+    for node_id in (2, 3):
+        cluster[node_id].kill()
+    return cluster[1]
+
+
+Told = tuple[ErrorCode, list[tuple[int, ErrorCode]]]
+"""Of a topic: its error, and each partition's leader and error."""
+
+NOT_CONFIRMED: Told = (ErrorCode.NONE, [(-1, ErrorCode.LEADER_NOT_AVAILABLE)])
+PAGE_NOT_CONFIRMED: Told = (ErrorCode.LEADER_NOT_AVAILABLE, [])
+
+
+def told(node: ClusterNode, name: str) -> Told:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    with RawClient(node.bootstrap) as client:
+        topic = client.ask(request, 12, MetadataResponse).topics[0]
+    leaders = [(each.leader_id, ErrorCode(each.error_code)) for each in topic.partitions]
+    return ErrorCode(topic.error_code), leaders
+
+
+def told_by_page(node: ClusterNode, name: str) -> Told:
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
+    with RawClient(node.bootstrap) as client:
+        topic = client.ask(request, 0, DescribeTopicPartitionsResponse).topics[0]
+    leaders = [(each.leader_id, ErrorCode(each.error_code)) for each in topic.partitions]
+    return ErrorCode(topic.error_code), leaders
+
+
+def coordinator(node: ClusterNode, group: str) -> Coordinator:
+    with RawClient(node.bootstrap) as client:
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        return client.ask(request, 4, FindCoordinatorResponse).coordinators[0]
+
+
+def metadata_requests(node: ClusterNode) -> int:
+    _, body = ask(node.http, "/metrics", ASK_SECONDS_MAX)
+    (found,) = re.findall(r'^chronik_requests_total{api="Metadata"} (\d+)$', body.decode(), re.MULTILINE)
+    return int(found)
+
+
+def test_metadata_has_no_leader_for_dead_leaders_partitions(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
+    node = leave_node_1_alone(cluster)
+    for topic in ("moves", "stays"):
+        wait_until_equal(cluster, NOT_CONFIRMED, lambda topic=topic: told(node, topic))  # type: ignore[misc]
+        assert told_by_page(node, topic) == PAGE_NOT_CONFIRMED
+    cluster.start()
+    wait_until_in_sync(cluster, "moves")
+    assert told(node, "moves") == told_by_page(node, "moves")
+
+
+def test_find_coordinator_does_not_return_dead_node(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
+    names = (f"group-{number}" for number in itertools.count())
+    group = next(name for name in names if coordinator(cluster[1], name).node_id == 2)
+    node = leave_node_1_alone(cluster)
+    wait_until_equal(cluster, ErrorCode.COORDINATOR_NOT_AVAILABLE, lambda: coordinator(node, group).error_code)
+    assert coordinator(node, group).node_id == -1
+    cluster.start()
+    wait_until_equal(cluster, ErrorCode.NONE, lambda: coordinator(node, group).error_code)
+
+
+@pytest.mark.parametrize("name", ["java-3.9", "java-4"])
+def test_java_admin_client_lists_offsets_after_leader_election(
+    chronik_cluster_factory: ClusterFactory, name: str
+) -> None:
+    if (reason := CLIENTS[name].missing()) is not None:
+        pytest.skip(reason)
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
+    client = RunningClient(CLIENTS[name], cluster[1].bootstrap)
+    try:
+        node = leave_node_1_alone(cluster)
+        wait_until_equal(cluster, NOT_CONFIRMED, lambda: told(node, "moves"))
+        before = metadata_requests(node)
+        with ThreadPoolExecutor(1) as thread:
+            listed = thread.submit(client.admin, "list_offsets", topic="moves", partition=0, spec="latest")
+            wait_for("it has asked for the leader", lambda: metadata_requests(node) >= before + 4)
+            cluster[3].start()
+            assert listed.result()["offset"] == 0
+    finally:
+        client.close()
+
+
+def test_java_admin_client_does_not_wait_for_dying_leader(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    """It knows the leader from an earlier call. (3.9 cannot be held to it: where it is answered in the few milliseconds
+    before the death is noticed, it waits for the dead one until its call times out.)"""
+    java = CLIENTS["java-4"]
+    if (reason := java.missing()) is not None:
+        pytest.skip(reason)
+    cluster = with_topics(chronik_cluster_factory())
+    client = RunningClient(java, cluster[1].bootstrap)
+    try:
+        assert client.admin("list_offsets", topic="moves", partition=0, spec="latest")["offset"] == 0
+        cluster[2].kill()
+        began = time.monotonic()
+        assert client.admin("list_offsets", topic="moves", partition=0, spec="latest")["offset"] == 0
+        assert time.monotonic() - began < WAITED_FOR_SECONDS
+    finally:
+        client.close()

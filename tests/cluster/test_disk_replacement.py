@@ -1,0 +1,103 @@
+"""A node whose disk was replaced refills by replication; a partition whose last good disk is gone stays offline."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.testing.cluster import ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.api.talk import batch, describe, produce
+from tests.chaos.history import Place
+from tests.cluster import replicated
+from tests.cluster.partitions import create
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+WIPED = 2
+
+
+def wait_until_known(client: RawClient, topic: str) -> None:
+    """It was created by another node; this one may have to hear of it yet, and says so until then."""
+    replicated.wait_for(f"{topic} is known", lambda: describe(client, topic).error_code == ErrorCode.NONE)
+
+
+def wipe(node: ClusterNode) -> None:
+    node.kill()
+    shutil.rmtree(node.data_dir)
+
+
+def test_replaced_disk_is_refilled_under_load(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = chronik_cluster_factory()
+    wiped = cluster.nodes[WIPED]
+    places = replicated.make_topic(cluster, "copied", 3)
+    create(cluster.nodes[1], "single", [WIPED], [1])
+    load = replicated.ConfluentLoad(cluster.bootstrap, "copied", 3)
+    with RawClient(wiped.bootstrap) as client:
+        wait_until_known(client, "single")
+        assert produce(client, "single", batch(b"the only copy")).error_code == ErrorCode.NONE
+    with replicated.running(load):
+        load.wait_until_it_goes_on(records=100)
+        wipe(wiped)
+        load.wait_until_it_goes_on(records=50)
+        wiped.start()
+        replicated.wait_until_in_sync(cluster, places)
+        load.wait_until_it_goes_on()
+    assert not load.problems, load.problems
+    assert replicated.check_records(cluster.bootstrap, places, [load]) == load.count
+    replicated.check_replicas(cluster, places)
+    for place in places:
+        assert replicated.stored(cluster, place)[WIPED].start == 0
+        assert replicated.stored(cluster, place)[WIPED].batches
+    cluster.wait_until_ready()
+    for node in cluster.nodes.values():
+        with RawClient(node.bootstrap) as client:
+            lost, kept = sorted(describe(client, "single").partitions, key=lambda each: each.partition_index)
+            assert ErrorCode(lost.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
+            assert (lost.leader_id, lost.isr_nodes, lost.replica_nodes) == (-1, [], [WIPED])
+            assert ErrorCode(kept.error_code) is ErrorCode.NONE
+            answer = produce(client, "single", batch(b"nobody takes it"))
+            assert ErrorCode(answer.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with RawClient(cluster.nodes[1].bootstrap) as client:
+        assert produce(client, "single", batch(b"still taken"), partition=1).error_code == ErrorCode.NONE
+
+
+def test_partition_stays_offline_without_last_in_sync_disk(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    """Its followers were away when the last records came: they must not lead without them, not even without it."""
+    cluster = chronik_cluster_factory()
+    last = cluster.nodes[1]
+    create(last, "shrunk", [1, 2], min_insync_replicas="1")
+    place = Place("shrunk", 0)
+    replicated.wait_until_in_sync(cluster, [place])
+    with RawClient(last.bootstrap) as client:
+        wait_until_known(client, "shrunk")
+        assert produce(client, "shrunk", batch(b"on both")).error_code == ErrorCode.NONE
+    cluster.nodes[2].kill()
+    with RawClient(last.bootstrap) as client:
+        assert produce(client, "shrunk", batch(b"on one")).error_code == ErrorCode.NONE
+    wipe(last)
+    cluster.nodes[2].start()
+    last.start()
+    cluster.wait_until_ready()
+
+    def missing() -> str | None:
+        for node in cluster.nodes.values():
+            with RawClient(node.bootstrap) as client:
+                [seen] = describe(client, "shrunk").partitions
+            if (seen.error_code, seen.leader_id, seen.isr_nodes) != (ErrorCode.LEADER_NOT_AVAILABLE, -1, []):
+                return f"node {node.node_id} sees {seen}"
+        return None
+
+    cluster.wait_until(missing, "offline, with nobody in sync")
+    for node in cluster.nodes.values():
+        with RawClient(node.bootstrap) as client:
+            answer = produce(client, "shrunk", batch(b"nobody takes it"))
+            assert ErrorCode(answer.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert replicated.stored(cluster, place)[2].batches[0].content.endswith(b"on both\x00")

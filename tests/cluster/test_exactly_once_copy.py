@@ -1,0 +1,205 @@
+"""Three copiers, which consume, transform and produce in transactions, while brokers and copiers are killed, paused and
+cut off at random: every record is copied once, whichever node one reads through, and offsets tell what was copied."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import cycle, pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.long import SEED, count
+
+from .brokers import Brokers, ChronikBrokers, running_brokers
+from .copier import GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS
+from .copying import FAULTS, Copiers, Fault, copied_cluster, is_possible
+from .standing import how_it_stands
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+RECORDS = count(10_000, 100_000)
+STEPS = count(7, 60)
+"""Faults; a share of the records is under way when each of them begins, and when it ends."""
+
+INPUT_PARTITIONS = 6
+HOLD_SECONDS = (0.5, 6.5)
+"""Shorter and longer than a broker's session (3 s), a member's (6 s) and a transaction's timeout (5 s)."""
+
+SETTLED_SECONDS_MAX = 120.0
+"""Until what was written before is copied: elections, sessions and timeouts, on a machine that does much else."""
+
+POLL_SECONDS = 0.1
+ASK_SECONDS_MIN, ASK_SECONDS_MAX = 0.2, 5.0
+
+Summary = Callable[[str, object], None]
+
+
+def test_records_are_copied_exactly_once_under_faults(tmp_path: Path, record_property: Summary) -> None:
+    rng = random.Random(f"copied {SEED}")
+    with running_brokers(tmp_path / "brokers", copied_cluster) as brokers:
+        make_topics(brokers)
+        feed = Feed(brokers.bootstrap)
+        with Copiers(brokers, tmp_path) as copiers:
+            for fault, portion in zip(chosen_faults(brokers, rng), portions(), strict=False):
+                suffer(brokers, copiers, feed, fault, portion, rng)
+            feed.wait_until_written()
+            wait_until_copied(brokers, copiers, RECORDS)
+        attempts = judge(brokers)
+    started_again = f"{copiers.restarts} restarts, {copiers.hung} of them because the client hung"
+    record_property(
+        "summary", f"copied exactly once: {RECORDS:,} records, {STEPS} faults, {attempts:,} copies, {started_again}"
+    )
+
+
+def chosen_faults(brokers: Brokers, rng: random.Random) -> Iterator[Fault]:
+    """Every kind comes once before one comes again."""
+    possible = [fault for fault in FAULTS if is_possible(fault, brokers)]
+    for _ in cycle([None]):
+        yield from rng.sample(possible, len(possible))
+
+
+def portions() -> list[range]:
+    bounds = [RECORDS * step // STEPS for step in range(STEPS + 1)]
+    return [range(first, end) for first, end in pairwise(bounds)]
+
+
+def make_topics(brokers: Brokers) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+    config = {"min.insync.replicas": "2"}
+    wanted = {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
+    made = admin.create_topics([NewTopic(name, partitions, 3, config=config) for name, partitions in wanted.items()])
+    for each in made.values():
+        each.result()
+
+
+class Feed:
+    """Numbers, written to the input once each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+        self._failures: list[str] = []
+
+    def write(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._producer.produce(INPUT, str(number), partition=number % INPUT_PARTITIONS, on_delivery=self._delivered)
+            self._producer.poll(0)
+
+    def wait_until_written(self) -> None:
+        assert self._producer.flush(SETTLED_SECONDS_MAX) == 0
+        assert not self._failures, self._failures[:3]
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is not None:
+            self._failures.append(str(error))
+
+
+def suffer(brokers: Brokers, copiers: Copiers, feed: Feed, fault: Fault, portion: range, rng: random.Random) -> None:
+    """It begins and ends in the midst of the portion: it is over when its time is, or when most of that has been copied
+    in spite of it. What is left then may wait for the next one."""
+    feed.write(portion)
+    wait_until_copied(brokers, copiers, portion.start + len(portion) // 8)
+    with fault(brokers, copiers, rng) as what:
+        hold_s, began = rng.uniform(*HOLD_SECONDS), time.monotonic()
+        wait_until_copied(brokers, copiers, portion.stop - len(portion) // 4, give_up_at=began + hold_s)
+        held_s = time.monotonic() - began
+        print(f"{what} for {held_s:.1f} of {hold_s:.1f} s, with records {portion.start} to {portion.stop}")
+    brokers.wait_until_ready()
+
+
+def wait_until_copied(brokers: Brokers, copiers: Copiers, records: int, give_up_at: float | None = None) -> None:
+    """Returns at `give_up_at` at the latest; without it, what takes too long is a failure."""
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX if give_up_at is None else give_up_at
+    with consuming(brokers.bootstrap) as consumer:
+        while (copied := sum(committed(consumer, deadline).values())) < records:
+            copiers.keep_up()
+            if time.monotonic() > deadline:
+                if give_up_at is not None:
+                    return
+                pytest.fail(f"{copied} of {records} are copied\n{standing(brokers, copiers)}")
+            time.sleep(POLL_SECONDS)
+
+
+def standing(brokers: Brokers, copiers: Copiers) -> str:
+    nodes = brokers.cluster.nodes.values() if isinstance(brokers, ChronikBrokers) else ()
+    return f"{copiers.where_they_are()}\n{how_it_stands(nodes, (INPUT, OUTPUT), GROUP)}"
+
+
+# What it all adds up to
+
+
+def judge(brokers: Brokers) -> int:
+    """Through every node. Returns how many copies there are, with those that were aborted."""
+    for address in brokers.addresses:
+        with consuming(address) as consumer:
+            assert committed(consumer) == ends(consumer, INPUT, INPUT_PARTITIONS), f"through {address}"
+            copies = read_to_the_end(consumer)
+        seen = sorted(number for numbers in copies.values() for number, _ in numbers)
+        assert seen == list(range(RECORDS)), f"through {address}: {difference(seen)}"
+        for partition, numbers in copies.items():
+            in_order(partition, numbers)
+    with consuming(brokers.bootstrap, "read_uncommitted") as consumer:
+        return sum(map(len, read_to_the_end(consumer).values()))
+
+
+def difference(seen: list[int]) -> str:
+    missing = sorted(set(range(RECORDS)) - set(seen))
+    doubled = sorted({number for number, other in pairwise(seen) if number == other})
+    return f"{len(missing)} missing, as {missing[:5]}; {len(doubled)} more than once, as {doubled[:5]}"
+
+
+def in_order(partition: int, numbers: list[tuple[int, int]]) -> None:
+    """What was read of one partition stands in the order in which it was read."""
+    by_source: dict[int, list[int]] = defaultdict(list)
+    for number, source in numbers:
+        by_source[source].append(number)
+    for source, found in by_source.items():
+        assert found == sorted(found), f"out of order in {OUTPUT}-{partition}: what comes from {INPUT}-{source}"
+
+
+def consuming(bootstrap: str, isolation: str = "read_committed") -> closing[Consumer]:
+    """A consumer that joins nothing and commits nothing."""
+    settings = {"group.id": GROUP, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+    return closing(Consumer(settings | {"bootstrap.servers": bootstrap, "isolation.level": isolation}))
+
+
+def committed(consumer: Consumer, deadline: float = math.inf) -> dict[int, int]:
+    """By partition; of what nobody can tell at the moment, nothing."""
+    seconds = min(max(deadline - time.monotonic(), ASK_SECONDS_MIN), ASK_SECONDS_MAX)
+    wanted = [TopicPartition(INPUT, partition) for partition in range(INPUT_PARTITIONS)]
+    try:
+        return {at.partition: at.offset for at in consumer.committed(wanted, seconds) if at.offset >= 0}
+    except KafkaException:
+        return {}
+
+
+def ends(consumer: Consumer, topic: str, partitions: int) -> dict[int, int]:
+    asked = {
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), ASK_SECONDS_MAX)
+        for partition in range(partitions)
+    }
+    return {partition: end for partition, (_, end) in asked.items()}
+
+
+def read_to_the_end(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
+    """Number and source of each copy, by partition, in order."""
+    found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(OUTPUT_PARTITIONS)}
+    unread = set(found)
+    consumer.assign([TopicPartition(OUTPUT, partition, 0) for partition in unread])
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    while unread:
+        assert time.monotonic() < deadline, f"the end of {unread} was not read"
+        for message in consumer.consume(1000, timeout=POLL_SECONDS):
+            if message.error() is None:
+                number, source, _ = message.value().split()
+                found[message.partition()].append((int(number), int(source)))
+            else:  # the end of a partition is told as an error
+                unread.discard(message.partition())
+    return found

@@ -1,0 +1,92 @@
+"""Fifteen nodes on one machine, five of which vote: they start, agree and serve; and five of them, the leader and
+another voter among them, are killed at once under load and never come back. Nobody misses a record, or an answer."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+
+import pytest
+
+from chronik.client.cluster import Cluster as ClusterClient
+from chronik.testing.cluster import Cluster
+from chronik.testing.plugin import ClusterFactory
+from tests.cluster import growing, replicated
+from tests.long import SEED
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+NODES = 15
+VOTERS = 5
+COPIES = 5
+MIN_IN_SYNC = 2
+LOST_VOTERS, LOST_OBSERVERS = 2, 3
+PARTITIONS = NODES
+RATE = 150.0
+
+
+def test_fifteen_node_cluster_survives_loss_of_five(
+    chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
+) -> None:
+    began = time.monotonic()
+    cluster = chronik_cluster_factory(NODES, replication_factor=COPIES, min_insync_replicas=MIN_IN_SYNC)
+    up_seconds = time.monotonic() - began
+    assert growing.seats(cluster[1]) == "V" * VOTERS + "o" * (NODES - VOTERS)
+    places = replicated.make_topic(cluster, "kept", PARTITIONS, COPIES)
+    cluster.wait_until_agreed()
+
+    load = replicated.ConfluentLoad(cluster.bootstrap, "kept", PARTITIONS, rate=RATE)
+    follower = replicated.ConfluentFollower(cluster.bootstrap, "kept", "readers")
+    with replicated.running(load, follower):
+        load.wait_until_it_goes_on()
+        follower.wait_until_it_goes_on()
+        acknowledged = load.count
+        lost = sorted(bearable_loss(cluster))
+        load.forget_gaps()
+        with ThreadPoolExecutor(len(lost)) as threads:
+            list(threads.map(lambda node_id: cluster[node_id].kill(), lost))
+        load.wait_until_it_goes_on()
+        cluster.wait_until_listed(set(cluster.nodes) - set(lost))
+        assert cluster.leader().node_id not in lost
+        load.wait_until_it_goes_on()
+        gaps = [load.gap(partition) for partition in range(PARTITIONS)]
+        assert load.count > acknowledged
+        cluster.wait_until_agreed()
+        load.end()
+        load.join()
+        ends = {place.partition: end for place, end in replicated.ends_of(cluster.bootstrap, places).items()}
+        follower.wait_until_it_has_read(ends)
+    assert not load.problems, load.problems[:3]
+
+    records = replicated.check_records(cluster.bootstrap, places, [load])
+    assert records == load.count
+    replicated.check_follower(cluster.bootstrap, places, follower)
+    assert cluster.wait_until_agreed() > 0
+    assert len(cluster.live) == NODES - len(lost)
+    record_property(
+        "summary",
+        f"15 nodes, up in {up_seconds:.1f} s, lost five at once ({lost}): {records:,} records acknowledged, 0 lost; "
+        f"without an acknowledgement for {replicated.median_and_most(gaps)}",
+    )
+
+
+def bearable_loss(cluster: Cluster) -> Collection[int]:
+    """Returns the leader, another voter and three observers, such that every partition, of system topics too, keeps as
+    many replicas as `min.insync.replicas` asks for. Five copies outlive three of their holders, and no more."""
+    leader = cluster.leader().node_id
+    with ClusterClient(cluster.bootstrap, client_id="loss") as client:
+        topics = client.metadata(None).topics
+    held = {frozenset(each.replica_nodes) for topic in topics for each in topic.partitions}
+    candidates = list(_losses(leader))
+    random.Random(SEED).shuffle(candidates)
+    return next(lost for lost in candidates if all(len(replicas - lost) >= MIN_IN_SYNC for replicas in held))
+
+
+def _losses(leader: int) -> Iterator[frozenset[int]]:
+    other_voters = [voter for voter in range(1, VOTERS + 1) if voter != leader]
+    for voters in combinations(other_voters, LOST_VOTERS - 1):
+        for observers in combinations(range(VOTERS + 1, NODES + 1), LOST_OBSERVERS):
+            yield frozenset({leader, *voters, *observers})

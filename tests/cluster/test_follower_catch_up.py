@@ -1,0 +1,121 @@
+"""A node that was away for many records catches up and is in sync again, while no node's memory grows with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from chronik.limits import MIB
+from chronik.testing.cluster import Cluster
+from chronik.testing.plugin import ClusterFactory
+from tests.cluster import replicated
+from tests.long import count
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+RECORDS = count(100_000, 1_000_000)
+RECORD_BYTES = 1000
+PARTITIONS = 3
+GROWTH_MAX = 64 * MIB
+"""Buffers of what is under way: requests in flight, one answer to each follower. Not what a node was away for."""
+
+SAMPLE_SECONDS = 0.05
+
+
+def resident_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0  # it is ending
+
+
+class Memory:
+    """The most that each node has had resident, sampled on a thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.first: dict[int, int] = {}
+        self.most: dict[int, int] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._ending.wait(SAMPLE_SECONDS):
+            for node in self._cluster.live:
+                try:
+                    size = resident_bytes(node.pid)
+                except OSError:
+                    continue
+                self.first.setdefault(node.node_id, size)
+                self.most[node.node_id] = max(size, self.most.get(node.node_id, 0))
+
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ending.set()
+            self._thread.join()
+
+    @property
+    def growth(self) -> dict[int, int]:
+        return {node_id: self.most[node_id] - self.first[node_id] for node_id in self.first}
+
+
+def fill(cluster: Cluster, topic: str, records: int) -> None:
+    """Raises when one is not acknowledged."""
+    failures: list[str] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    value = bytes(RECORD_BYTES)
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(replicated.FLUSH_SECONDS_MAX) == 0
+    assert not failures, failures[:3]
+
+
+def test_returning_node_catches_up_with_bounded_memory(
+    chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
+) -> None:
+    cluster = chronik_cluster_factory()
+    places = replicated.make_topic(cluster, "long", PARTITIONS)
+    fill(cluster, "long", 1000)
+    replicated.wait_until_in_sync(cluster, places)
+    away = cluster.nodes[2]
+    away.kill()
+    memory = Memory(cluster)
+    with memory.sampled():
+        fill(cluster, "long", RECORDS)
+        back = time.monotonic()
+        away.start()
+        replicated.wait_until_in_sync(cluster, places, seconds=replicated.READ_SECONDS_MAX)
+        seconds = time.monotonic() - back
+    assert set(memory.growth) == set(cluster.nodes)
+    assert sum(replicated.ends_of(cluster.bootstrap, places).values()) == RECORDS + 1000
+    replicated.check_replicas(cluster, places)
+    megabytes = RECORDS * RECORD_BYTES / 1e6
+    shown = ", ".join(f"{most / MIB:.0f}" for _, most in sorted(memory.most.items()))
+    record_property(
+        "summary",
+        f"a node that missed {RECORDS:,} records ({megabytes:,.0f} MB) was in sync again after {seconds:.1f} s "
+        f"({megabytes / seconds:,.0f} MB/s); most memory of the nodes {shown} MiB, "
+        f"grown by {max(memory.growth.values()) / MIB:.0f} MiB at most",
+    )
+    assert max(memory.growth.values()) < GROWTH_MAX, memory.growth

@@ -1,0 +1,57 @@
+"""All nodes are killed at once: a majority that comes back has every acknowledged record, and goes on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from chronik.testing.plugin import ClusterFactory
+from tests.cluster import replicated
+from tests.long import SEED, count
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+CYCLES = count(3, 50)
+PARTITIONS = 3
+
+
+def test_acknowledged_records_survive_crash_of_all_nodes(
+    chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
+) -> None:
+    cluster = chronik_cluster_factory()
+    places = replicated.make_topic(cluster, "dark", PARTITIONS)
+    rng = random.Random(SEED)
+    load = replicated.ConfluentLoad(cluster.bootstrap, "dark", PARTITIONS)
+    outages = []
+    with replicated.running(load):
+        for _ in range(CYCLES):
+            load.wait_until_it_goes_on(records=rng.randint(5, 50))
+            for node in rng.sample(list(cluster.nodes.values()), 3):
+                node.kill()
+            died = time.monotonic()
+            acknowledged = load.count
+            last = rng.choice(list(cluster.nodes.values()))
+            for node in cluster.nodes.values():
+                if node is not last:
+                    node.start()
+            load.wait_until_it_goes_on()
+            outages.append(time.monotonic() - died)
+            assert load.count > acknowledged
+            last.start()
+            if rng.random() < 0.5:
+                replicated.wait_until_in_sync(cluster, places)
+            else:
+                cluster.wait_until_ready()
+    assert not load.problems, load.problems
+    replicated.wait_until_in_sync(cluster, places)
+    records = replicated.check_records(cluster.bootstrap, places, [load])
+    assert records == load.count
+    replicated.check_replicas(cluster, places)
+    record_property(
+        "summary",
+        f"all nodes killed at once: {CYCLES} times, {records:,} records acknowledged, 0 lost; "
+        f"two of three went on after {replicated.median_and_most(outages)}",
+    )

@@ -1,0 +1,128 @@
+"""Static members restart while their coordinator dies, and many members arrive while theirs does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from chronik.testing.cluster import Cluster
+from chronik.testing.plugin import ClusterFactory
+
+from .coordinated import SETTLED_SECONDS_MAX, coordinator_of, generation_of, make_topic, unique, wait_until_whole
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+STAGGERED_MEMBERS = 10
+STAGGERED_PARTITIONS = 50
+STAGGER_SECONDS = 0.3
+
+
+def consumer(cluster: Cluster, group: str, topic: str, instance: str | None = None) -> Any:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 30_000,
+        "heartbeat.interval.ms": 500,
+        "log_level": 0,
+    }
+    if instance is not None:
+        settings["group.instance.id"] = instance
+    member = Consumer(settings)
+    member.subscribe([topic])
+    return member
+
+
+class Members:
+    """Consumers that are polled in turn, for as long as somebody waits for something."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Any] = {}
+
+    def owned(self, name: str) -> set[int]:
+        return {each.partition for each in self.by_name[name].assignment()}
+
+    def poll(self) -> None:
+        for member in self.by_name.values():
+            member.poll(0.005)
+
+    def poll_until(self, what: str, state: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SETTLED_SECONDS_MAX
+        while not state():
+            assert time.monotonic() < deadline, f"{what}: {[self.owned(name) for name in self.by_name]}"
+            self.poll()
+
+    def share(self, partitions: int) -> bool:
+        """Every partition has one owner, and every member owns something."""
+        owned = [self.owned(name) for name in self.by_name]
+        return all(owned) and sorted(each for own in owned for each in own) == list(range(partitions))
+
+
+@contextmanager
+def members() -> Iterator[Members]:
+    everybody = Members()
+    try:
+        yield everybody
+    finally:
+        for member in everybody.by_name.values():
+            member.close()
+
+
+def test_static_members_restart_without_rebalance_during_failover(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = chronik_cluster_factory()
+    topic, group = make_topic(cluster, 6), unique("static")
+    names = ("one", "two", "three")
+    with members() as everybody:
+        for name in names:
+            everybody.by_name[name] = consumer(cluster, group, topic, name)
+        everybody.poll_until("three share", lambda: everybody.share(6))
+        generation, ids = generation_of(cluster, group)
+        before = {name: everybody.owned(name) for name in names}
+
+        everybody.by_name.pop("two").close()  # a static member says no goodbye
+        victim = coordinator_of(cluster, group)
+        victim.kill()
+        everybody.by_name["two"] = consumer(cluster, group, topic, "two")
+        everybody.poll_until("all are back", lambda: {name: everybody.owned(name) for name in names} == before)
+        assert coordinator_of(cluster, group) is not victim
+        after, new_ids = generation_of(cluster, group)
+        assert after == generation, "a rebalance, though everybody came back"
+        assert len(set(ids) & set(new_ids)) == 2
+        assert len(new_ids) == 3
+
+        victim.start()
+        cluster.wait_until_ready()
+        everybody.by_name.pop("three").close()
+        everybody.by_name["three"] = consumer(cluster, group, topic, "three")
+        everybody.poll_until("all are back", lambda: {name: everybody.owned(name) for name in names} == before)
+        assert generation_of(cluster, group)[0] == generation
+        cluster.wait_until_agreed()
+
+
+def test_group_stabilizes_when_members_join_during_failover(
+    chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
+) -> None:
+    cluster = chronik_cluster_factory()
+    topic, group = make_topic(cluster, STAGGERED_PARTITIONS), unique("staggered")
+    with members() as everybody:
+        for number in range(STAGGERED_MEMBERS):
+            everybody.by_name[f"member-{number}"] = consumer(cluster, group, topic)
+            arrived_at = time.monotonic()
+            if number == STAGGERED_MEMBERS // 2:
+                coordinator_of(cluster, group).kill()
+            while time.monotonic() < arrived_at + STAGGER_SECONDS:
+                everybody.poll()
+        everybody.poll_until("ten share fifty", lambda: everybody.share(STAGGERED_PARTITIONS))
+        record_property("seconds from the last arrival to the last assignment", time.monotonic() - arrived_at)
+        cluster.start()
+        cluster.wait_until_ready()
+        wait_until_whole(cluster, topic, STAGGERED_PARTITIONS)
+        assert everybody.share(STAGGERED_PARTITIONS)
+        assert len(generation_of(cluster, group)[1]) == STAGGERED_MEMBERS

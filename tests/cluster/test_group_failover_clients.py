@@ -1,0 +1,233 @@
+"""Stock clients whose coordinator is killed in the middle: their members go on, rebalance, commit and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.testing.cluster import Cluster
+from tests.clients.catalogue import CLIENTS
+from tests.clients.running import GroupMember, RunningClient, wait_for
+
+from .coordinated import (
+    SETTLED_SECONDS_MAX,
+    START_ANEW,
+    Drivers,
+    coordinator_of,
+    fill,
+    generation_of,
+    joined,
+    make_topic,
+    offsets_of,
+    places_of,
+    unique,
+    wait_until_held_everywhere,
+    wait_until_seen,
+    wait_until_shared,
+    wait_until_whole,
+)
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+PARTITIONS = 6
+RECORDS = 10
+STOCK_CLIENTS = ("confluent", "kafka-python", "aiokafka", "kafkajs", "java-3.9", "java-4")
+COOPERATIVE_CLIENTS = ("confluent", "java-3.9", "java-4")
+STATIC_CLIENTS = tuple(name for name in STOCK_CLIENTS if name != "kafkajs")
+"""KafkaJS 2.2.4 has no static members: its encoders of requests know a `groupInstanceId`, but no option of its consumer
+sets one, and what calls them passes none."""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def drivers(running: Cluster) -> Iterator[Drivers]:
+    with Drivers(running) as drivers:
+        yield drivers
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Cluster:
+    """Whole again, whatever the test before has left."""
+    running.start()
+    running.wait_until_ready()
+    return running
+
+
+def require(name: str) -> None:
+    if (reason := CLIENTS[name].missing()) is not None:
+        pytest.skip(reason)
+
+
+def kill_coordinator(cluster: Cluster, group: str, topic: str) -> int:
+    """When nothing is lost by it but the coordinator."""
+    wait_until_whole(cluster, topic, PARTITIONS)
+    victim = coordinator_of(cluster, group)
+    victim.kill()
+    return victim.node_id
+
+
+def bring_back(cluster: Cluster, node_id: int) -> None:
+    cluster[node_id].start()
+    cluster.wait_until_ready()
+
+
+@pytest.mark.parametrize("name", STOCK_CLIENTS)
+def test_members_continue_with_new_coordinator(cluster: Cluster, drivers: Drivers, name: str) -> None:
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        drivers.lent("confluent") as writer,
+        drivers.lent(name, group) as client,
+        joined(client, group, topic) as first,
+    ):
+        fill(writer, topic, PARTITIONS, RECORDS)
+        wait_until_seen([first], offsets_of(topic, PARTITIONS, 0, RECORDS))
+        with joined(client, group, topic) as second:
+            both = [first, second]
+            wait_until_shared(both, whole)
+            expected = commit(client, both, 5, "before")
+            wait_until_held_everywhere(cluster, group, expected)
+            before = generation_of(cluster, group)
+            victim = kill_coordinator(cluster, group, topic)
+            fill(writer, topic, PARTITIONS, RECORDS)
+            wait_until_seen(both, offsets_of(topic, PARTITIONS, RECORDS, 2 * RECORDS))
+            wait_until_shared(both, whole)
+            assert coordinator_of(cluster, group).node_id != victim
+            if name not in START_ANEW:
+                assert generation_of(cluster, group) == before, "a rebalance, though nobody came or went"
+            expected |= commit(client, both, 15, "after")
+            bring_back(cluster, victim)
+            wait_until_held_everywhere(cluster, group, expected)
+        wait_until_shared([first], whole)
+    if client.capabilities["commits"]:
+        resume_from(drivers, name, group, topic, 15)
+
+
+def resume_from(drivers: Drivers, name: str, group: str, topic: str, committed: int) -> None:
+    with drivers.lent(name, group) as client, joined(client, group, topic) as resumed:
+        rest = offsets_of(topic, PARTITIONS, committed, 2 * RECORDS)
+        wait_until_seen([resumed], rest)
+        assert resumed.seen() == rest
+
+
+@pytest.mark.parametrize("name", STOCK_CLIENTS)
+def test_new_coordinator_expires_member_crashed_during_failover(cluster: Cluster, drivers: Drivers, name: str) -> None:
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        drivers.lent(name, group) as client,
+        drivers.lent(name, group) as other,
+        joined(client, group, topic) as first,
+        joined(other, group, topic) as second,
+    ):
+        wait_until_shared([first, second], whole)
+        wait_until_whole(cluster, topic, PARTITIONS)
+        other.crash()
+        victim = kill_coordinator(cluster, group, topic)
+        wait_until_shared([first], whole)  # when the session of the other has ended, counted from the election
+        bring_back(cluster, victim)
+
+
+@pytest.mark.parametrize("name", STATIC_CLIENTS)
+def test_static_members_keep_partitions_without_rebalance(cluster: Cluster, drivers: Drivers, name: str) -> None:
+    """The group's leader after it was closed in order, the other after a crash during which the coordinator died too.
+    Processes that take a place are started before it is free: it is the join that must come within a session."""
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("static")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        drivers.lent("confluent") as writer,
+        drivers.lent(name) as client,
+        drivers.lent(name) as other,
+        drivers.lent(name) as client_again,
+        drivers.lent(name) as other_again,
+        joined(client, group, topic, instance="one") as first,
+    ):
+        assert client.capabilities["static_members"]
+        wait_until_shared([first], whole)  # alone, and so the leader, which it stays
+        with joined(other, group, topic, instance="two") as second:
+            wait_until_shared([first, second], whole)
+            commit(client, [first, second], 0, "settled")  # kafka-python's leader may be about to join once more
+            place = first.assignment()
+            first.leave()  # which for a static member says no goodbye
+            client.close()
+            before, rebalances = generation_of(cluster, group), second.rebalances()
+            with joined(client_again, group, topic, instance="one") as first_again:
+                wait_until_back(first_again, place)
+                fill(writer, topic, PARTITIONS, RECORDS)
+                wait_until_seen([first_again, second], offsets_of(topic, PARTITIONS, 0, RECORDS))
+                assert_only_an_id_changed(cluster, group, before)
+                assert second.rebalances() == rebalances
+
+                before, place = generation_of(cluster, group), second.assignment()
+                assert place == whole - first_again.assignment()
+                rebalances = first_again.rebalances()
+                other.crash()
+                victim = kill_coordinator(cluster, group, topic)
+                with joined(other_again, group, topic, instance="two") as second_again:
+                    wait_until_back(second_again, place)
+                    fill(writer, topic, PARTITIONS, RECORDS)
+                    new = offsets_of(topic, PARTITIONS, RECORDS, 2 * RECORDS)
+                    wait_until_seen([first_again, second_again], new)
+                    assert coordinator_of(cluster, group).node_id != victim
+                    assert_only_an_id_changed(cluster, group, before)
+                    assert first_again.rebalances() == rebalances
+                    assert first_again.assignment() == whole - place
+
+
+def wait_until_back(member: GroupMember, place: set[tuple[str, int]]) -> None:
+    wait_for(f"{member} has {sorted(place)} again", lambda: member.assignment() == place, SETTLED_SECONDS_MAX)
+
+
+def assert_only_an_id_changed(cluster: Cluster, group: str, before: tuple[int, tuple[str, ...]]) -> None:
+    """A member that comes back has a new id, within the same generation."""
+    generation, ids = generation_of(cluster, group)
+    assert generation == before[0], "a rebalance, though everybody came back"
+    assert len(ids) == len(before[1])
+    assert len(set(ids) - set(before[1])) == 1
+
+
+@pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)
+def test_cooperative_group_stabilizes_after_failover_in_rebalance(
+    cluster: Cluster, drivers: Drivers, name: str
+) -> None:
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        drivers.lent("confluent") as writer,
+        drivers.lent(name, group) as client,
+        joined(client, group, topic, "cooperative-sticky") as first,
+    ):
+        wait_until_shared([first], whole)
+        wait_until_whole(cluster, topic, PARTITIONS)
+        victim = coordinator_of(cluster, group)
+        with joined(client, group, topic, "cooperative-sticky") as second:
+            victim.kill()
+            wait_until_shared([first, second], whole)
+            fill(writer, topic, PARTITIONS, RECORDS)
+            wait_until_seen([first, second], offsets_of(topic, PARTITIONS, 0, RECORDS))
+            bring_back(cluster, victim.node_id)
+            wait_until_shared([first, second], whole)
+
+
+def commit(
+    client: RunningClient, members: list[GroupMember], offset: int, note: str
+) -> dict[tuple[str, int], tuple[int, str]]:
+    """Every member for what it owns. Nothing by clients that cannot be told to."""
+    if not client.capabilities["commits"]:
+        return {}
+    committed: dict[tuple[str, int], tuple[int, str]] = {}
+    for member in members:
+        owned = sorted(member.assignment())
+        member.commit([(topic, partition, offset, note) for topic, partition in owned])
+        committed |= dict.fromkeys(owned, (offset, note))
+    return committed

@@ -1,0 +1,98 @@
+"""DeleteGroups and OffsetDelete in a cluster: only the coordinator does it, and then it is done on every node."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from chronik.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.cli.running import chronik
+from tests.raw import RawClient
+
+from .coordinated import coordinator_of, make_topic, offsets_held_by, unique, wait_until_held_everywhere
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+def consumer(cluster: Cluster, group: str) -> Consumer:
+    return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False})
+
+
+def commit(cluster: Cluster, group: str, *topics: str) -> None:
+    client = consumer(cluster, group)
+    client.commit(offsets=[TopicPartition(topic, 0, 7) for topic in topics], asynchronous=False)
+    client.close()
+
+
+def delete_group(node: ClusterNode, group: str) -> ErrorCode:
+    with RawClient(node.bootstrap) as client:
+        (result,) = client.ask(DeleteGroupsRequest(groups_names=[group]), 2, DeleteGroupsResponse).results
+    return ErrorCode(result.error_code)
+
+
+def delete_offsets(node: ClusterNode, group: str, *topics: str) -> tuple[ErrorCode, list[ErrorCode]]:
+    partitions = [OffsetDeleteRequestPartition(partition_index=0)]
+    wanted = [OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic in topics]
+    with RawClient(node.bootstrap) as client:
+        answer = client.ask(OffsetDeleteRequest(group_id=group, topics=wanted), 0, OffsetDeleteResponse)
+    return ErrorCode(answer.error_code), [ErrorCode(topic.partitions[0].error_code) for topic in answer.topics]
+
+
+def test_only_coordinator_deletes_groups_and_offsets(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    read, unread, group = make_topic(cluster, 1), make_topic(cluster, 1), unique("group")
+    commit(cluster, group, read, unread)
+    both = {(topic, 0): (7, "") for topic in (read, unread)}
+    wait_until_held_everywhere(cluster, group, both)
+    coordinator = coordinator_of(cluster, group)
+    for other in cluster.live:
+        if other is not coordinator:
+            assert delete_group(other, group) is ErrorCode.NOT_COORDINATOR
+            assert delete_offsets(other, group, read) == (ErrorCode.NOT_COORDINATOR, [])
+
+    member = consumer(cluster, group)
+    member.subscribe([read])
+    while not member.assignment():
+        member.poll(0.1)
+    assert delete_group(coordinator, group) is ErrorCode.NON_EMPTY_GROUP
+    assert delete_offsets(coordinator, group, read, unread, "no-such-topic") == (
+        ErrorCode.NONE,
+        [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+    )
+    assert delete_offsets(coordinator, group, "no-such-topic") == (
+        ErrorCode.NONE,
+        [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+    )
+    wait_until_held_everywhere(cluster, group, {(read, 0): (7, "")})
+    member.close()
+
+    assert chronik("groups", "delete", group, bootstrap=cluster.bootstrap).lines == [f"deleted {group}"]
+    cluster.wait_until(
+        lambda: next((repr(node) for node in cluster.live if node.group(group) is not None), None),
+        "every node has forgotten the group",
+    )
+    assert delete_group(coordinator_of(cluster, group), group) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_offset_reset_works_with_any_coordinator(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    topic, group = make_topic(cluster, 2), unique("group")
+    commit(cluster, group, topic)
+    victim = coordinator_of(cluster, group)
+    victim.kill()
+    addresses = ",".join(node.bootstrap for node in cluster.live)
+    reset = ("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute", "--json")
+    assert {each["new_offset"] for each in chronik(*reset, bootstrap=addresses).json} == {0}
+    victim.start()
+    cluster.wait_until_ready()
+    wait_until_held_everywhere(cluster, group, {(topic, 0): (0, ""), (topic, 1): (0, "")})
+    assert offsets_held_by(victim, group) != {}

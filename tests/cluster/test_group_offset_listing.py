@@ -1,0 +1,79 @@
+"""OffsetFetch in a cluster: every node tells what was committed, and one that is cut off has clients ask again."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.metadata.names import OFFSETS_TOPIC
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from chronik.testing.cluster import ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.raw import RawClient
+
+from .coordinated import coordinator_of, make_topic, unique
+from .test_group_offset_deletion import commit
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+VERSION_WITH_ERRORS_OF_THE_GROUP = 3
+COMMITTED = 7
+
+
+def told_by(node: ClusterNode, group: str, topic: str) -> tuple[ErrorCode, int, ErrorCode]:
+    """Error of the group, offset, and error of the partition."""
+    request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
+    with RawClient(node.bootstrap) as client:
+        response = client.ask(request, VERSION_WITH_ERRORS_OF_THE_GROUP, OffsetFetchResponse)
+    (partition,) = response.topics[0].partitions
+    return ErrorCode(response.error_code), partition.committed_offset, ErrorCode(partition.error_code)
+
+
+def producer_id_error(node: ClusterNode) -> ErrorCode:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    with RawClient(node.bootstrap) as client:
+        return ErrorCode(client.ask(request, 2, InitProducerIdResponse).error_code)
+
+
+def test_group_offsets_are_available_from_every_node(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory(links=True)
+    topic, group = make_topic(cluster, 1), unique("group")
+    commit(cluster, group, topic)
+    for node in cluster.live:  # at once: not only when it happens to have applied it
+        assert told_by(node, group, topic) == (ErrorCode.NONE, COMMITTED, ErrorCode.NONE)
+
+    alone = coordinator_of(cluster, group)
+    cluster.cut_off(alone.node_id)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.wait_until(
+        lambda: None if producer_id_error(alone) is loading else f"{alone!r} is not fenced yet",
+        "a node that is cut off fences itself",
+    )
+    assert told_by(alone, group, topic) == (loading, -1, loading)
+    cluster.heal()
+    healed = (ErrorCode.NONE, COMMITTED, ErrorCode.NONE)
+    cluster.wait_until(
+        lambda: None if (told := told_by(alone, group, topic)) == healed else f"{alone!r} says {told}",
+        "offsets are told again",
+    )
+
+
+def test_coordinator_topics_cannot_be_deleted_or_extended(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    group = unique("group")
+    coordinator = coordinator_of(cluster, group).node_id
+    wider = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=OFFSETS_TOPIC, count=60)], timeout_ms=10_000)
+    deletion = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC], timeout_ms=10_000)
+    with RawClient(cluster.live[0].bootstrap) as client:
+        (refused,) = client.ask(wider, 1, CreatePartitionsResponse).results
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        (kept,) = client.ask(deletion, 4, DeleteTopicsResponse).responses
+        assert kept.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert coordinator_of(cluster, group).node_id == coordinator

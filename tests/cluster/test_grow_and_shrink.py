@@ -1,0 +1,66 @@
+"""Three nodes become seven, two of the first three are replaced, and three are left: by operators' commands, while
+clients of four kinds write and read with stock settings. (In `make test` five, and one is replaced.)
+
+"No moment without a quorum" is judged so. All the while somebody writes to the metadata log, twenty times a second,
+through one member after the other. An acknowledgement says that a majority of voters has agreed, so the time between
+two of them bounds the time without a quorum, and no time is longer than an election on a busy machine takes. At every
+look, twice a second, three or more vote by the leader's account, and more than half of them run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients.catalogue import CLIENTS
+from tests.cluster import replicated
+from tests.cluster.replicated import sockets_let_go  # noqa: F401 - a fixture
+from tests.cluster.trips import FIRST, FULL, SHORT, Travelled, travel
+from tests.long import LONG, SEED, count
+
+pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
+
+Summary = Callable[[str, object], None]
+
+DRIVEN = ("kafkajs", "java-4") if LONG else ("kafkajs",)
+PARTY = FULL if LONG else SHORT
+SEEDS = count(1, 20)
+WITHOUT_WRITES_SECONDS_MAX = 5.0
+"""One is acknowledged after milliseconds, when a leader hands over after a third of a second, and when it is lost after
+one. The rest is for a machine that does much else."""
+VOTERS_MIN = 3
+VOTERS_MAX = 6
+"""Five, and the successor of one of them until it has left."""
+
+
+def check_quorum(travelled: Travelled) -> None:
+    watch = travelled.watch
+    assert watch.longest[0] < WITHOUT_WRITES_SECONDS_MAX, watch.told()
+    assert not watch.without_majority, watch.without_majority[:3]
+    check_voters(travelled)
+
+
+def check_voters(travelled: Travelled) -> None:
+    counts = list(map(len, travelled.watch.voters_seen))
+    assert VOTERS_MIN <= min(counts) <= 5 <= max(counts) <= VOTERS_MAX, travelled.watch.voters_seen
+
+
+def test_growing_and_shrinking_cluster_is_invisible_to_applications(tmp_path: Path, record_property: Summary) -> None:
+    travelled = travel(tmp_path, SEED, driven=DRIVEN, party=PARTY, say=print)
+    assert not travelled.problems, travelled.problems
+    check_quorum(travelled)
+    record_property("summary", f"three nodes, {len(FIRST) + len(PARTY.added)}, three: {travelled.told()}")
+
+
+@pytest.mark.skipif(not LONG, reason="minutes: make long, or .venv/bin/python -m tests.cluster.trips")
+@pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
+def test_growing_and_shrinking_under_faults_loses_no_records(
+    tmp_path: Path, seed: int, record_property: Summary
+) -> None:
+    driven = "java-4" if CLIENTS["java-4"].missing() is None else "kafkajs"
+    travelled = travel(tmp_path, seed, driven=[driven], with_faults=True, say=print)
+    assert not travelled.problems, travelled.problems
+    check_voters(travelled)
+    record_property("summary", f"three nodes, seven, three, seed {seed}: {travelled.told()}")

@@ -1,0 +1,98 @@
+"""A node that is cut off fences itself, gives no stale success, and agrees with the others when it is back."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from chronik.protocol.records import Record, encode_batch
+from chronik.testing.cluster import ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+def create(node: ClusterNode, name: str) -> ErrorCode:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=1)])
+    with RawClient(node.bootstrap) as client:
+        return ErrorCode(client.ask(request, 7, CreateTopicsResponse).topics[0].error_code)
+
+
+def topics(node: ClusterNode) -> MetadataResponse:
+    with RawClient(node.bootstrap) as client:
+        return client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
+
+
+def produce(node: ClusterNode, topic: str, index: int) -> ErrorCode:
+    batch = encode_batch([Record(0, -1, b"key", b"value")])
+    partition = PartitionProduceData(index=index, records=batch)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
+    )
+    with RawClient(node.bootstrap) as client:
+        return ErrorCode(client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code)
+
+
+@pytest.mark.parametrize("read_quorum", [False, True], ids=["local reads", "quorum reads"])
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_isolated_node_fences_itself_and_catches_up_after_healing(
+    chronik_cluster_factory: ClusterFactory, who: str, read_quorum: bool
+) -> None:
+    cluster = chronik_cluster_factory(links=True, read_quorum=read_quorum)
+    leader = cluster.leader()
+    victim = leader if who == "leader" else next(node for node in cluster.live if node is not leader)
+    others = [node for node in cluster.live if node is not victim]
+    assert create(others[0], "before") is ErrorCode.NONE
+    cluster.wait_until_agreed()
+    led_by_victim = [
+        partition.partition_index
+        for topic in topics(others[0]).topics
+        if topic.name == "before"
+        for partition in topic.partitions
+        if partition.leader_id == victim.status()["node_id"]
+    ]
+    assert led_by_victim
+    assert produce(victim, "before", led_by_victim[0]) is ErrorCode.NONE
+
+    cluster.cut_off(victim.status()["node_id"])
+    cluster.wait_until(lambda: None if victim.status()["fenced"] else "it serves", "the node fences itself")
+    assert produce(victim, "before", led_by_victim[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with RawClient(victim.bootstrap) as client:
+        assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
+        coordinator = client.ask(FindCoordinatorRequest(key="group"), 2, FindCoordinatorResponse)
+        assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="before")])
+        answer = client.ask(asked, 12, MetadataResponse).topics[0]
+        assert answer.error_code == (ErrorCode.REQUEST_TIMED_OUT if read_quorum else ErrorCode.NONE)
+        assert {partition.leader_id for partition in answer.partitions} == (set() if read_quorum else {-1})
+    assert create(victim, "in-the-minority") in {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
+
+    def majority_goes_on() -> str | None:
+        code = create(others[0], "in-the-majority")
+        return None if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS} else code.name
+
+    cluster.wait_until(majority_goes_on, "the majority goes on")
+    cluster.heal()
+    cluster.wait_until_ready()
+    cluster.wait_until_agreed()
+
+    def the_same() -> str | None:
+        names = [{topic.name for topic in topics(node).topics} for node in cluster.live]
+        return None if names[0] == names[1] == names[2] and "in-the-majority" in names[0] else str(names)
+
+    cluster.wait_until(the_same, "all nodes have the same topics")
+    cluster.wait_until(
+        lambda: None if produce(victim, "before", led_by_victim[0]) is ErrorCode.NONE else "not yet",
+        "the node serves its partitions again",
+    )

@@ -1,0 +1,136 @@
+"""Replicas that have lost their logs leave the ISR before they are filled again; when all have, nobody serves nothing
+as if it were everything."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.api.talk import batch, produce
+from tests.chaos import standing
+from tests.cli.running import chronik
+from tests.cluster import replicated
+from tests.cluster.test_data_directory_checks import PLACE, RECORDS, filled, read
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+GONE = "acct-0: offsets 0 to 299 were synced once and are gone from this disk"
+
+
+def lose(node: ClusterNode) -> None:
+    shutil.move(node.data_dir / "topics", node.data_dir / "lost")
+
+
+def bring_back(node: ClusterNode) -> None:
+    shutil.rmtree(node.data_dir / "topics", ignore_errors=True)
+    shutil.move(node.data_dir / "lost", node.data_dir / "topics")
+
+
+def wait_until_offline(cluster: Cluster) -> None:
+    """All have left the ISR."""
+
+    def missing() -> str | None:
+        seen = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE]
+        return None if (seen.leader, seen.in_sync) == (-1, ()) else f"{seen}"
+
+    cluster.wait_until(missing, "nobody leads")
+
+
+def kill_all(cluster: Cluster) -> None:
+    """At once: all stay in the ISR."""
+    for node in cluster.nodes.values():
+        node.pause()
+    for node in cluster.nodes.values():
+        node.kill()
+
+
+def start_without(cluster: Cluster, losers: Iterable[ClusterNode]) -> None:
+    for node in losers:
+        lose(node)
+    cluster.start()
+    cluster.wait_until_ready()
+
+
+def begin_anew(cluster: Cluster) -> None:
+    begun = chronik("topics", "begin-anew", PLACE.topic, "--partition", "0", bootstrap=cluster.bootstrap)
+    assert begun.lines == ["acct-0 goes on with what its replicas have"]
+
+
+def test_lost_logs_are_restored_from_in_sync_replica(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    values = filled(cluster)
+    leader = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE].leader
+    other = next(node_id for node_id in cluster.nodes if node_id != leader)
+    kill_all(cluster)
+    losers = [cluster.nodes[leader], cluster.nodes[other]]
+    for node in losers:
+        lose(node)
+    for node in cluster.nodes.values():
+        if node is not losers[1]:  # two are a quorum: the third, which is missed soon, must not be the one with the log
+            node.start()
+    cluster.wait_until_ready()
+    losers[1].start()
+    assert read(cluster) == values
+    for node in losers:
+        assert GONE in node.log
+    replicated.check_replicas(cluster, [PLACE])
+
+
+def test_loss_of_last_in_sync_log_requires_operator(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    """Who left the ISR before it may lack something: nobody but an operator can say that they are good enough."""
+    cluster = chronik_cluster_factory()
+    values = filled(cluster)
+    last = cluster.nodes[3]
+    for node in cluster.nodes.values():
+        if node is not last:
+            node.stop()
+    last.kill()
+    start_without(cluster, [last])
+    wait_until_offline(cluster)
+    shown = chronik("topics", "describe", PLACE.topic, bootstrap=cluster.bootstrap)
+    assert shown.lines[-1].startswith("Partition 0 is lost: ")
+    begin_anew(cluster)
+    assert read(cluster) == values
+
+
+def test_partition_is_offline_until_lost_log_returns(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    values = filled(cluster)
+    kill_all(cluster)
+    start_without(cluster, cluster.nodes.values())
+    wait_until_offline(cluster)
+    for node in cluster.nodes.values():
+        assert GONE in node.log
+        with RawClient(node.bootstrap) as client:
+            assert produce(client, PLACE.topic, batch(b"nobody takes it")).error_code != ErrorCode.NONE
+    consumed = chronik("consume", PLACE.topic, "--from-beginning", "--timeout", "3", bootstrap=cluster.bootstrap)
+    assert consumed.code == 1
+    restored = cluster.nodes[2]
+    restored.stop()
+    bring_back(restored)
+    restored.start()
+    cluster.wait_until_ready()
+    begin_anew(cluster)
+    assert read(cluster) == values
+
+
+def test_unclean_election_abandons_log_lost_on_all_replicas(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    filled(cluster)
+    kill_all(cluster)
+    start_without(cluster, cluster.nodes.values())
+    wait_until_offline(cluster)
+    begin_anew(cluster)
+    replicated.wait_until_in_sync(cluster, [PLACE])
+    leader = standing.ask(cluster.nodes[1], [PLACE.topic])[PLACE].leader
+    with RawClient(cluster.nodes[leader].bootstrap) as client:
+        assert produce(client, PLACE.topic, batch(b"goes on")).base_offset == RECORDS
+    assert read(cluster) == [b"goes on"]

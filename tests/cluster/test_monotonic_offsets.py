@@ -1,0 +1,147 @@
+"""What consumers see of a partition never goes back: not its end, not their position, not a record, whoever leads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from chronik.client.errors import ClientError
+from chronik.protocol.errors import ErrorCode
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.api.talk import list_offset
+from tests.chaos.history import Place
+from tests.cluster import replicated
+from tests.long import count
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+KILLS = count(3, 20)
+LATEST = -1
+ASK_SECONDS_MAX = 5.0
+
+NOT_NOW = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+"""What a node may say that does not lead, does not know yet how far all are, or has only just started."""
+
+
+class EndsWatcher:
+    """Asks every node where the partition ends, on a thread for each, as fast as they answer."""
+
+    def __init__(self, cluster: Cluster, place: Place) -> None:
+        self._cluster, self._place = cluster, place
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._highest = 0
+        self.answers: Counter[ErrorCode] = Counter()
+        self.went_back: list[str] = []
+        self._threads = [threading.Thread(target=self._run, args=(node,)) for node in cluster.nodes.values()]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, node: ClusterNode) -> None:
+        while not self._ending.is_set():
+            try:
+                with RawClient(node.bootstrap) as client:
+                    client.socket.settimeout(ASK_SECONDS_MAX)
+                    while not self._ending.wait(0.002):
+                        self._ask(node, client)
+            except (OSError, AssertionError, ClientError):  # it is being killed
+                self._ending.wait(0.01)
+
+    def _ask(self, node: ClusterNode, client: RawClient) -> None:
+        with self._lock:
+            known = self._highest  # by an answer that came before this question
+        answer = list_offset(client, self._place.topic, LATEST)
+        code = ErrorCode(answer.error_code)
+        with self._lock:
+            self.answers[code] += 1
+            if code is ErrorCode.NONE:
+                if answer.offset < known:
+                    self.went_back.append(f"node {node.node_id} said {answer.offset} when {known} was known")
+                self._highest = max(self._highest, answer.offset)
+
+
+def test_offsets_never_decrease_when_leaders_die(
+    chronik_cluster_factory: ClusterFactory, record_property: Callable[[str, object], None]
+) -> None:
+    cluster = chronik_cluster_factory()
+    [place] = places = replicated.make_topic(cluster, "seen")
+    load = replicated.ConfluentLoad(cluster.bootstrap, "seen", 1, rate=500)
+    reader = replicated.ConfluentFollower(cluster.bootstrap, "seen", "readers")
+    watcher = EndsWatcher(cluster, place)
+    watcher.start()
+    try:
+        with replicated.running(reader):
+            with replicated.running(load):
+                for _ in range(KILLS):
+                    load.wait_until_it_goes_on()
+                    reader.wait_until_it_goes_on()
+                    victim = replicated.leader_of(cluster, place)
+                    victim.kill()
+                    load.wait_until_it_goes_on()
+                    reader.wait_until_it_goes_on()
+                    victim.start()
+                    replicated.wait_until_in_sync(cluster, places)
+            ends = replicated.ends_of(cluster.bootstrap, places)
+            reader.wait_until_it_has_read({0: ends[place]})
+    finally:
+        watcher.end()
+        watcher.join()
+    assert not watcher.went_back, watcher.went_back[:5]
+    assert watcher.answers[ErrorCode.NONE] > 100
+    unexpected = watcher.answers.keys() - NOT_NOW - {ErrorCode.NONE}
+    assert not unexpected, watcher.answers
+    assert not load.problems, load.problems
+    offsets = [offset for offset, _ in reader.seen[0]]
+    repeated = [offset for before, offset in pairwise(offsets) if offset != before + 1]
+    assert not repeated, f"the reader was set back, or ahead, to {repeated[:5]}"
+    replicated.check_follower(cluster.bootstrap, places, reader)
+    replicated.check_records(cluster.bootstrap, places, [load])
+    record_property(
+        "summary",
+        f"leaders killed: {KILLS}, ends asked for {sum(watcher.answers.values()):,} times, none went back "
+        f"({watcher.answers[ErrorCode.OFFSET_NOT_AVAILABLE]} times not known yet)",
+    )
+
+
+def test_new_leader_reports_correct_end_offset_immediately(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    """Nothing is written any more: what it knows too little of, it must not make up for with later records."""
+    cluster = chronik_cluster_factory()
+    [place] = replicated.make_topic(cluster, "unknown")
+    load = replicated.ConfluentLoad(cluster.bootstrap, "unknown", 1)
+    with replicated.running(load):
+        load.wait_until_it_goes_on(records=50)
+    known = replicated.ends_of(cluster.bootstrap, [place])[place]
+    victim = replicated.leader_of(cluster, place)
+    victim.kill()
+    answered: list[tuple[ErrorCode, int]] = []
+    deadline = time.monotonic() + replicated.DEADLINE_SECONDS
+    while (not answered or answered[-1][0] is not ErrorCode.NONE) and time.monotonic() < deadline:
+        for node in cluster.live:
+            with RawClient(node.bootstrap) as client:
+                answer = list_offset(client, "unknown", LATEST)
+            code = ErrorCode(answer.error_code)
+            answered.append((code, answer.offset))
+            if code is ErrorCode.NONE:
+                break
+    assert answered[-1] == (ErrorCode.NONE, known)
+    assert {code for code, _ in answered} - NOT_NOW == {ErrorCode.NONE}

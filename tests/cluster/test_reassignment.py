@@ -1,0 +1,218 @@
+"""Partitions move to other brokers with all their records, while they are written and read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError as ConfluentError
+from confluent_kafka import Message, Producer
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from chronik.testing.cluster import Cluster
+from tests.cluster.partitions import (
+    Seen,
+    create,
+    reassign,
+    reassign_all,
+    see,
+    under_way,
+    wait_until_seen,
+    wait_until_settled,
+)
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def whole_again(cluster: Cluster) -> Iterator[None]:
+    yield
+    cluster.start()
+    cluster.wait_until_ready()
+
+
+class Writer:
+    """Writes numbers to all partitions in turn, acks=all, until told to end."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5})
+        self._topic, self._partitions = topic, partitions
+        self._ending = threading.Event()
+        self.acknowledged: dict[int, list[tuple[int, int]]] = {index: [] for index in range(partitions)}
+        self.failures: list[ConfluentError] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ending.is_set():
+            partition = number % self._partitions
+            self._producer.produce(self._topic, str(number).encode(), partition=partition, callback=self._delivered)
+            self._producer.poll(0.002)
+            number += 1
+        self._producer.flush(60)
+
+    def _delivered(self, error: ConfluentError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(error)
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        self.acknowledged[partition].append((offset, int(value)))
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+def written(cluster: Cluster, writer: Writer, more: int) -> None:
+    goal = writer.count + more
+    cluster.wait_until(lambda: None if writer.count >= goal else f"{writer.count} written", f"{goal} records written")
+
+
+def test_partitions_move_with_records_under_load(cluster: Cluster) -> None:
+    create(cluster[1], "moved", [1, 3], [1, 2], [2, 3], min_insync_replicas="1")
+    writer = Writer(cluster.bootstrap, "moved", 3)
+    try:
+        written(cluster, writer, 300)
+        assert reassign(cluster[2], "moved", p0=[2], p1=[3, 2, 1], p2=[1]) == [NONE] * 3
+        wait_until_settled(cluster)
+        wait_until_seen(cluster, "moved", Seen(2, [2], [2]), Seen(1, [3, 2, 1], [1, 2, 3]), Seen(1, [1], [1]))
+        written(cluster, writer, 300)
+        assert reassign_all(cluster[3], "moved", {0: [3, 1], 1: [2], 2: [2, 3]}, version=0) == [NONE] * 3
+        wait_until_settled(cluster)
+        wait_until_seen(cluster, "moved", Seen(3, [3, 1], [1, 3]), Seen(2, [2], [2]), Seen(2, [2, 3], [2, 3]))
+        written(cluster, writer, 300)
+    finally:
+        writer.end()
+    assert not writer.failures
+    read: dict[int, list[tuple[int, int]]] = {index: [] for index in range(3)}
+    for record in cluster[1].records("moved"):
+        read[record.partition].append((record.offset, int(record.value or b"")))
+    for partition, acknowledged in writer.acknowledged.items():
+        assert len(acknowledged) > 200
+        assert set(acknowledged) <= set(read[partition])
+
+
+def test_reassignment_to_offline_broker_is_listed_and_cancellable(cluster: Cluster) -> None:
+    create(cluster[1], "waiting", [1, 2])
+    cluster[3].kill()
+    cluster.wait_until_listed([1, 2])
+    assert reassign(cluster[1], "waiting", p0=None) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
+    assert reassign(cluster[1], "waiting", p0=[3, 1]) == [NONE]
+    wait_until_seen(cluster, "waiting", Seen(1, [3, 1, 2], [1, 2]))
+    moving = under_way(cluster[2])["waiting", 0]
+    assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([3, 1, 2], [3], [2])
+    assert add_partitions(cluster, "waiting", 2) is ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert reassign(cluster[1], "waiting", p0=None) == [NONE]
+    wait_until_seen(cluster, "waiting", Seen(1, [1, 2], [1, 2]))
+    assert not under_way(cluster[1])
+    assert add_partitions(cluster, "waiting", 2) is NONE
+
+
+def test_reassignment_resumes_when_broker_returns(cluster: Cluster) -> None:
+    create(cluster[1], "patient", [1])
+    cluster[3].kill()
+    cluster.wait_until_listed([1, 2])
+    assert reassign(cluster[1], "patient", p0=[3]) == [NONE]
+    assert under_way(cluster[1])
+    cluster[3].start()
+    wait_until_seen(cluster, "patient", Seen(3, [3], [3]))
+    assert not under_way(cluster[3])
+
+
+def test_topic_can_be_deleted_during_reassignment(cluster: Cluster) -> None:
+    create(cluster[1], "doomed", [1])
+    cluster[3].kill()
+    cluster.wait_until_listed([1, 2])
+    assert reassign(cluster[1], "doomed", p0=[3]) == [NONE]
+    with RawClient(cluster[2].bootstrap) as client:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")])
+        assert client.ask(request, 6, DeleteTopicsResponse).responses[0].error_code == NONE
+    wait_until_settled(cluster)
+    assert see(cluster[2], "doomed") == []
+
+
+def test_partition_moved_away_and_back_survives_crash(cluster: Cluster) -> None:
+    """A node that starts learns again what it knew when it died, and must not do again what it did then."""
+    create(cluster[1], "returned", [3], min_insync_replicas="1")
+    values = write_hundred(cluster, "returned")
+    for home in (1, 3):
+        assert reassign(cluster[1], "returned", p0=[home]) == [NONE]
+        wait_until_seen(cluster, "returned", Seen(home, [home], [home]))
+    cluster[3].kill()
+    cluster.wait_until_listed([1, 2])
+    cluster[3].start()
+    wait_until_seen(cluster, "returned", Seen(3, [3], [3]))
+    assert [record.value for record in cluster[1].records("returned")] == values
+
+
+def test_partition_moved_from_offline_broker_returns_complete(cluster: Cluster) -> None:
+    """Nothing of what the broker held then may pass for what it holds now."""
+    create(cluster[1], "recalled", [3, 1], min_insync_replicas="1")
+    values = write_hundred(cluster, "recalled")
+    cluster[3].kill()
+    wait_until_seen(cluster, "recalled", Seen(1, [3, 1], [1]))
+    assert reassign(cluster[1], "recalled", p0=[1]) == [NONE]
+    cluster[3].start()
+    cluster.wait_until_ready()
+    assert reassign(cluster[1], "recalled", p0=[3]) == [NONE]
+    wait_until_seen(cluster, "recalled", Seen(3, [3], [3]))
+    assert [record.value for record in cluster[1].records("recalled")] == values
+
+
+def write_hundred(cluster: Cluster, topic: str) -> list[bytes]:
+    values = [b"%d" % number for number in range(100)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    return values
+
+
+def test_reassignment_by_stock_client(cluster: Cluster) -> None:
+    create(cluster[1], "stock", [1], [1])
+    moved, unknown = TopicPartition("stock", 0), TopicPartition("stock", 7)
+    admin = KafkaAdminClient(bootstrap_servers=cluster[2].bootstrap)
+    try:
+        answers = admin.alter_partition_reassignments({moved: [2, 3], unknown: [1]})
+        assert answers[moved] is None
+        assert answers[unknown].errno == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.wait_until(
+            lambda: "under way" if admin.list_partition_reassignments() else None, "no reassignment under way"
+        )
+        (cancelled,) = admin.alter_partition_reassignments({moved: None}).values()
+        assert cancelled.errno == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    finally:
+        admin.close()
+    wait_until_seen(cluster, "stock", Seen(2, [2, 3], [2, 3]), Seen(1, [1], [1]))
+
+
+def add_partitions(cluster: Cluster, topic: str, total: int) -> ErrorCode:
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=topic, count=total, assignments=None)])
+    with RawClient(cluster[1].bootstrap) as client:
+        return ErrorCode(client.ask(request, 3, CreatePartitionsResponse).results[0].error_code)

@@ -1,0 +1,184 @@
+"""A standalone folder becomes part of a cluster: all that clients saw of it they see there, and the folder stays as it
+is. An import that is killed anywhere is gone on with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from chronik.client.admin import NewTopic, create_topics, delete_topics, list_topics
+from chronik.client.cluster import Cluster as Client
+from chronik.client.groups import Committed
+from chronik.client.records import TopicPartition
+from chronik.client.security.quotas import alter_quotas, describe_quotas
+from chronik.client.security.users import list_users, set_password
+from chronik.moving import failpoints
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.testing.broker import Broker
+from chronik.testing.cluster import Cluster
+from tests.chaos.history import Place
+from tests.cluster import replicated
+from tests.cluster.replicated import wait_for
+from tests.files.test_an_overlay_changes_nothing import everything_in
+from tests.long import LONG
+from tests.moving import store
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+POINTS = (
+    ("begun", "topics", *(f"request:{number % 5 + 1}" for number in range(15)), "compared", "secured:2", "finished")
+    if LONG
+    else ("begun", "topics", "request:1", "request:4", "compared", "secured:2", "finished")
+)
+"""Where an import is killed, one after the other."""
+
+
+def chronik(*arguments: str, fail_at: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {failpoints.VARIABLE: fail_at}
+    command = [sys.executable, "-m", "chronik", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder of a node that was killed with a transaction open, and what clients saw of it."""
+    home = tmp_path_factory.mktemp("standalone")
+    broker = Broker(home, broker=store.EAGER)
+    with broker:
+        store.fill(broker.bootstrap)
+        with Client(broker.bootstrap) as client:
+            set_password(client, "alice", "wonderland", ["SCRAM-SHA-256"], 4096)
+            alter_quotas(client, {"user": "alice"}, {"producer_byte_rate": 1e9})
+        wait_for("compaction", lambda: "keys-0 is compacted" in broker.log)
+        hanging = store.transact(broker.bootstrap, "hangs", commit=None)
+        view = store.seen(broker.bootstrap)
+        view["ends"] = {name: store.ends(broker.bootstrap, name) for name in view if name != "groups"}
+        broker.kill()
+        del hanging
+    return home / "data", view
+
+
+def assert_moved(bootstrap: str, view: dict[str, Any]) -> None:
+    with Client(bootstrap) as client:
+        assert list(list_users(client)) == ["alice"]
+        assert describe_quotas(client, {"user": "alice"}) == [({"user": "alice"}, {"producer_byte_rate": 1e9})]
+    expected = {name: each for name, each in view.items() if name != "ends"}
+    assert len(expected) == 8
+    now = store.seen(bootstrap, set(expected))
+    for name, each in expected.items():
+        assert now[name] == each, name
+    for name, ends in view["ends"].items():
+        marker = 1 if name == "ended" else 0  # of the transaction that was open, in each of its partitions
+        assert store.ends(bootstrap, name) == {key: end + marker for key, end in ends.items()}, name
+
+
+def test_import_leaves_source_directory_unchanged(folder: tuple[Path, dict[str, Any]]) -> None:
+    path, view = folder
+    before = everything_in(path)
+    with Cluster(3, broker=store.EAGER) as cluster:
+        imported = chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes")
+        assert imported.returncode == 0, imported.stderr
+        assert "found the same" in imported.stdout
+        assert everything_in(path) == before
+        again = chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes")
+        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "it was imported already")
+        cluster.wait_until_agreed()
+        cluster.restart()
+        cluster.wait_until_ready()
+        assert_moved(cluster.bootstrap, view)
+        cluster.leader().kill()
+        assert_moved(cluster.live[0].bootstrap, view)
+
+
+def import_of(path: Path, cluster: Cluster, fail_at: str = "", *more: str) -> subprocess.CompletedProcess[str]:
+    return chronik("cluster", "import", str(path), "-b", cluster.bootstrap, "--yes", *more, fail_at=fail_at)
+
+
+def names(cluster: Cluster) -> set[str]:
+    with Client(cluster.bootstrap) as client:
+        return {topic.name or "" for topic in list_topics(client) if not topic.is_internal}
+
+
+def test_killed_import_can_be_resumed(folder: tuple[Path, dict[str, Any]]) -> None:
+    path, view = folder
+    with Cluster(3, broker=store.EAGER) as cluster:
+        for point in POINTS:
+            killed = import_of(path, cluster, point)
+            assert killed.returncode == failpoints.EXIT_CODE, (point, killed.stdout, killed.stderr)
+            assert names(cluster) == (set(view["ends"]) if point == "finished" else set()), point
+            if point != "begun":
+                with Client(cluster.bootstrap) as client, pytest.raises(KafkaError) as refused:
+                    create_topics(client, [NewTopic("plain")])
+                assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        again = import_of(path, cluster)
+        assert again.stdout.splitlines()[-1] == "it was imported already"
+        assert_moved(cluster.bootstrap, view)
+        cluster.wait_until_agreed()
+        # Of one that was emptied there is no segment to look into: only where it begins.
+        filled = [Place(*each) for name, ends in view["ends"].items() for each in ends if name != "emptied"]
+        replicated.check_replicas(cluster, filled)
+
+
+def test_import_into_running_cluster_survives_node_loss(folder: tuple[Path, dict[str, Any]]) -> None:
+    """Its own producers have ids that the folder has seen, too: nobody takes their batches for those of the folder."""
+    path, view = folder
+    with Cluster(3, broker=store.EAGER) as cluster:
+        with Client(cluster.bootstrap) as client:
+            create_topics(client, [NewTopic("own", 3)])
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        producer.produce("own", b"first")
+        assert producer.flush(30) == 0
+        store.commit(cluster.bootstrap, "readers", {("own", 0): 0})
+        assert import_of(path, cluster, "request:2").returncode == failpoints.EXIT_CODE
+        cluster.leader().kill()
+        imported = import_of(path, cluster)
+        assert imported.returncode == 0, imported.stderr
+        for node in cluster.nodes.values():
+            if not node.running:
+                node.start()
+        cluster.wait_until_ready()
+        groups = view["groups"] | {
+            "readers": view["groups"]["readers"] | {TopicPartition("own", 0): Committed(0, "at 0\x00")}
+        }
+        assert_moved(cluster.bootstrap, view | {"groups": groups})
+        before = store.ends(cluster.bootstrap, "plain")
+        for index in range(3):
+            for number in range(20):
+                producer.produce("plain", f"new {number}", partition=index)
+        assert producer.flush(30) == 0
+        assert store.ends(cluster.bootstrap, "plain") == {key: end + 20 for key, end in before.items()}
+
+
+def test_impossible_import_is_rejected_before_any_change(folder: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "node" / "data"  # a copy, since its node is started
+    shutil.copytree(folder[0], path)
+    with Cluster(1) as cluster:
+        with Client(cluster.bootstrap) as client:
+            create_topics(client, [NewTopic("plain"), NewTopic("old.old")])
+        refused = import_of(path, cluster)
+        assert refused.returncode == 1
+        assert refused.stderr == "cannot be imported: topics of these names are there already: plain\n"
+        assert names(cluster) == {"plain", "old.old"}
+        with Client(cluster.bootstrap) as client:
+            delete_topics(client, ["plain"])
+        planned = import_of(path, cluster, "", "--dry-run")
+        assert planned.returncode == 0
+        assert "7 topics, 11 partitions" in planned.stdout
+        assert import_of(path, cluster, "request").returncode == failpoints.EXIT_CODE
+        given_up = chronik("cluster", "import", "--give-up", "--yes", "-b", cluster.bootstrap)
+        assert given_up.stdout.startswith(f"{path} (")
+        nothing = chronik("cluster", "import", "--give-up", "-b", cluster.bootstrap, "--yes")
+        assert nothing.stdout == "no import is under way\n"
+        assert import_of(path, cluster).returncode == 0, "with the ids of topics that were deleted just now"
+        assert names(cluster) == {"old.old", *folder[1]["ends"]}
+        with Broker(path.parent) as running:
+            refused = import_of(path, cluster)
+            assert (refused.returncode, refused.stderr) == (1, f"chronik: {path} is in use: stop the node first\n")
+            del running

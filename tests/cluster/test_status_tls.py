@@ -1,0 +1,75 @@
+"""Nodes whose HTTP port has TLS: commands and tests find their way in, and files that are renewed are followed."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+
+from chronik.config import Address
+from chronik.console.ask import NodeSilent, ask
+from chronik.console.trusting import context_of_own
+from chronik.testing.cluster import Cluster
+from chronik.testing.control import BrokerFailed
+from tests.cluster.replicated import wait_for
+from tests.cluster.test_standalone_import import chronik
+from tests.tls.certificates import authority, client_context, issued, written
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+TIMEOUT_S = 10.0
+
+
+def local_folder(folder: Path, http: Address, kafka: str, **more: str) -> Path:
+    """A folder as `chronik cluster up` makes it, of a node that runs already."""
+    folder.mkdir()
+    lines = {"node_id": 1, "kafka": kafka, "http": str(http), **more}
+    (folder / "node1.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()))
+    return folder
+
+
+def status_in(folder: Path, *more: str) -> str:
+    told = chronik("cluster", "status", "--dir", str(folder), "--json", *more)
+    assert told.returncode == 0, told.stderr
+    return str(json.loads(told.stdout)["nodes"][0]["status"])
+
+
+def is_told(address: Address, tls: ssl.SSLContext) -> bool:
+    try:
+        return ask(address, "/healthz", TIMEOUT_S, None, tls)[0] == 200
+    except NodeSilent:
+        return False
+
+
+def test_status_over_tls_requires_authentication(tmp_path: Path) -> None:
+    keystore = written(tmp_path / "node.pem", issued("CN=node").both)
+    ca = written(tmp_path / "ca.pem", authority().certificate)
+    client = written(tmp_path / "client.pem", issued("CN=operator").both)
+    with Cluster(1, http_keystore=keystore, http_truststore=ca) as cluster:
+        (node,) = cluster.nodes.values()
+        assert node.status()["node_id"] == 1
+        with pytest.raises(NodeSilent):
+            ask(node.http, "/healthz", TIMEOUT_S)
+        anybody = client_context(tmp_path)
+        assert ask(node.http, "/healthz", TIMEOUT_S, None, anybody)[0] == 200
+        assert ask(node.http, "/metrics", TIMEOUT_S, None, anybody)[0] == 401
+        folder = local_folder(tmp_path / "local", node.http, node.bootstrap, http_keystore=keystore, http_truststore=ca)
+        assert status_in(folder) == "online", "by the node's own file"
+        settings = tmp_path / "operator.properties"
+        settings.write_text(f"ssl.truststore.location={ca}\nssl.keystore.location={client}\n")
+        assert status_in(folder, "--client-config", str(settings)) == "online"
+        settings.write_text(f"ssl.truststore.location={ca}\n")
+        assert status_in(folder, "--client-config", str(settings)) == "down", "nobody says who asks"
+
+        written(Path(keystore), issued("CN=renewed").both)
+        renewed = context_of_own(Path(keystore), shows_itself=False)
+        wait_for("the new certificate", lambda: is_told(node.http, renewed))
+        assert "the HTTP port has loaded its certificates anew" in node.log
+
+
+def test_node_rejects_invalid_certificate_file(tmp_path: Path) -> None:
+    cluster = Cluster(1, http_keystore=str(tmp_path / "none.pem"))
+    with pytest.raises(BrokerFailed, match=r"http_keystore.*none\.pem"), cluster:
+        pass

@@ -1,0 +1,286 @@
+"""AddPartitionsToTxn and EndTxn, of producers that keep their epoch (v1), and of those that change it (v2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.coordination.machine import Stored, TakenOver, TimePassed
+from chronik.metadata.commands.topics import DeleteTopic
+from chronik.metadata.commands.transactions import InitTransaction
+from chronik.metadata.records import TransactionState
+from chronik.protocol.errors import ErrorCode
+from chronik.transactions.config import COMPLETED_AFTER_MS, GROUPS_PER_TRANSACTION_MAX
+from chronik.transactions.events import Given
+from tests.transactions.lab import ID, TIMEOUT_MS, Lab
+
+OK = ErrorCode.NONE
+INVALID = Given(ErrorCode.INVALID_TXN_STATE)
+
+
+def begun() -> Lab:
+    lab = Lab()
+    lab.init()
+    assert lab.add(0, 0, 1) is OK
+    return lab
+
+
+def test_repeated_add_partitions_changes_nothing() -> None:
+    lab = begun()
+    index = lab.transaction.index
+    assert lab.add(0, 1, 0) is OK
+    assert lab.transaction.index == index, "there was nothing to store"
+    assert lab.add(0, 1, 2) is OK
+    assert lab.transaction.partitions == lab.parts(0, 1, 2)
+
+
+def test_add_and_end_require_current_producer() -> None:
+    lab = begun()
+    assert lab.add(0, 0, producer_id=5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert lab.add(1, 0) is ErrorCode.PRODUCER_FENCED
+    assert lab.end(0, producer_id=5) == Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert lab.end(1) == Given(ErrorCode.PRODUCER_FENCED)
+    assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_unknown_transactional_id_is_rejected() -> None:
+    lab = Lab()
+    assert lab.add(0, 0, producer_id=5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert lab.end(0, producer_id=5) == Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+@pytest.mark.parametrize("bump", [False, True], ids=["v1", "v2"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_end_txn_returns_before_markers_are_written(commit: bool, bump: bool) -> None:
+    lab = begun()
+    producer_id = lab.transaction.producer_id
+    waiter = lab.begin_end(0, commit=commit, bump=bump)
+    assert waiter not in lab.answers, "it is not stored yet"
+    lab.apply()
+    given = Given(OK, producer_id, 1 if bump else 0)
+    assert lab.answers[waiter] == given
+    (decided,) = lab.markers
+    assert (decided.state.commits, decided.producer_epoch) == (commit, given.producer_epoch)
+    assert decided.partitions == lab.parts(0, 1)
+    # The answer was lost, so it is asked for again: before the markers are written, and after.
+    assert lab.answers[lab.begin_end(0, commit=commit, bump=bump)] == given
+    lab.settle()
+    assert lab.transaction.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+    assert lab.end(0, commit=commit, bump=bump) == given
+    assert lab.end(0, commit=not commit, bump=bump) == INVALID
+    assert not lab.markers
+
+
+def test_next_transaction_waits_for_previous_markers() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    waiter = lab.begin_add(0, 2)
+    assert waiter not in lab.answers
+    lab.mark()
+    lab.apply()
+    assert lab.answers[waiter].error is OK, "one command completes the last and begins the next"
+    assert lab.transaction.partitions == lab.parts(2)
+    assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_prompt_next_transaction_completes_previous_one_in_same_command() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    lab.mark()
+    lab.pass_time(COMPLETED_AFTER_MS - 1)
+    assert not lab.stores
+    lab.begin_add(0, 2)
+    lab.apply()
+    assert lab.transaction.partitions == lab.parts(2)
+    lab.pass_time(COMPLETED_AFTER_MS)
+    assert not lab.stores
+    assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_transaction_without_successor_is_completed_by_own_command() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    lab.mark()
+    lab.pass_time(COMPLETED_AFTER_MS)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
+    assert lab.is_forgotten
+
+
+def test_commit_without_open_transaction_is_rejected() -> None:
+    lab = Lab()
+    lab.init()
+    assert lab.end(0) == INVALID
+    assert lab.end(0, commit=False) == INVALID
+    assert lab.end(0, bump=True) == INVALID
+
+
+def test_v2_abort_without_transaction_bumps_epoch() -> None:
+    lab = Lab()
+    producer_id = lab.init().producer_id
+    assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1)
+    assert lab.end(0, commit=False, bump=True) == Given(OK, producer_id, 1), "the answer was lost"
+    assert lab.end(1, commit=False, bump=True) == Given(OK, producer_id, 2)
+    assert lab.end(0, commit=False, bump=True) == Given(ErrorCode.PRODUCER_FENCED)
+
+
+def test_v2_late_end_txn_does_not_affect_next_transaction() -> None:
+    lab = begun()
+    lab.end(0, bump=True)
+    assert lab.add(1, 2) is OK
+    assert lab.end(0, bump=True) == Given(ErrorCode.PRODUCER_FENCED)
+    assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_v2_exhausted_epoch_returns_new_producer_id() -> None:
+    lab = Lab()
+    old = lab.init().producer_id
+    lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
+    lab.add(32766, 0)
+    assert lab.end(32766, bump=True).needs_producer_id
+    waiter = lab.begin_end(32766, bump=True, fresh=500)
+    lab.apply()
+    assert lab.answers[waiter] == Given(OK, 500, 0)
+    assert (lab.markers[0].producer_id, lab.markers[0].producer_epoch) == (old, 32767)
+    lab.settle()
+    assert lab.end(32766, bump=True, producer_id=old) == Given(OK, 500, 0), "the answer was lost"
+    assert lab.add(0, 1, producer_id=500) is OK
+
+
+def test_v2_request_with_new_producer_id_waits_for_old_markers() -> None:
+    """It was answered when the transaction was decided, and goes on at once."""
+    lab = Lab()
+    old = lab.init().producer_id
+    lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
+    lab.add(32766, 0)
+    lab.begin_end(32766, bump=True, fresh=500)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.PREPARE_COMMIT
+    early = [lab.begin_add(0, 1, producer_id=500), lab.begin_end(0, commit=False, bump=True, producer_id=500)]
+    assert not lab.answers.keys() & set(early)
+    lab.settle()
+    assert [lab.answers[each] for each in early] == [Given(OK, 500, 0), Given(OK, 500, 1)]
+    assert lab.transaction.state.label == "CompleteAbort"
+    assert (lab.transaction.producer_id, lab.transaction.producer_epoch) == (500, 1)
+
+
+def test_v2_producer_can_reinitialize_with_its_new_id() -> None:
+    lab = Lab()
+    old = lab.init().producer_id
+    lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
+    lab.add(32766, 0)
+    lab.begin_end(32766, bump=True, fresh=500)
+    lab.apply()
+    assert lab.init(500, 0) == Given(OK, 500, 1)
+
+
+def test_timed_out_transaction_is_aborted_and_producer_fenced() -> None:
+    lab = begun()
+    lab.pass_time(TIMEOUT_MS - 1)
+    assert not lab.stores
+    lab.pass_time(1)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.PREPARE_ABORT
+    assert lab.markers[0].producer_epoch == 1
+    lab.settle()
+    assert lab.end(0) == Given(ErrorCode.PRODUCER_FENCED)
+    assert lab.init(lab.transaction.producer_id, 0) == Given(ErrorCode.PRODUCER_FENCED)
+
+
+def test_timeout_restarts_with_each_transaction() -> None:
+    lab = begun()
+    lab.pass_time(TIMEOUT_MS - 10)
+    lab.begin_end(0)
+    lab.apply()
+    lab.begin_add(0, 1)
+    lab.settle()
+    lab.pass_time(TIMEOUT_MS - 10)
+    assert not lab.stores
+    assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_failed_store_rejects_request_and_retries_own_work() -> None:
+    lab = begun()
+    waiter = lab.begin_end(0)
+    lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert lab.answers[waiter] == Given(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    lab.begin_end(0)
+    lab.apply()
+    lab.mark()
+    lab.pass_time(COMPLETED_AFTER_MS)
+    for _ in range(3):
+        lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert not lab.stores
+        lab.pass_time(1_000)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_conflicting_change_is_reread_before_retry() -> None:
+    """A command of this very term whose outcome was not known, and which is applied late."""
+    lab = begun()
+    waiter = lab.begin_end(0, bump=True)
+    lab.world.accept(lab.stores[0].what.as_command(-1, 5))
+    lab.apply()
+    assert lab.answers[waiter] == Given(OK, lab.transaction.producer_id, 1)
+
+
+def test_transaction_started_with_unknown_outcome_times_out() -> None:
+    """The outcome of the command was not known in time, and it was applied later."""
+    lab = Lab()
+    lab.init()
+    lab.begin_add(0, 0)
+    late = lab.stores[0].what.as_command(-1, 5)
+    lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    lab.world.accept(late)
+    lab.feed(TimePassed(lab.now_ms))
+    lab.pass_time(TIMEOUT_MS)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.PREPARE_ABORT
+
+
+def test_new_coordinator_continues_transaction() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    waiting = lab.begin_add(0, 1)
+    lab.feed(TakenOver(lab.now_ms))
+    assert lab.answers[waiting] == Given(ErrorCode.NOT_COORDINATOR)
+    assert lab.is_forgotten
+    lab.markers.clear()
+    lab.taken_up()
+    lab.pass_time(0)
+    assert len(lab.markers) == 1, "nobody had to ask"
+    lab.settle()
+    assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_unloaded_machine_ignores_store_events() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    machine, (store,) = lab.machine, lab.stores
+    lab.feed(TakenOver(lab.now_ms))
+    assert machine.handle(Stored(lab.now_ms, store.ticket)) == ()
+
+
+def test_transaction_without_remaining_partitions_completes() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    lab.world.accept(DeleteTopic(lab.world.image.topics["orders"].id))
+    assert lab.transaction.partitions == ()
+    lab.settle()
+    assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_groups_per_transaction_are_limited() -> None:
+    lab = Lab()
+    lab.init()
+    groups = tuple(f"g{number}" for number in range(GROUPS_PER_TRANSACTION_MAX))
+    assert lab.add(0, groups=(*groups, "one more")) is ErrorCode.INVALID_REQUEST
+    assert lab.add(0, groups=groups) is OK
+    assert lab.add(0, groups=("one more",)) is ErrorCode.INVALID_REQUEST
+    assert lab.add(0, groups=groups[:1]) is OK
+    assert lab.transaction.groups == groups
