@@ -16,7 +16,7 @@ from chronik.bench.gaps import Service, ServiceWatch
 from chronik.testing.cluster import Cluster, ClusterNode
 
 GAP_SECONDS_MAX: Final = 3.0
-PARTITIONS_BESIDE: Final = (0, 1000)
+OTHER_PARTITIONS: Final = (0, 1000)
 BEFORE_SECONDS: Final = 1.0
 AFTER_SECONDS: Final = 3.0
 """Observed after the recovery, to detect another interruption."""
@@ -27,7 +27,7 @@ GIVEN_UP_SECONDS: Final = 60.0
 def measure_service_gap(plan: Plan) -> list[Figure]:
     """Measure rounds in which the killed node is the controller, and rounds in which it is not."""
     figures: list[Figure] = []
-    for count in PARTITIONS_BESIDE:
+    for count in OTHER_PARTITIONS:
         with running_cluster(plan) as nodes:
             create_partitions(nodes, count)
             figures += _figures(nodes, plan, f", {count:,} partitions" if count else "")

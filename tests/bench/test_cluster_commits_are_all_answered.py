@@ -22,124 +22,127 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def measured() -> Iterator[Broker]:
+def bench_broker() -> Iterator[Broker]:
     with Broker(flush="os") as broker:
         yield broker
 
 
 @pytest.fixture(autouse=True)
-def _healed(measured: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _reset_faults(bench_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(commits, "WARM_UP_SECONDS", 0.1)
     yield
-    measured.heal()
+    bench_broker.heal()
 
 
-def test_commits_are_counted_by_request_and_by_offset(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    words = ["--groups", "5", "--offsets", "3", "--seconds", "1", "--json"]
-    assert main(["commits", "-b", measured.bootstrap, *words]) == 0
+def test_commits_reports_requests_and_offsets_per_second(
+    capsys: pytest.CaptureFixture[str], bench_broker: Broker
+) -> None:
+    arguments = ["--groups", "5", "--offsets", "3", "--seconds", "1", "--json"]
+    assert main(["commits", "-b", bench_broker.bootstrap, *arguments]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["groups"] == 5
     assert result["requests"] >= 5
     assert result["requests_per_second"] == pytest.approx(result["requests"] / result["seconds"])
     assert result["offsets_per_second"] == pytest.approx(3 * result["requests_per_second"])
     assert 0 < result["latency"]["p50_ms"] <= result["latency"]["p99_ms"] <= result["latency"]["max_ms"]
-    seen = [request.api for request in measured.last_requests(SEEN_REQUESTS_MAX)]
-    assert seen.count("OffsetCommit") >= min(result["requests"], SEEN_REQUESTS_MAX // 2)  # it forgets older ones
+    recorded_apis = [request.api for request in bench_broker.last_requests(SEEN_REQUESTS_MAX)]
+    # The recorder keeps only the latest requests.
+    assert recorded_apis.count("OffsetCommit") >= min(result["requests"], SEEN_REQUESTS_MAX // 2)
 
 
-def test_a_steady_rate_sends_as_many_requests_as_are_due(measured: Broker) -> None:
-    with measured.cluster() as cluster:
+def test_commits_at_constant_rate_sends_expected_number_of_requests(bench_broker: Broker) -> None:
+    with bench_broker.cluster() as cluster:
         result = measure(cluster, CommitsLoad(groups=4, offsets=2, seconds=0.5, rate=100))
     assert result.requests == 50
 
 
-def test_topics_and_groups_are_removed_again(measured: Broker) -> None:
-    with measured.cluster() as cluster:
+def test_commits_deletes_its_topic_and_groups(bench_broker: Broker) -> None:
+    with bench_broker.cluster() as cluster:
         measure(cluster, CommitsLoad(groups=3, offsets=1, seconds=0.1))
         assert not [topic.name for topic in list_topics(cluster) if "commits" in (topic.name or "")]
         listed = cluster.any_broker().request(ListGroupsRequest(), ListGroupsResponse)
         assert not listed.groups
 
 
-def test_a_coordinator_that_has_moved_is_looked_for_again(measured: Broker) -> None:
-    measured.fail("OffsetCommit", "NOT_COORDINATOR", times=3)
-    measured.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
-    with measured.cluster() as cluster:
+def test_commits_retries_when_coordinator_has_moved(bench_broker: Broker) -> None:
+    bench_broker.fail("OffsetCommit", "NOT_COORDINATOR", times=3)
+    bench_broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    with bench_broker.cluster() as cluster:
         assert measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=0.5)).requests >= 2
 
 
-def test_a_coordinator_that_moves_is_followed_by_all_that_is_under_way(measured: Broker) -> None:
-    measured.fail("OffsetCommit", "NOT_COORDINATOR", times=20)
-    with measured.cluster() as cluster:
+def test_commits_resends_requests_in_flight_to_new_coordinator(bench_broker: Broker) -> None:
+    bench_broker.fail("OffsetCommit", "NOT_COORDINATOR", times=20)
+    with bench_broker.cluster() as cluster:
         assert measure(cluster, CommitsLoad(groups=1, offsets=1, seconds=0.5, rate=1000)).requests == 500
 
 
-def test_groups_are_deleted_where_they_have_moved_to(measured: Broker) -> None:
-    measured.fail("DeleteGroups", "NOT_COORDINATOR", times=2)
-    with measured.cluster() as cluster:
+def test_group_deletion_retries_after_not_coordinator(bench_broker: Broker) -> None:
+    bench_broker.fail("DeleteGroups", "NOT_COORDINATOR", times=2)
+    with bench_broker.cluster() as cluster:
         measure(cluster, CommitsLoad(groups=3, offsets=1, seconds=0.1))
         assert not cluster.any_broker().request(ListGroupsRequest(), ListGroupsResponse).groups
 
 
-def test_a_commit_that_is_refused_for_good_ends_the_measurement(measured: Broker) -> None:
-    measured.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=None)
-    with measured.cluster() as cluster, pytest.raises(BenchFailed, match="answered with GROUP_AUTHORIZATION_FAILED"):
+def test_commits_fails_on_non_retriable_error(bench_broker: Broker) -> None:
+    bench_broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=None)
+    with bench_broker.cluster() as cluster, pytest.raises(BenchFailed, match="failed: GROUP_AUTHORIZATION_FAILED"):
         measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))
 
 
-def test_a_coordinator_is_not_looked_for_without_end(measured: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_fails_when_coordinator_lookup_times_out(bench_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "MOVE_SECONDS_MAX", 0.2)
-    measured.fail("OffsetCommit", "NOT_COORDINATOR", times=None)
-    with measured.cluster() as cluster, pytest.raises(BenchFailed, match="answered with NOT_COORDINATOR"):
+    bench_broker.fail("OffsetCommit", "NOT_COORDINATOR", times=None)
+    with bench_broker.cluster() as cluster, pytest.raises(BenchFailed, match="failed: NOT_COORDINATOR"):
         measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))
 
 
-def test_requests_on_one_pipe_are_answered_each_with_its_own_answer(measured: Broker) -> None:
+def test_pipelined_requests_receive_matching_responses(bench_broker: Broker) -> None:
     names = [f"topic-{number}" for number in range(50)]
 
-    async def ask_all() -> list[str | None]:
-        with measured.cluster() as cluster:
+    async def send_all() -> list[str | None]:
+        with bench_broker.cluster() as cluster:
             async with open_pipes([cluster.any_broker()]) as (pipe,):
-                answers = [pipe.send(_about(name)) for name in names]
-                return [_name_in(await answer) for answer in answers]
+                response_futures = [pipe.send(_metadata_request(name)) for name in names]
+                return [_topic_name(await response_future) for response_future in response_futures]
 
-    assert run_on_best_loop(ask_all()) == names
+    assert run_on_best_loop(send_all()) == names
 
 
-def test_a_broker_that_dies_fails_what_is_under_way(measured: Broker) -> None:
-    measured.delay("Metadata", 30)
+def test_pipelined_request_fails_when_broker_dies(bench_broker: Broker) -> None:
+    bench_broker.delay("Metadata", 30)
 
-    async def ask_and_kill() -> None:
-        with measured.cluster() as cluster:
+    async def send_and_kill() -> None:
+        with bench_broker.cluster() as cluster:
             async with open_pipes([cluster.any_broker()]) as (pipe,):
-                answer = pipe.send(_about("any"))
-                await asyncio.to_thread(measured.kill)
+                response_future = pipe.send(_metadata_request("any"))
+                await asyncio.to_thread(bench_broker.kill)
                 async with asyncio.timeout(10):
-                    await answer
+                    await response_future
 
     with pytest.raises(BenchFailed, match="closed the connection"):
-        run_on_best_loop(ask_and_kill())
+        run_on_best_loop(send_and_kill())
 
 
-def test_requests_are_sent_when_they_are_due_whatever_is_unanswered() -> None:
-    everybody_sent = asyncio.Event()
+def test_constant_rate_sender_does_not_wait_for_responses() -> None:
+    all_sent = asyncio.Event()
 
     async def ask(number: int) -> None:
         if number == 19:
-            everybody_sent.set()
-        await everybody_sent.wait()
+            all_sent.set()
+        await all_sent.wait()
 
-    began = time.perf_counter()
+    started = time.perf_counter()
     latencies = run_on_best_loop(at_a_steady_rate(ask, per_second=100, seconds=0.2))
-    assert time.perf_counter() - began >= 0.19
+    assert time.perf_counter() - started >= 0.19
     assert len(latencies) == 20
-    assert max(latencies) > 0.15  # the first waited for the last to be sent
+    assert max(latencies) > 0.15  # the first request waited until the last was sent
 
 
-def _about(name: str) -> MetadataRequest:
+def _metadata_request(name: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
 
 
-def _name_in(response: object) -> str | None:
+def _topic_name(response: object) -> str | None:
     assert isinstance(response, MetadataResponse)
     return response.topics[0].name

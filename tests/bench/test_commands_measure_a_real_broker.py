@@ -21,58 +21,62 @@ RECORDS = 25_000
 
 
 @pytest.fixture(scope="module")
-def measured() -> Iterator[Broker]:
+def bench_broker() -> Iterator[Broker]:
     with Broker(flush="os") as broker:
         yield broker
 
 
-def bench(capsys: pytest.CaptureFixture[str], broker: Broker, *words: str) -> Any:
-    assert main([*words, "-b", broker.bootstrap, "--json"]) == 0
+def run_bench(capsys: pytest.CaptureFixture[str], broker: Broker, *arguments: str) -> Any:
+    assert main([*arguments, "-b", broker.bootstrap, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def written(broker: Broker, topic: str) -> list[int]:
+def end_offsets(broker: Broker, topic: str) -> list[int]:
     with broker.cluster() as cluster:
         partitions = cluster.partitions(topic)
         return list(latest_offsets(cluster, partitions).values())
 
 
 @pytest.mark.parametrize("acks", ["all", "1"])
-def test_produce_counts_what_the_broker_has(capsys: pytest.CaptureFixture[str], measured: Broker, acks: str) -> None:
+def test_produce_reports_records_stored_by_broker(
+    capsys: pytest.CaptureFixture[str], bench_broker: Broker, acks: str
+) -> None:
     topic = f"acks-{acks}"
-    words = ["--topic", topic, "--records", str(RECORDS), "--size", "50", "--acks", acks, "--partitions", "2"]
-    result = bench(capsys, measured, "produce", *words, "--pid", str(measured.pid))
+    arguments = ["--topic", topic, "--records", str(RECORDS), "--size", "50", "--acks", acks, "--partitions", "2"]
+    result = run_bench(capsys, bench_broker, "produce", *arguments, "--pid", str(bench_broker.pid))
     assert result["records"] == RECORDS
     assert result["records_per_second"] == pytest.approx(RECORDS / result["seconds"])
     assert result["broker_cpu_s_per_million"] >= 0
     assert 0 < result["latency"]["p50_ms"] <= result["latency"]["p99_ms"] <= result["latency"]["max_ms"]
-    offsets = written(measured, topic)
+    offsets = end_offsets(bench_broker, topic)
     assert len(offsets) == 2
-    assert sum(offsets) == RECORDS + 1  # and the one that opened the connection
+    assert sum(offsets) == RECORDS + 1  # including the record that opened the connection
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_produce_compresses_when_asked(capsys: pytest.CaptureFixture[str], measured: Broker, codec: str) -> None:
-    bench(capsys, measured, "produce", "--topic", codec, "--records", "2000", "--codec", codec)
-    assert written(measured, codec) == [2001]
+def test_produce_supports_every_compression_codec(
+    capsys: pytest.CaptureFixture[str], bench_broker: Broker, codec: str
+) -> None:
+    run_bench(capsys, bench_broker, "produce", "--topic", codec, "--records", "2000", "--codec", codec)
+    assert end_offsets(bench_broker, codec) == [2001]
 
 
-def test_consume_reads_all_that_is_there(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    bench(capsys, measured, "produce", "--topic", "read", "--records", str(RECORDS), "--partitions", "3")
-    result = bench(capsys, measured, "consume", "--topic", "read", "--pid", str(measured.pid))
-    # What came first, before the clock was started, is not counted.
+def test_consume_reads_all_records_of_topic(capsys: pytest.CaptureFixture[str], bench_broker: Broker) -> None:
+    run_bench(capsys, bench_broker, "produce", "--topic", "read", "--records", str(RECORDS), "--partitions", "3")
+    result = run_bench(capsys, bench_broker, "consume", "--topic", "read", "--pid", str(bench_broker.pid))
+    # The records of the first poll, before timing started, are not counted.
     assert RECORDS - 10_000 <= result["records"] <= RECORDS
     assert result["mb_per_second"] == pytest.approx(result["records_per_second"] * 100 / 1_000_000)
 
 
-def test_consume_says_that_there_is_nothing_to_read(measured: Broker) -> None:
-    measured.create_topic("empty")
-    with pytest.raises(BenchFailed, match="topic empty holds no records"):
-        main(["consume", "-b", measured.bootstrap, "--topic", "empty"])
+def test_consume_fails_on_empty_topic(bench_broker: Broker) -> None:
+    bench_broker.create_topic("empty")
+    with pytest.raises(BenchFailed, match="topic empty is empty"):
+        main(["consume", "-b", bench_broker.bootstrap, "--topic", "empty"])
 
 
-def test_round_trips_are_measured_one_by_one(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    result = bench(capsys, measured, "round-trip", "--records", "50")
+def test_round_trip_reports_latency_percentiles(capsys: pytest.CaptureFixture[str], bench_broker: Broker) -> None:
+    result = run_bench(capsys, bench_broker, "round-trip", "--records", "50")
     assert result["trips"] == 50
     latency = result["latency"]
     assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["p999_ms"] <= latency["max_ms"]
@@ -80,8 +84,8 @@ def test_round_trips_are_measured_one_by_one(capsys: pytest.CaptureFixture[str],
     assert result["beside_slow_syncs"] is None
 
 
-def test_transactions_of_two_sizes_are_committed(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    results = bench(capsys, measured, "transactions", "--records", "5", "500", "--transactions", "10")
+def test_transactions_measures_each_transaction_size(capsys: pytest.CaptureFixture[str], bench_broker: Broker) -> None:
+    results = run_bench(capsys, bench_broker, "transactions", "--records", "5", "500", "--transactions", "10")
     assert [result["records_per_transaction"] for result in results] == [5, 500]
     for result in results:
         assert result["transactions"] == 10
@@ -91,56 +95,58 @@ def test_transactions_of_two_sizes_are_committed(capsys: pytest.CaptureFixture[s
         assert 0 < result["commit"]["p50_ms"] <= result["commit"]["p99_ms"] <= result["commit"]["max_ms"]
 
 
-def test_topics_are_created_in_three_ways_and_removed(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    results = bench(capsys, measured, "topics", "--topics", "120")
+def test_topics_creates_topics_in_three_ways_and_deletes_them(
+    capsys: pytest.CaptureFixture[str], bench_broker: Broker
+) -> None:
+    results = run_bench(capsys, bench_broker, "topics", "--topics", "120")
     assert [result["created_by"] for result in results] == ["one request", "10 threads", "100 threads"]
     assert all(result["topics"] == 120 and result["seconds"] > 0 for result in results)
-    with measured.cluster() as cluster:
+    with bench_broker.cluster() as cluster:
         assert not [topic.name for topic in list_topics(cluster) if "topics" in (topic.name or "")]
 
 
-def test_topics_are_not_waited_for_longer_than_asked(measured: Broker) -> None:
-    measured.delay("CreateTopics", 30, times=1)
-    began = time.monotonic()
+def test_topics_honors_request_timeout(bench_broker: Broker) -> None:
+    bench_broker.delay("CreateTopics", 30, times=1)
+    started = time.monotonic()
     with pytest.raises(RequestTimedOut):
-        main(["topics", "-b", measured.bootstrap, "--topics", "1", "--timeout", "1"])
-    assert time.monotonic() - began < 20
+        main(["topics", "-b", bench_broker.bootstrap, "--topics", "1", "--timeout", "1"])
+    assert time.monotonic() - started < 20
 
 
-def test_metadata_is_asked_one_request_after_another(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    result = bench(capsys, measured, "metadata", "--topics", "20", "--requests", "200")
+def test_metadata_reports_requests_per_second(capsys: pytest.CaptureFixture[str], bench_broker: Broker) -> None:
+    result = run_bench(capsys, bench_broker, "metadata", "--topics", "20", "--requests", "200")
     assert (result["topics"], result["requests"]) == (20, 200)
     assert result["requests_per_second"] > 0
 
 
-def test_without_json_a_table_is_printed(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
-    assert main(["metadata", "-b", measured.bootstrap, "--topics", "3", "--requests", "10"]) == 0
+def test_bench_prints_table_without_json_option(capsys: pytest.CaptureFixture[str], bench_broker: Broker) -> None:
+    assert main(["metadata", "-b", bench_broker.bootstrap, "--topics", "3", "--requests", "10"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["topics", "3"]
     assert any(line.startswith("latency p99 ms") for line in lines)
 
 
-def test_a_broker_that_is_not_there_ends_the_measurement() -> None:
+def test_producer_fails_when_broker_is_unreachable() -> None:
     producer = librdkafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, "t", b"x", 1)
     try:
         assert producer.enqueue(1) == 1
         with pytest.raises(BenchFailed, match=r"brokers are down|Connect"):
-            poll_for_ever(producer)
+            poll_forever(producer)
     finally:
         producer.close()
 
 
-def poll_for_ever(producer: librdkafka.Producer) -> None:
+def poll_forever(producer: librdkafka.Producer) -> None:
     while True:
         producer.poll(30_000)
 
 
-def test_an_unknown_setting_is_named() -> None:
+def test_unknown_librdkafka_setting_is_named_in_error() -> None:
     with pytest.raises(BenchFailed, match=r"no\.such\.setting"):
         librdkafka.Producer({"no.such.setting": "1"}, "t", b"x", 1)
 
 
-def test_a_missing_client_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, measured: Broker) -> None:
+def test_missing_librdkafka_error_contains_install_hint(monkeypatch: pytest.MonkeyPatch, bench_broker: Broker) -> None:
     def missing() -> str:
         raise ClientMissing
 
@@ -148,12 +154,12 @@ def test_a_missing_client_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, me
     librdkafka.library.cache_clear()
     try:
         with pytest.raises(ClientMissing, match=r"pip install '\.\[bench\]'"):
-            main(["produce", "-b", measured.bootstrap, "--topic", "missing", "--records", "1"])
+            main(["produce", "-b", bench_broker.bootstrap, "--topic", "missing", "--records", "1"])
     finally:
         librdkafka.library.cache_clear()
 
 
-def test_an_unknown_measurement_shows_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_measurement_prints_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nonsense"]) == 2
     assert "round-trip" in capsys.readouterr().err
     assert main(["--help"]) == 0

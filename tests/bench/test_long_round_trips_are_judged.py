@@ -1,4 +1,4 @@
-"""A trip may take as long as Kafka's longest, or 100 ms; what a slow disk did is told apart."""
+"""Limits of round trips: Kafka's longest or 100 ms. Trips during slow disk syncs are counted separately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 def trips(*milliseconds: float) -> list[Span]:
-    """One after another, a second apart."""
+    """Return trips of the given durations, starting one second apart."""
     return [Span(number, number + each / 1000) for number, each in enumerate(milliseconds)]
 
 
@@ -34,7 +34,7 @@ def subject(*milliseconds: float, nodes: int = 1, is_kafka: bool = False, slow: 
     return Subject(name, nodes, start, is_kafka, trips(*milliseconds), dict.fromkeys(slow))
 
 
-def test_long_trips_are_counted() -> None:
+def test_trips_over_50_and_100_ms_are_counted() -> None:
     result = result_of(trips(1, 49, 51, 99, 101), 100)
     assert (result.trips, result.over_50_ms, result.over_100_ms) == (5, 3, 1)
     assert result.latency.max_ms == pytest.approx(101)
@@ -53,18 +53,18 @@ def test_long_trips_are_counted() -> None:
         (Span(0.0, 2.0), 3),
     ],
 )
-def test_trips_during_which_a_disk_was_slow_are_told_apart(sync: Span, apart: int) -> None:
+def test_trips_overlapping_slow_syncs_are_counted_separately(sync: Span, affected: int) -> None:
     result = result_of(trips(2, 200, 3), 100, [sync])
-    assert result.beside_slow_syncs == apart
-    assert result.max_ms_of_others == pytest.approx({0: 200, 1: 3, 3: 0}[apart])
+    assert result.beside_slow_syncs == affected
+    assert result.max_ms_of_others == pytest.approx({0: 200, 1: 3, 3: 0}[affected])
 
 
-def test_without_kafka_a_trip_may_take_100_ms() -> None:
+def test_trip_limit_without_kafka_is_100_ms() -> None:
     assert is_met(subject(100.0), [])
     assert not is_met(subject(100.1), [])
 
 
-def test_a_kafka_of_as_many_nodes_allows_more_but_never_less() -> None:
+def test_trip_limit_is_longest_kafka_trip_of_same_cluster_size() -> None:
     slow, fast = subject(150, is_kafka=True), subject(20, nodes=3, is_kafka=True)
     for nodes, allowed in ((1, 150.0), (3, 100.0)):
         chronik = subject(120, nodes=nodes)
@@ -72,21 +72,21 @@ def test_a_kafka_of_as_many_nodes_allows_more_but_never_less() -> None:
         assert is_met(chronik, [slow, fast, chronik]) is (nodes == 1)
 
 
-def test_the_table_says_who_missed_what() -> None:
+def test_tails_table_marks_missed_limits() -> None:
     measured = [subject(1, 120), subject(1, 120, slow=(Span(1.0, 1.1),)), subject(1, 90, is_kafka=True)]
     rows = [line.split("|") for line in table(measured).splitlines()[2:]]
     assert [row[-2].strip() for row in rows] == ["**missed**", "met", ""]
     assert rows[1][9].strip() == "1"
 
 
-def test_one_node_and_three_are_compared_each_with_its_like() -> None:
+def test_tails_subjects_have_kafka_peers_of_same_size() -> None:
     assert [(each.nodes, each.is_kafka) for each in subjects(with_kafka=True)] == [
         (1, False), (1, False), (3, False), (3, False), (1, True), (3, True)
     ]  # fmt: skip
     assert not [each for each in subjects(with_kafka=False) if each.is_kafka]
 
 
-def test_slow_syncs_are_counted_and_the_last_of_them_kept() -> None:
+def test_slow_syncs_are_counted_and_latest_are_retained() -> None:
     times = SyncTimes()
     times.add(Sync(0.0, SLOW_SYNC_SECONDS))
     assert (times.count, times.slow_count) == (1, 0)
@@ -100,7 +100,7 @@ def test_slow_syncs_are_counted_and_the_last_of_them_kept() -> None:
 
 
 @pytest.mark.slow
-def test_a_node_tells_how_long_its_disk_took() -> None:
+def test_node_status_and_metrics_report_sync_times() -> None:
     reserved = ReservedPorts(1)
     http = Address(HOST, reserved.ports[0])
     with Broker(http=str(http)) as broker, broker.cluster() as cluster:

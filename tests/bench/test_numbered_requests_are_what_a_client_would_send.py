@@ -24,14 +24,16 @@ from chronik.protocol.schema import Response
 VERSION = 9
 
 
-def answer(number: int, *codes: ErrorCode) -> bytes:
-    parts = [OffsetCommitResponsePartition(partition_index=index, error_code=code) for index, code in enumerate(codes)]
-    response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="topic", partitions=parts)])
+def encode_commit_response(number: int, *codes: ErrorCode) -> bytes:
+    partitions_list = [
+        OffsetCommitResponsePartition(partition_index=index, error_code=code) for index, code in enumerate(codes)
+    ]
+    response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="topic", partitions=partitions_list)])
     return b"".join(encode_response(number, VERSION, response))
 
 
 @pytest.mark.parametrize("number", [1, 2**31 - 1])
-def test_each_number_is_the_offset_of_every_partition_and_the_correlation_id(number: int) -> None:
+def test_request_template_inserts_number_as_offsets_and_correlation_id(number: int) -> None:
     frame = commit_request("topic", "group", 3, VERSION).frame(number)
     assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
     header, request = decode_request(memoryview(frame)[4:])
@@ -46,22 +48,22 @@ def test_each_number_is_the_offset_of_every_partition_and_the_correlation_id(num
     ]
 
 
-class Wire:
-    """Keeps what a pipe sends, and what it tells of the answers."""
+class FakeTransport:
+    """A fake transport that records what the connection sends and which callbacks it calls."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
-        self.told: list[object] = []
+        self.callbacks: list[object] = []
         request = commit_request("topic", "group", 2, VERSION)
-        self.pipe = NumberedPipe(request, self._note("well"), self._refused, self.told.append)
+        self.pipe = NumberedPipe(request, self._record("well"), self._on_error_response, self.callbacks.append)
         self.pipe.connection_made(cast(asyncio.Transport, self))
 
-    def _note(self, what: str) -> Callable[[float], None]:
-        return lambda sent: self.told.append((what, sent))
+    def _record(self, what: str) -> Callable[[float], None]:
+        return lambda sent: self.callbacks.append((what, sent))
 
-    def _refused(self, number: int, sent: float, response: Response) -> None:
+    def _on_error_response(self, number: int, sent: float, response: Response) -> None:
         assert isinstance(response, OffsetCommitResponse)
-        self.told.append((number, sent, [part.error_code for part in response.topics[0].partitions]))
+        self.callbacks.append((number, sent, [part.error_code for part in response.topics[0].partitions]))
 
     def write(self, frame: bytes) -> None:
         self.sent.append(frame)
@@ -70,34 +72,38 @@ class Wire:
         return False
 
 
-def test_answers_are_told_apart_however_they_are_cut() -> None:
+def test_responses_split_at_any_byte_are_decoded() -> None:
     none, moved = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
-    answers = answer(1, none, none) + answer(2, none, moved) + answer(3, none, none)
-    for size in (1, 7, len(answers)):
-        wire = Wire()
+    responses = (
+        encode_commit_response(1, none, none)
+        + encode_commit_response(2, none, moved)
+        + encode_commit_response(3, none, none)
+    )
+    for size in (1, 7, len(responses)):
+        fake_transport = FakeTransport()
         for number in (1, 2, 3):
-            wire.pipe.send(number, sent=float(number))
-        for begin in range(0, len(answers), size):
-            wire.pipe.data_received(answers[begin : begin + size])
-        assert wire.told == [("well", 1.0), (2, 2.0, [none, moved]), ("well", 3.0)]
+            fake_transport.pipe.send(number, sent=float(number))
+        for chunk_start in range(0, len(responses), size):
+            fake_transport.pipe.data_received(responses[chunk_start : chunk_start + size])
+        assert fake_transport.callbacks == [("well", 1.0), (2, 2.0, [none, moved]), ("well", 3.0)]
 
 
-def test_the_answer_to_another_request_is_noticed() -> None:
-    wire = Wire()
-    wire.pipe.send(1)
-    wire.pipe.data_received(answer(2, ErrorCode.NONE, ErrorCode.NONE))
-    [failure] = wire.told
+def test_response_with_wrong_correlation_id_is_reported() -> None:
+    fake_transport = FakeTransport()
+    fake_transport.pipe.send(1)
+    fake_transport.pipe.data_received(encode_commit_response(2, ErrorCode.NONE, ErrorCode.NONE))
+    [failure] = fake_transport.callbacks
     assert isinstance(failure, BenchFailed)
-    assert "request 1 was answered as 2" in str(failure)
+    assert "request 1: response has correlation id 2" in str(failure)
 
 
-def test_a_connection_that_ends_is_told_of_if_an_answer_is_missing() -> None:
-    wire = Wire()
-    wire.pipe.send(1)
-    wire.pipe.data_received(answer(1, ErrorCode.NONE, ErrorCode.NONE))
-    del wire.told[:]
-    wire.pipe.connection_lost(None)
-    assert not wire.told
-    wire.pipe.send(2)
-    wire.pipe.connection_lost(None)
-    assert [type(failure) for failure in wire.told] == [BenchFailed]
+def test_lost_connection_is_reported_only_with_requests_in_flight() -> None:
+    fake_transport = FakeTransport()
+    fake_transport.pipe.send(1)
+    fake_transport.pipe.data_received(encode_commit_response(1, ErrorCode.NONE, ErrorCode.NONE))
+    del fake_transport.callbacks[:]
+    fake_transport.pipe.connection_lost(None)
+    assert not fake_transport.callbacks
+    fake_transport.pipe.send(2)
+    fake_transport.pipe.connection_lost(None)
+    assert [type(failure) for failure in fake_transport.callbacks] == [BenchFailed]

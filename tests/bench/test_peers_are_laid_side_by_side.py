@@ -1,4 +1,4 @@
-"""Figures of Chronik beside Apache Kafka: above 1 is better, pictures show them all, and the page is what was kept."""
+"""Results of Chronik compared with Apache Kafka: ratios, tables, images and the generated page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.peers.__main__ import arguments_of, main
+from bench.peers.__main__ import main, parse_arguments
 from bench.peers.figures import METRICS, Measured, Metric, Peers, decoded, encoded, ratio, table
 from bench.peers.page import BEGIN, END, IMAGES, KEPT, NOT_YET, PAGE, keep, kept, with_section
 from bench.peers.plots import PICTURES, plots
@@ -37,44 +37,46 @@ def peers() -> Peers:
         (TIME, [0.0], [1.0], None),
     ],
 )
-def test_above_one_is_better(metric: Metric, own: list[float], kafkas: list[float], expected: float | None) -> None:
+def test_ratio_above_one_means_better_than_kafka(
+    metric: Metric, own: list[float], kafkas: list[float], expected: float | None
+) -> None:
     found = ratio(metric, Measured(OS, 1, {metric.key: own}), Measured(KAFKA, 1, {metric.key: kafkas}))
     assert found == expected
 
 
-def test_a_table_has_every_metric_and_a_ratio_for_each_way_to_flush() -> None:
+def test_peers_table_has_every_metric_and_ratios_per_flush_setting() -> None:
     lines = table(peers(), 3).splitlines()
     assert [cell.strip() for cell in lines[0].split("|")] == ["", "3 nodes", KAFKA, OS, "ratio", GROUP, "ratio", ""]
     assert len(lines) == 2 + len(METRICS)
     assert all(len(line.split("|")) == 8 and "||" not in line.replace(" ", "") for line in lines[2:])
 
 
-def test_without_kafka_there_is_nothing_to_compare_with() -> None:
-    alone = peers()
-    alone.measured = [each for each in alone.measured if each.server != KAFKA]
-    assert "ratio" not in table(alone, 1)
+def test_peers_table_without_kafka_has_no_ratios() -> None:
+    without_kafka = peers()
+    without_kafka.measured = [each for each in without_kafka.measured if each.server != KAFKA]
+    assert "ratio" not in table(without_kafka, 1)
     assert {subject.server for subject in subjects(with_kafka=False)} == {OS, GROUP}
 
 
-def test_what_is_kept_is_what_was_measured() -> None:
+def test_peers_json_round_trips() -> None:
     assert decoded(encoded(peers())) == peers()
 
 
-def test_pictures_have_a_bar_for_each_and_say_the_same_in_words() -> None:
-    drawn = plots(peers())
-    assert set(drawn) == set(PICTURES)
-    shown = set()
-    for text in drawn.values():
+def test_images_have_a_bar_and_alternative_text_for_every_value() -> None:
+    images = plots(peers())
+    assert set(images) == set(PICTURES)
+    titles_in_images = set()
+    for text in images.values():
         root = ElementTree.fromstring(text)
         description = root.findtext("{http://www.w3.org/2000/svg}desc") or ""
         titles = {metric.title for metric in METRICS if f"{metric.title}, one node:" in description}
         bars = len(list(root.iter("{http://www.w3.org/2000/svg}rect"))) - 1
         assert bars == len(titles) * len(SIZES) * 3
-        shown |= titles
-    assert shown == {metric.title for metric in METRICS}
+        titles_in_images |= titles
+    assert titles_in_images == {metric.title for metric in METRICS}
 
 
-def test_a_run_is_kept_with_its_pictures_and_its_section(tmp_path: Path) -> None:
+def test_keep_writes_json_images_and_page(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / PAGE).write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     assert kept(tmp_path) is None
@@ -89,15 +91,27 @@ def test_a_run_is_kept_with_its_pictures_and_its_section(tmp_path: Path) -> None
     assert with_section(page, None) == f"before\n{BEGIN}\n{NOT_YET}{END}\nafter\n"
 
 
-def test_as_it_is_asked_for_it_has_five_rounds() -> None:
-    arguments = arguments_of([])
+def test_peers_default_arguments() -> None:
+    arguments = parse_arguments([])
     assert (arguments.rounds, arguments.keep, arguments.nodes) == (5, False, None)
 
 
 @pytest.mark.slow
-def test_a_small_run_measures_every_metric_of_a_real_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--rounds", "1", "--seconds", "0.05", "--trips", "20", "--starts", "1", "--nodes", "1", "--without-kafka"]
-    assert main([*words, "--folder", str(tmp_path)]) == 0
+def test_small_run_measures_every_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command_arguments = [
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.05",
+        "--trips",
+        "20",
+        "--starts",
+        "1",
+        "--nodes",
+        "1",
+        "--without-kafka",
+    ]
+    assert main([*command_arguments, "--folder", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + len(METRICS)
     assert all(cell.strip() for line in lines[2:] for cell in line.split("|")[1:-1])

@@ -1,4 +1,4 @@
-"""Every measurement of `chronik bench` with a broker that asks for TLS and a login."""
+"""Every measurement of `chronik bench` with a broker that requires TLS and SASL authentication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chronik.client.access.settings import Access, parse_security
 from chronik.client.errors import ClientError
 from chronik.testing.secured import SecuredBroker
 
-WORDS = {
+ARGUMENTS = {
     "produce": ["--records", "25000"],
     "consume": [],
     "round-trip": ["--records", "20"],
@@ -35,26 +35,34 @@ def secured(request: pytest.FixtureRequest) -> Iterator[SecuredBroker]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("measurement", MEASUREMENTS)  # in this order: `consume` reads what `produce` has written
-def test_measurement_of_a_secured_broker_uses_the_client_config(
+@pytest.mark.parametrize("measurement", MEASUREMENTS)  # in this order: `consume` reads the records of `produce`
+def test_measurement_of_secured_broker_uses_client_config(
     measurement: str, secured: SecuredBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = secured.settings()
     del settings["bootstrap.servers"]
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    words = [measurement, "-b", secured.bootstrap, "--client-config", str(config), "--json", *WORDS[measurement]]
-    assert main(words) == 0
+    command_arguments = [
+        measurement,
+        "-b",
+        secured.bootstrap,
+        "--client-config",
+        str(config),
+        "--json",
+        *ARGUMENTS[measurement],
+    ]
+    assert main(command_arguments) == 0
     assert json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.slow
-def test_measurement_of_a_secured_broker_fails_without_a_login(secured: SecuredBroker) -> None:
+def test_measurement_of_secured_broker_fails_without_credentials(secured: SecuredBroker) -> None:
     with pytest.raises(ClientError):
         main(["acks", "-b", secured.bootstrap])
 
 
-def test_client_config_names_certificates_as_librdkafka_does() -> None:
+def test_client_config_is_translated_to_librdkafka_settings() -> None:
     security = parse_security(
         {"security.protocol": "SSL", "ssl.keystore.location": "both.pem", "ssl.endpoint.identification.algorithm": ""}
     )
@@ -70,7 +78,7 @@ def test_client_config_names_certificates_as_librdkafka_does() -> None:
     assert "security.protocol" not in client_config("h:1")
 
 
-def test_client_config_rejects_oauthbearer() -> None:
+def test_librdkafka_config_rejects_oauthbearer() -> None:
     security = parse_security(
         {
             "security.protocol": "SASL_SSL",
@@ -78,5 +86,5 @@ def test_client_config_rejects_oauthbearer() -> None:
             "sasl.oauthbearer.token.endpoint.url": "file:///token",
         }
     )
-    with pytest.raises(BenchFailed, match="expected PLAIN or SCRAM"):
+    with pytest.raises(BenchFailed, match="use PLAIN or SCRAM"):
         client_config(Access("h:1", security))

@@ -26,7 +26,7 @@ BENCH_SECONDS_MAX = 300.0
 
 
 @pytest.fixture
-def floor(tmp_path: Path) -> Iterator[Address]:
+def minimal_server(tmp_path: Path) -> Iterator[Address]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = Address(*probe.getsockname())
@@ -38,8 +38,8 @@ def floor(tmp_path: Path) -> Iterator[Address]:
                 Connection(address).close()
                 break
             except BrokerUnreachable:
-                assert process.poll() is None, "the floor ended"
-                assert time.monotonic() < deadline, "the floor does not answer"
+                assert process.poll() is None, "the minimal server exited"
+                assert time.monotonic() < deadline, "the minimal server does not respond"
         yield address
     finally:
         process.send_signal(signal.SIGTERM)
@@ -61,18 +61,18 @@ def produce(address: Address, topic: str, records: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_it_acknowledges_is_in_its_file(floor: Address, tmp_path: Path) -> None:
-    produce(floor, "kept", 30_000)
+def test_minimal_server_stores_acknowledged_batches(minimal_server: Address, tmp_path: Path) -> None:
+    produce(minimal_server, "kept", 30_000)
     headers = validate_produced(memoryview((tmp_path / "kept").read_bytes()))
     assert sum(header.record_count for header in headers) == 30_000
     assert len(headers) > 1
 
 
 @pytest.mark.slow
-def test_it_refuses_a_batch_whose_checksum_is_wrong(floor: Address, tmp_path: Path) -> None:
-    produce(floor, "source", 1)
+def test_minimal_server_rejects_batch_with_wrong_checksum(minimal_server: Address, tmp_path: Path) -> None:
+    produce(minimal_server, "source", 1)
     batch = bytearray((tmp_path / "source").read_bytes())
-    connection = Connection(floor)
+    connection = Connection(minimal_server)
     try:
         assert send(connection, bytes(batch)) == (ErrorCode.NONE, 0)
         assert send(connection, bytes(batch)) == (ErrorCode.NONE, 1)
@@ -89,24 +89,24 @@ def send(connection: Connection, batch: bytes) -> tuple[int, int]:
     request = ProduceRequest(
         acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="sink", partition_data=[partition])]
     )
-    answer = connection.request(request, ProduceResponse).responses[0].partition_responses[0]
-    return answer.error_code, answer.base_offset
+    result_partition = connection.request(request, ProduceResponse).responses[0].partition_responses[0]
+    return result_partition.error_code, result_partition.base_offset
 
 
 @pytest.mark.slow
-def test_make_bench_prints_every_table_and_keeps_the_figures(tmp_path: Path) -> None:
-    small = {"rounds": 1, "megabytes": 20, "trips": 20, "topics": 10, "starts": 2, "idle-seconds": 0.2}
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", *(f"--{name}={small[name]}" for name in small), f"--folder={tmp_path}"],
+def test_make_bench_prints_tables_and_writes_json(tmp_path: Path) -> None:
+    options = {"rounds": 1, "megabytes": 20, "trips": 20, "topics": 10, "starts": 2, "idle-seconds": 0.2}
+    completed = subprocess.run(
+        [sys.executable, "-m", "bench", *(f"--{name}={options[name]}" for name in options), f"--folder={tmp_path}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=BENCH_SECONDS_MAX,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     for heading in ("### Produce", "### Consume", "### Round trip", "### Node", "### Targets"):
-        assert heading in done.stdout
+        assert heading in completed.stdout
     figures = json.loads((tmp_path / "bench.json").read_text())
     assert len(figures["produce"]) == 6
     for measured in figures["produce"]:
@@ -115,4 +115,4 @@ def test_make_bench_prints_every_table_and_keeps_the_figures(tmp_path: Path) -> 
         assert result["broker_cpu_s_per_million"] is not None
     assert len(figures["targets"]) == 10
     assert len(figures["idle"]["start_ms"]) == 2
-    assert sorted(os.listdir(tmp_path)) == ["bench.json", "bytecode"]  # the servers' data is gone
+    assert sorted(os.listdir(tmp_path)) == ["bench.json", "bytecode"]  # the servers' data was deleted

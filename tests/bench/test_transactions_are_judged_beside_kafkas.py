@@ -1,4 +1,4 @@
-"""As many transactions a second as Kafka, and commits that take no longer; three nodes may lag a little."""
+"""Goals for transactions: Kafka's rate and commit latency, with a tolerance for three nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRICT, LENIENT = Goal(1.0, 1.0), Goal(0.7, 1.5)
 def subject(
     transactions: int, commit_ms: float, goal: Goal | None = None, nodes: int = 1, is_kafka: bool = False
 ) -> Subject:
-    """So many transactions in each of two rounds of a second."""
+    """Return a subject with that many transactions in each of two rounds of one second."""
 
     def start(folder: Path) -> AbstractContextManager[Running]:
         raise AssertionError("not started here")
@@ -38,20 +38,20 @@ def subject(
         (1, 500.0, None, True),
     ],
 )
-def test_rate_and_p99_are_both_judged(transactions: int, commit_ms: float, goal: Goal | None, expected: bool) -> None:
+def test_goal_requires_rate_and_p99(transactions: int, commit_ms: float, goal: Goal | None, expected: bool) -> None:
     kafka = subject(100, 5.0, is_kafka=True)
     chronik = subject(transactions, commit_ms, goal)
     assert is_met(chronik, [chronik, kafka], RECORDS) is expected
 
 
-def test_only_a_kafka_of_as_many_nodes_counts() -> None:
+def test_goal_applies_only_to_kafka_of_same_cluster_size() -> None:
     kafka = subject(100, 5.0, nodes=3, is_kafka=True)
     chronik = subject(1, 500.0, STRICT)
     assert is_met(chronik, [chronik, kafka], RECORDS)
     assert is_met(kafka, [chronik, kafka], RECORDS)
 
 
-def test_the_table_says_who_missed_what() -> None:
+def test_transactions_table_marks_missed_goals() -> None:
     measured = [subject(120, 4.0, STRICT), subject(80, 4.0, STRICT), subject(80, 4.0), subject(100, 5.0, is_kafka=True)]
     rows = [[cell.strip() for cell in line.split("|")] for line in table(measured, RECORDS).splitlines()[2:]]
     assert [row[-2] for row in rows] == ["met", "**missed**", "", ""]
@@ -59,7 +59,7 @@ def test_the_table_says_who_missed_what() -> None:
     assert rows[0][2:5] == ["240", "120", "1,200"]
 
 
-def test_one_node_and_three_are_compared_each_with_its_like() -> None:
+def test_transaction_subjects_have_kafka_peers_of_same_size() -> None:
     assert [(each.nodes, each.goal, each.is_kafka) for each in subjects(with_kafka=True)] == [
         (1, STRICT, False), (3, LENIENT, False), (3, None, False), (1, None, True), (3, None, True)
     ]  # fmt: skip

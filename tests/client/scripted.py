@@ -1,4 +1,4 @@
-"""A broker that does what a test tells it, byte by byte: for everything that a real one does not do on demand."""
+"""A scripted broker that returns the bytes a test specifies, to simulate faults of a broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from chronik.protocol.codec import RequestHeader, decode_request_header, encode_
 from chronik.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 Answer = Callable[[RequestHeader], bytes | None]
-"""The bytes to send; None ends the connection."""
+"""Returns the bytes to send, or None to close the connection."""
 
 
 def spoken_versions(**max_versions: int) -> ApiVersionsResponse:
-    """All our APIs, some of them only up to a version."""
+    """Return all of Chronik's APIs, some of them limited to a maximum version."""
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -41,7 +41,7 @@ def usual_versions(header: RequestHeader) -> bytes:
 
 @contextmanager
 def scripted_broker(answer: Answer, versions: Answer = usual_versions) -> Iterator[Address]:
-    """Answers ApiVersions with `versions` and everything else with `answer`, one connection after the other."""
+    """Serve ApiVersions with `versions` and all other requests with `answer`, one connection at a time."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -50,8 +50,8 @@ def scripted_broker(answer: Answer, versions: Answer = usual_versions) -> Iterat
                 connection, _ = server.accept()
             except OSError:
                 return
-            with connection, suppress(ConnectionError):  # the client may leave in the middle of an answer
-                _converse(connection, answer, versions)
+            with connection, suppress(ConnectionError):  # the client may disconnect during a response
+                _serve_connection(connection, answer, versions)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -63,11 +63,11 @@ def scripted_broker(answer: Answer, versions: Answer = usual_versions) -> Iterat
         thread.join()
 
 
-def _converse(connection: socket.socket, answer: Answer, versions: Answer) -> None:
+def _serve_connection(connection: socket.socket, answer: Answer, versions: Answer) -> None:
     with connection.makefile("rb") as stream:
         while len(size := stream.read(4)) == 4:
             header, _ = decode_request_header(memoryview(stream.read(*struct.unpack(">i", size))))
-            reply = (versions if header.api_key == API_VERSIONS_KEY else answer)(header)
-            if reply is None:
+            response_bytes = (versions if header.api_key == API_VERSIONS_KEY else answer)(header)
+            if response_bytes is None:
                 return
-            connection.sendall(reply)
+            connection.sendall(response_bytes)

@@ -27,97 +27,104 @@ from chronik.testing.ports import ReservedPorts
 from .scripted import framed, scripted_broker, spoken_versions
 
 
-def metadata_answer(header: RequestHeader) -> bytes:
-    response = MetadataResponse(cluster_id=f"spoken in version {header.api_version}")
+def encode_metadata_response(header: RequestHeader) -> bytes:
+    response = MetadataResponse(cluster_id=f"encoded with version {header.api_version}")
     return b"".join(encode_response(header.correlation_id, header.api_version, response))
 
 
-def ask(connection: Connection) -> MetadataResponse:
+def request_metadata(connection: Connection) -> MetadataResponse:
     return connection.request(MetadataRequest(topics=None), MetadataResponse)
 
 
-def test_the_highest_version_that_both_sides_speak_is_used() -> None:
-    with scripted_broker(metadata_answer, lambda header: framed(header, spoken_versions(Metadata=7))) as address:
+def test_connection_uses_highest_common_version() -> None:
+    with scripted_broker(
+        encode_metadata_response, lambda header: framed(header, spoken_versions(Metadata=7))
+    ) as address:
         connection = Connection(address)
-        assert ask(connection).cluster_id == "spoken in version 7"
+        assert request_metadata(connection).cluster_id == "encoded with version 7"
         connection.close()
 
 
-def test_a_broker_that_is_newer_than_the_client_is_spoken_to_in_our_newest_version() -> None:
-    with scripted_broker(metadata_answer, lambda header: framed(header, spoken_versions(Metadata=99))) as address:
+def test_connection_to_newer_broker_uses_newest_client_version() -> None:
+    with scripted_broker(
+        encode_metadata_response, lambda header: framed(header, spoken_versions(Metadata=99))
+    ) as address:
         connection = Connection(address)
-        assert ask(connection).cluster_id == f"spoken in version {MetadataRequest.__schema__.versions.last}"
+        assert (
+            request_metadata(connection).cluster_id
+            == f"encoded with version {MetadataRequest.__schema__.versions.last}"
+        )
         connection.close()
 
 
-def test_versions_that_name_topics_by_id_alone_are_not_used() -> None:
-    with scripted_broker(metadata_answer) as address:
+def test_connection_avoids_versions_with_topic_ids_only() -> None:
+    with scripted_broker(encode_metadata_response) as address:
         connection = Connection(address)
         assert connection.version_of(FetchRequest) == 12
         connection.close()
 
 
-def test_an_old_broker_answers_the_version_question_in_version_0_and_is_understood() -> None:
-    def old(header: RequestHeader) -> bytes:
+def test_connection_accepts_version_0_api_versions_response_of_old_broker() -> None:
+    def old_broker_versions(header: RequestHeader) -> bytes:
         response = spoken_versions(Metadata=4)
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
         return framed(header, response, version=0)
 
-    with scripted_broker(metadata_answer, old) as address:
+    with scripted_broker(encode_metadata_response, old_broker_versions) as address:
         connection = Connection(address)
-        assert ask(connection).cluster_id == "spoken in version 4"
+        assert request_metadata(connection).cluster_id == "encoded with version 4"
         connection.close()
 
 
-def test_an_api_that_the_broker_does_not_speak_is_a_typed_error() -> None:
-    def few(header: RequestHeader) -> bytes:
+def test_unsupported_api_raises_api_not_supported() -> None:
+    def limited_versions(header: RequestHeader) -> bytes:
         old_metadata = ApiVersion(api_key=3, min_version=0, max_version=9)
         future_fetch = ApiVersion(api_key=1, min_version=90, max_version=99)
         return framed(header, ApiVersionsResponse(api_keys=[old_metadata, future_fetch]))
 
-    with scripted_broker(metadata_answer, few) as address:
+    with scripted_broker(encode_metadata_response, limited_versions) as address:
         connection = Connection(address)
         with pytest.raises(ApiNotSupported, match="ListGroups"):
             connection.request(ListGroupsRequest(), ListGroupsResponse)
         with pytest.raises(ApiNotSupported, match="Fetch"):
             connection.version_of(FetchRequest)
-        assert ask(connection).cluster_id == "spoken in version 9"
+        assert request_metadata(connection).cluster_id == "encoded with version 9"
         connection.close()
 
 
-def test_nobody_listening_is_a_typed_error_that_names_the_address() -> None:
-    reserved = ReservedPorts(1)  # nobody listens there, and nobody else can
+def test_refused_connection_raises_broker_unreachable_with_address() -> None:
+    reserved = ReservedPorts(1)  # nothing listens there, and no other process can
     port = reserved.ports[0]
     with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
         Connection(Address("127.0.0.1", port))
     reserved.release()
 
 
-def test_a_server_that_is_no_kafka_broker_is_a_typed_error() -> None:
+def test_non_kafka_server_raises_broker_unreachable() -> None:
     with (
-        scripted_broker(metadata_answer, lambda header: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
-        pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker"),
+        scripted_broker(encode_metadata_response, lambda header: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
+        pytest.raises(BrokerUnreachable, match="does not respond like a Kafka broker"),
     ):
         Connection(address)
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_broker_that_accepts_and_does_not_answer_is_unresponsive(protocol: str) -> None:
-    """As a process that was stopped by SIGSTOP: the kernel accepts connections in its place."""
+def test_silent_broker_raises_broker_unresponsive(protocol: str) -> None:
+    """Simulate a process stopped by SIGSTOP, whose kernel still accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = Address(*server.getsockname())
         with pytest.raises(BrokerUnresponsive) as raised:
             Connection(address, timeout_s=0.1, security=ClientSecurity(protocol=protocol))
     assert str(raised.value) == (
-        f"{address} accepts connections, but does not answer within 0.1 s: its process is stopped or overloaded"
+        f"{address} accepts connections but did not respond within 0.1 s: its process is stopped or overloaded"
     )
 
 
-def test_a_connection_that_is_closed_instead_of_answered_is_lost() -> None:
+def test_connection_closed_before_response_raises_connection_lost() -> None:
     with scripted_broker(lambda header: None) as address:
         connection = Connection(address)
         with pytest.raises(ConnectionLost):
-            ask(connection)
+            request_metadata(connection)
         assert connection.closed
 
 
@@ -128,27 +135,27 @@ def test_a_connection_that_is_closed_instead_of_answered_is_lost() -> None:
         lambda header: struct.pack(">i", -1),
         lambda header: struct.pack(">iih", 6, header.correlation_id + 1, 0),
         lambda header: struct.pack(">iih", 6, header.correlation_id, 0),
-        lambda header: metadata_answer(header)[:-1],
+        lambda header: encode_metadata_response(header)[:-1],
     ],
     ids=["too large", "negative", "of another request", "too short", "cut off"],
 )
-def test_an_answer_that_cannot_be_read_ends_the_connection(answer: object) -> None:
+def test_invalid_response_closes_connection(answer: object) -> None:
     with scripted_broker(lambda header: answer(header)) as address:  # type: ignore[operator]
         connection = Connection(address, timeout_s=0.5)
         with pytest.raises(ConnectionLost):
-            ask(connection)
+            request_metadata(connection)
         assert connection.closed
 
 
-def test_an_answer_that_does_not_come_in_time_is_a_typed_error() -> None:
+def test_late_response_raises_request_timed_out() -> None:
     finished = threading.Event()
 
-    def late(header: RequestHeader) -> None:
+    def never_respond(header: RequestHeader) -> None:
         assert finished.wait(30)
 
-    with scripted_broker(late) as address:
+    with scripted_broker(never_respond) as address:
         connection = Connection(address, timeout_s=0.2)
         with pytest.raises(RequestTimedOut, match=r"0\.2 s"):
-            ask(connection)
+            request_metadata(connection)
         assert connection.closed
         finished.set()

@@ -1,4 +1,4 @@
-"""A transaction of our own producers: offsets come with it or not at all, and an id has one user at a time."""
+"""Producer transactions: offsets are committed atomically, and a transactional id has one active producer."""
 
 from __future__ import annotations
 
@@ -15,63 +15,73 @@ pytestmark = pytest.mark.chronik_topic(partitions=2)
 
 
 @pytest.fixture
-def place(chronik_topic: str) -> TopicPartition:
+def partition_of_topic(chronik_topic: str) -> TopicPartition:
     return TopicPartition(chronik_topic, 0)
 
 
-def begun(cluster: Cluster, place: TopicPartition, offset: int) -> Transaction:
-    """A transaction of the id and for the group that are called as the topic is, which commits this offset."""
-    transaction = Transaction(cluster, place.topic)
+def begin_transaction(cluster: Cluster, partition_of_topic: TopicPartition, offset: int) -> Transaction:
+    """Begin a transaction that commits the offset; transactional id and group have the topic's name."""
+    transaction = Transaction(cluster, partition_of_topic.topic)
     transaction.begin()
-    transaction.add_partitions([place])
-    transaction.commit_offsets(place.topic, {place: Committed(offset, f"said with {offset}")})
+    transaction.add_partitions([partition_of_topic])
+    transaction.commit_offsets(
+        partition_of_topic.topic, {partition_of_topic: Committed(offset, f"metadata of {offset}")}
+    )
     return transaction
 
 
-def test_offsets_are_committed_with_it(chronik_broker: Broker, place: TopicPartition) -> None:
+def test_transaction_commits_offsets_and_abort_discards_them(
+    chronik_broker: Broker, partition_of_topic: TopicPartition
+) -> None:
     with chronik_broker.cluster() as cluster:
-        transaction = begun(cluster, place, 7)
-        assert committed_offsets(cluster, place.topic) == {}
+        transaction = begin_transaction(cluster, partition_of_topic, 7)
+        assert committed_offsets(cluster, partition_of_topic.topic) == {}
         transaction.commit()
-        assert stable_offset(cluster, place.topic, place) == Committed(7, "said with 7")
-        begun(cluster, place, 8).abort()
-        assert stable_offset(cluster, place.topic, place) == Committed(7, "said with 7")
+        assert stable_offset(cluster, partition_of_topic.topic, partition_of_topic) == Committed(7, "metadata of 7")
+        begin_transaction(cluster, partition_of_topic, 8).abort()
+        assert stable_offset(cluster, partition_of_topic.topic, partition_of_topic) == Committed(7, "metadata of 7")
 
 
-def test_what_may_still_change_is_not_told_as_stable(chronik_broker: Broker, place: TopicPartition) -> None:
-    with chronik_broker.cluster() as cluster, Cluster(chronik_broker.bootstrap, timeout_s=0.1) as hasty:
-        transaction = begun(cluster, place, 7)
+def test_stable_offset_waits_for_open_transaction(chronik_broker: Broker, partition_of_topic: TopicPartition) -> None:
+    with chronik_broker.cluster() as cluster, Cluster(chronik_broker.bootstrap, timeout_s=0.1) as impatient_cluster:
+        transaction = begin_transaction(cluster, partition_of_topic, 7)
         with pytest.raises(KafkaError) as raised:
-            stable_offset(hasty, place.topic, place)
+            stable_offset(impatient_cluster, partition_of_topic.topic, partition_of_topic)
         assert raised.value.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
         transaction.commit()
-        assert stable_offset(hasty, place.topic, place) == Committed(7, "said with 7")
+        assert stable_offset(impatient_cluster, partition_of_topic.topic, partition_of_topic) == Committed(
+            7, "metadata of 7"
+        )
 
 
-def test_the_next_one_ends_what_the_one_before_has_left_open(chronik_broker: Broker, place: TopicPartition) -> None:
+def test_begin_aborts_open_transaction_and_fences_previous_producer(
+    chronik_broker: Broker, partition_of_topic: TopicPartition
+) -> None:
     with chronik_broker.cluster() as cluster:
-        left_open = begun(cluster, place, 7)
-        following = Transaction(cluster, place.topic)
-        following.begin()
-        assert stable_offset(cluster, place.topic, place) is None
-        for late in (left_open.commit, lambda: left_open.add_partitions([place._replace(partition=1)])):
+        previous = begin_transaction(cluster, partition_of_topic, 7)
+        next_transaction = Transaction(cluster, partition_of_topic.topic)
+        next_transaction.begin()
+        assert stable_offset(cluster, partition_of_topic.topic, partition_of_topic) is None
+        for late_call in (previous.commit, lambda: previous.add_partitions([partition_of_topic._replace(partition=1)])):
             with pytest.raises(KafkaError) as raised:
-                late()
+                late_call()
             assert raised.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-def test_one_that_has_nothing_in_it_is_aborted_by_doing_nothing(chronik_broker: Broker, place: TopicPartition) -> None:
+def test_abort_of_empty_transaction_sends_no_request(
+    chronik_broker: Broker, partition_of_topic: TopicPartition
+) -> None:
     with chronik_broker.cluster() as cluster:
-        transaction = Transaction(cluster, place.topic)
+        transaction = Transaction(cluster, partition_of_topic.topic)
         transaction.begin()
         transaction.abort()
 
 
-def test_whoever_lost_count_of_its_batches_gets_no_second_identity(
-    chronik_broker: Broker, place: TopicPartition
+def test_transaction_identity_can_be_taken_only_once(
+    chronik_broker: Broker, partition_of_topic: TopicPartition
 ) -> None:
     with chronik_broker.cluster() as cluster:
-        transaction = Transaction(cluster, place.topic)
+        transaction = Transaction(cluster, partition_of_topic.topic)
         transaction.begin()
         assert transaction.identity().producer_id >= 0
         with pytest.raises(KafkaError, match="the transaction has failed"):

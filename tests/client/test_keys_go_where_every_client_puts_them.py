@@ -19,15 +19,15 @@ from chronik.client.partitioner import murmur2, partition_of
         (b"abc", 479470107),
     ],
 )
-def test_the_hash_is_that_of_the_java_client(key: bytes, signed: int) -> None:
+def test_murmur2_matches_java_client(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFF_FFFF
 
 
 @given(st.binary(max_size=100))
-def test_the_hash_is_that_of_another_implementation(key: bytes) -> None:
+def test_murmur2_matches_kafka_python(key: bytes) -> None:
     assert murmur2(key) == murmur2_of_kafka_python(key) & 0xFFFF_FFFF
 
 
 @given(st.binary(max_size=20), st.integers(1, 1000))
-def test_every_key_has_a_partition(key: bytes, count: int) -> None:
+def test_choose_partition_is_within_partition_count(key: bytes, count: int) -> None:
     assert 0 <= partition_of(key, count) < count

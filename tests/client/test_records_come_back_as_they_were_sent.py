@@ -27,7 +27,7 @@ def values(broker: Broker, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_in_every_codec(chronik_broker: Broker, chronik_topic: str, codec: Codec) -> None:
+def test_records_round_trip_in_every_codec(chronik_broker: Broker, chronik_topic: str, codec: Codec) -> None:
     sent = [
         OutgoingRecord(b"value", b"key", (("name", b"\xff"), ("empty", None)), timestamp=1234),
         OutgoingRecord(None, b"key"),
@@ -46,21 +46,21 @@ def test_in_every_codec(chronik_broker: Broker, chronik_topic: str, codec: Codec
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_keys_choose_partitions_and_what_has_none_takes_turns(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_producer_partitions_by_key_and_round_robin_without_key(chronik_broker: Broker, chronik_topic: str) -> None:
     with chronik_broker.cluster() as cluster:
         producer = Producer(cluster)
         producer.send(chronik_topic, [OutgoingRecord(b"", str(number).encode()) for number in range(30)])
-        turns = [producer.send(chronik_topic, [OutgoingRecord(b"keyless")])[0].partition for _ in range(3)]
+        keyless_partitions = [producer.send(chronik_topic, [OutgoingRecord(b"keyless")])[0].partition for _ in range(3)]
         producer.send(chronik_topic, [OutgoingRecord(b"explicit", b"1", partition=2)])
     records = chronik_broker.records(chronik_topic)
     keyed = [record for record in records if record.value == b""]
     assert len(keyed) == 30
     assert all(record.partition == partition_of(record.key or b"", 3) for record in keyed)
-    assert sorted(turns) == [0, 1, 2]
+    assert sorted(keyless_partitions) == [0, 1, 2]
     assert [record.partition for record in records if record.value == b"explicit"] == [2]
 
 
-def test_more_than_fits_into_one_batch(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_producer_splits_records_into_batches(chronik_broker: Broker, chronik_topic: str) -> None:
     sent = [OutgoingRecord(bytes([number]) * (BATCH_BYTES_MAX // 3)) for number in range(8)]
     with chronik_broker.cluster() as cluster:
         written = Producer(cluster).send(chronik_topic, sent)
@@ -68,18 +68,18 @@ def test_more_than_fits_into_one_batch(chronik_broker: Broker, chronik_topic: st
     assert values(chronik_broker, chronik_topic) == [record.value for record in sent]
 
 
-def test_a_refused_request_is_tried_again(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_retriable_errors_are_retried(chronik_broker: Broker, chronik_topic: str) -> None:
     chronik_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     chronik_broker.fail("ListOffsets", "LEADER_NOT_AVAILABLE")
     chronik_broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     with chronik_broker.cluster() as cluster:
         Producer(cluster).send(chronik_topic, [OutgoingRecord(b"once")])
     assert values(chronik_broker, chronik_topic) == [b"once"]
-    refused = [seen.outcome for seen in chronik_broker.last_requests() if seen.outcome != "ok"]
-    assert sorted(refused) == ["LEADER_NOT_AVAILABLE"] + 4 * ["NOT_LEADER_OR_FOLLOWER"]
+    error_outcomes = [seen.outcome for seen in chronik_broker.last_requests() if seen.outcome != "ok"]
+    assert sorted(error_outcomes) == ["LEADER_NOT_AVAILABLE"] + 4 * ["NOT_LEADER_OR_FOLLOWER"]
 
 
-def test_a_final_refusal_is_raised_at_once_and_the_producer_goes_on(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_producer_raises_fatal_error_and_remains_usable(chronik_broker: Broker, chronik_topic: str) -> None:
     with chronik_broker.cluster() as cluster:
         producer = Producer(cluster)
         producer.send(chronik_topic, [OutgoingRecord(b"first")])
@@ -90,53 +90,53 @@ def test_a_final_refusal_is_raised_at_once_and_the_producer_goes_on(chronik_brok
     assert values(chronik_broker, chronik_topic) == [b"first", b"second"]
 
 
-def test_a_batch_whose_acknowledgement_was_lost_is_written_once(
+def test_producer_retry_after_lost_response_creates_no_duplicate(
     chronik_broker: Broker, chronik_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost: list[ProduceRequest] = []
+    lost_requests: list[ProduceRequest] = []
     exchange = Connection._exchange
 
-    def lose_first_answer(self: Connection, request: object, *rest: object) -> memoryview:
-        answer = exchange(self, request, *rest)  # type: ignore[arg-type]
-        if isinstance(request, ProduceRequest) and len(lost) < 2:
-            lost.append(request)
+    def lose_first_responses(self: Connection, request: object, *rest: object) -> memoryview:
+        response = exchange(self, request, *rest)  # type: ignore[arg-type]
+        if isinstance(request, ProduceRequest) and len(lost_requests) < 2:
+            lost_requests.append(request)
             self.close()
-            raise ConnectionLost("the answer was lost")
-        return answer
+            raise ConnectionLost("the response was lost")
+        return response
 
     with chronik_broker.cluster() as cluster:
         producer = Producer(cluster)
         producer.send(chronik_topic, [OutgoingRecord(b"before")])
-        monkeypatch.setattr(Connection, "_exchange", lose_first_answer)
+        monkeypatch.setattr(Connection, "_exchange", lose_first_responses)
         (written,) = producer.send(chronik_topic, [OutgoingRecord(b"a"), OutgoingRecord(b"b")])
         producer.send(chronik_topic, [OutgoingRecord(b"after")])
-    assert len(lost) == 2
+    assert len(lost_requests) == 2
     assert written.base_offset == 1
     assert values(chronik_broker, chronik_topic) == [b"before", b"a", b"b", b"after"]
 
 
-def test_what_must_not_be_done_twice_is_not_tried_again_when_its_answer_was_lost(
+def test_non_repeatable_request_is_not_retried_after_lost_response(
     chronik_broker: Broker, chronik_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[CreateTopicsRequest] = []
+    sent_requests: list[CreateTopicsRequest] = []
     exchange = Connection._exchange
 
-    def lose_answer(self: Connection, request: object, *rest: object) -> memoryview:
-        answer = exchange(self, request, *rest)  # type: ignore[arg-type]
+    def lose_response(self: Connection, request: object, *rest: object) -> memoryview:
+        response = exchange(self, request, *rest)  # type: ignore[arg-type]
         if isinstance(request, CreateTopicsRequest):
-            asked.append(request)
+            sent_requests.append(request)
             self.close()
-            raise ConnectionLost("the answer was lost")
-        return answer
+            raise ConnectionLost("the response was lost")
+        return response
 
-    monkeypatch.setattr(Connection, "_exchange", lose_answer)
+    monkeypatch.setattr(Connection, "_exchange", lose_response)
     with chronik_broker.cluster() as cluster, pytest.raises(ConnectionLost):
         create_topics(cluster, [NewTopic(f"{chronik_topic}-new")])
-    assert len(asked) == 1
+    assert len(sent_requests) == 1
     assert chronik_broker.records(f"{chronik_topic}-new") == []
 
 
-def test_a_producer_and_a_consumer_outlive_a_crash_of_the_broker(chronik_broker_factory: BrokerFactory) -> None:
+def test_producer_and_consumer_survive_broker_crash(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
     broker.create_topic("t")
     with broker.cluster() as cluster:
@@ -151,7 +151,7 @@ def test_a_producer_and_a_consumer_outlive_a_crash_of_the_broker(chronik_broker_
     assert values(broker, "t") == [b"before", b"after"]
 
 
-def test_reading_begins_in_the_middle_of_a_batch(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_consumer_reads_from_offset_within_batch(chronik_broker: Broker, chronik_topic: str) -> None:
     partition = TopicPartition(chronik_topic, 0)
     with chronik_broker.cluster() as cluster:
         Producer(cluster).send(chronik_topic, [OutgoingRecord(b"%d" % number) for number in range(10)])
@@ -163,18 +163,16 @@ def test_reading_begins_in_the_middle_of_a_batch(chronik_broker: Broker, chronik
         assert consumer.poll(0) == []
 
 
-def test_a_position_that_does_not_exist_is_an_error_and_nothing_moves(
-    chronik_broker: Broker, chronik_topic: str
-) -> None:
+def test_consumer_position_out_of_range_raises_and_keeps_positions(chronik_broker: Broker, chronik_topic: str) -> None:
     with chronik_broker.cluster() as cluster:
         consumer = Consumer(cluster, {TopicPartition(chronik_topic, 0): 5})
-        with pytest.raises(KafkaError, match="offset 5 is outside"):
+        with pytest.raises(KafkaError, match="offset 5 is out of range"):
             consumer.poll(0)
         assert consumer.positions == {TopicPartition(chronik_topic, 0): 5}
 
 
 @pytest.mark.chronik_topic(partitions=2)
-def test_offsets_of_the_start_the_end_and_a_moment(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_offsets_are_listed_by_earliest_latest_and_timestamp(chronik_broker: Broker, chronik_topic: str) -> None:
     full, empty = TopicPartition(chronik_topic, 0), TopicPartition(chronik_topic, 1)
     with chronik_broker.cluster() as cluster:
         for number in range(3):
@@ -185,7 +183,7 @@ def test_offsets_of_the_start_the_end_and_a_moment(chronik_broker: Broker, chron
         assert list_offsets(cluster, {full: 500, empty: 500}) == {full: 1, empty: -1}
 
 
-def test_a_group_without_members_keeps_offsets(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_offsets_of_group_without_members_are_committed(chronik_broker: Broker, chronik_topic: str) -> None:
     partition = TopicPartition(chronik_topic, 0)
     group = f"group-of-{chronik_topic}"
     with chronik_broker.cluster() as cluster:
@@ -196,14 +194,14 @@ def test_a_group_without_members_keeps_offsets(chronik_broker: Broker, chronik_t
         assert group in [each.group_id for each in list_groups(cluster)]
 
 
-def test_a_topic_that_does_not_exist_is_an_error_within_a_moment(chronik_broker: Broker) -> None:
+def test_unknown_topic_raises_error_naming_it(chronik_broker: Broker) -> None:
     with chronik_broker.cluster() as cluster, pytest.raises(KafkaError) as raised:
         read_all(cluster, "no-such-topic")
     assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "no-such-topic" in str(raised.value)
 
 
-def test_every_refused_topic_is_named(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_create_topics_error_names_every_rejected_topic(chronik_broker: Broker, chronik_topic: str) -> None:
     with chronik_broker.cluster() as cluster, pytest.raises(KafkaError) as raised:
         create_topics(cluster, [NewTopic(chronik_topic), NewTopic("in valid"), NewTopic(f"{chronik_topic}-new")])
     assert raised.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -212,15 +210,15 @@ def test_every_refused_topic_is_named(chronik_broker: Broker, chronik_topic: str
     assert chronik_broker.records(f"{chronik_topic}-new") == []
 
 
-def test_a_bootstrap_server_that_never_answered_is_not_waited_for(chronik_broker: Broker) -> None:
-    began = time.monotonic()
+def test_unreachable_bootstrap_server_fails_without_retries(chronik_broker: Broker) -> None:
+    started = time.monotonic()
     with Cluster("127.0.0.1:1") as cluster, pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
         cluster.retrying(lambda: cluster.metadata(None))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - started < 10
     with Cluster(f"127.0.0.1:1, {chronik_broker.bootstrap}") as cluster:
         assert len(cluster.metadata([]).brokers) == 1
 
 
-def test_a_bootstrap_server_without_a_port_is_refused() -> None:
+def test_bootstrap_server_without_port_is_rejected() -> None:
     with pytest.raises(ClientError, match="expected HOST:PORT"):
         Cluster("localhost")

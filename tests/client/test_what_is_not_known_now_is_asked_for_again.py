@@ -1,5 +1,4 @@
-"""Whether a node may be stopped is decided by voters and partitions: never without them, because a broker did not know
-them at the moment."""
+"""Retries of cluster state that a broker does not know yet; stop plans need all voters and partitions."""
 
 from __future__ import annotations
 
@@ -27,38 +26,42 @@ from chronik.protocol.messages.metadata import MetadataResponse, MetadataRespons
 from chronik.protocol.schema import Response
 from tests.client.scripted import scripted_broker
 
-PATIENT_SECONDS, HASTY_SECONDS = 10.0, 0.3
+LONG_TIMEOUT_SECONDS, SHORT_TIMEOUT_SECONDS = 10.0, 0.3
 
 
-def quorum(error: ErrorCode, *voters: int) -> DescribeQuorumResponse:
-    states = [ReplicaState(replica_id=voter) for voter in voters]
-    answer = QuorumPartitionData(partition_index=0, error_code=error, error_message=None, current_voters=states)
-    return DescribeQuorumResponse(topics=[QuorumTopicData(topic_name="__cluster_metadata", partitions=[answer])])
+def quorum_response(error: ErrorCode, *voter_ids: int) -> DescribeQuorumResponse:
+    states = [ReplicaState(replica_id=voter) for voter in voter_ids]
+    partition_data = QuorumPartitionData(partition_index=0, error_code=error, error_message=None, current_voters=states)
+    return DescribeQuorumResponse(
+        topics=[QuorumTopicData(topic_name="__cluster_metadata", partitions=[partition_data])]
+    )
 
 
-def topics(error: ErrorCode, *partitions: int) -> MetadataResponse:
-    told = [MetadataResponsePartition(partition_index=each, replica_nodes=[1], isr_nodes=[1]) for each in partitions]
-    return MetadataResponse(topics=[MetadataResponseTopic(name="orders", error_code=error, partitions=told)])
+def metadata_response(error: ErrorCode, *partitions: int) -> MetadataResponse:
+    partition_list = [
+        MetadataResponsePartition(partition_index=each, replica_nodes=[1], isr_nodes=[1]) for each in partitions
+    ]
+    return MetadataResponse(topics=[MetadataResponseTopic(name="orders", error_code=error, partitions=partition_list)])
 
 
-class Broker:
-    """Knows something after it was asked for it once."""
+class ScriptedResponses:
+    """A broker that gives its responses in order, and repeats the last."""
 
-    def __init__(self, *answers: Response) -> None:
-        self._name = type(answers[0]).__name__.removesuffix("Response")
-        self._answers, self._last = iter(answers), answers[-1]
+    def __init__(self, *responses: Response) -> None:
+        self._name = type(responses[0]).__name__.removesuffix("Response")
+        self._responses, self._last = iter(responses), responses[-1]
 
     def __call__(self, header: RequestHeader) -> bytes:
-        response = self._answer(APIS[header.api_key].name)
+        response = self._respond(APIS[header.api_key].name)
         return b"".join(encode_response(header.correlation_id, header.api_version, response))
 
-    def _answer(self, api: str) -> Response:
+    def _respond(self, api: str) -> Response:
         if api == self._name:
-            return next(self._answers, self._last)
+            return next(self._responses, self._last)
         match api:
             case "DescribeCluster":
-                broker = DescribeClusterBroker(broker_id=1, host="localhost", port=9092)
-                return DescribeClusterResponse(cluster_id="c", controller_id=-1, brokers=[broker], error_message=None)
+                script = DescribeClusterBroker(broker_id=1, host="localhost", port=9092)
+                return DescribeClusterResponse(cluster_id="c", controller_id=-1, brokers=[script], error_message=None)
             case "DescribeConfigs":
                 result = DescribeConfigsResult(resource_type=2, resource_name="orders", error_message=None)
                 return DescribeConfigsResponse(results=[result])
@@ -69,41 +72,45 @@ class Broker:
 
 
 @contextmanager
-def asking(broker: Broker, timeout_s: float) -> Iterator[Cluster]:
-    with scripted_broker(broker) as address, Cluster(str(address), timeout_s=timeout_s) as cluster:
+def connect(script: ScriptedResponses, timeout_s: float) -> Iterator[Cluster]:
+    with scripted_broker(script) as address, Cluster(str(address), timeout_s=timeout_s) as cluster:
         yield cluster
 
 
-def voters(cluster: Cluster) -> list[int]:
+def list_voters(cluster: Cluster) -> list[int]:
     return [node.id for node in nodes_by_quorum(cluster) if node.is_voter]
 
 
-def indexes(cluster: Cluster) -> list[int]:
+def list_partition_indexes(cluster: Cluster) -> list[int]:
     return [partition.index for partition in view_partitions(cluster)]
 
 
-def test_voters_are_asked_for_until_somebody_knows_them() -> None:
-    broker = Broker(quorum(ErrorCode.LEADER_NOT_AVAILABLE), quorum(ErrorCode.NONE, 1, 2))
-    with asking(broker, PATIENT_SECONDS) as cluster:
-        assert voters(cluster) == [1, 2]
+def test_voters_are_retried_until_known() -> None:
+    script = ScriptedResponses(quorum_response(ErrorCode.LEADER_NOT_AVAILABLE), quorum_response(ErrorCode.NONE, 1, 2))
+    with connect(script, LONG_TIMEOUT_SECONDS) as cluster:
+        assert list_voters(cluster) == [1, 2]
 
 
-def test_partitions_are_asked_for_until_somebody_knows_them() -> None:
-    """A node that may be behind names its topics, and none of their partitions."""
-    broker = Broker(topics(ErrorCode.LEADER_NOT_AVAILABLE), topics(ErrorCode.NONE, 0, 1))
-    with asking(broker, PATIENT_SECONDS) as cluster:
-        assert indexes(cluster) == [0, 1]
+def test_partitions_are_retried_until_known() -> None:
+    """A node whose metadata is behind lists topics without partitions."""
+    script = ScriptedResponses(
+        metadata_response(ErrorCode.LEADER_NOT_AVAILABLE), metadata_response(ErrorCode.NONE, 0, 1)
+    )
+    with connect(script, LONG_TIMEOUT_SECONDS) as cluster:
+        assert list_partition_indexes(cluster) == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("broker", "look"),
     [
-        (Broker(quorum(ErrorCode.LEADER_NOT_AVAILABLE)), voters),
-        (Broker(topics(ErrorCode.LEADER_NOT_AVAILABLE)), indexes),
+        (ScriptedResponses(quorum_response(ErrorCode.LEADER_NOT_AVAILABLE)), list_voters),
+        (ScriptedResponses(metadata_response(ErrorCode.LEADER_NOT_AVAILABLE)), list_partition_indexes),
     ],
     ids=["voters", "partitions"],
 )
-def test_it_is_an_error_when_nobody_does(broker: Broker, look: Callable[[Cluster], list[int]]) -> None:
-    with asking(broker, HASTY_SECONDS) as cluster, pytest.raises(KafkaError) as raised:
-        look(cluster)
+def test_unknown_cluster_state_raises_after_timeout(
+    script: ScriptedResponses, query: Callable[[Cluster], list[int]]
+) -> None:
+    with connect(script, SHORT_TIMEOUT_SECONDS) as cluster, pytest.raises(KafkaError) as raised:
+        query(cluster)
     assert raised.value.code == ErrorCode.LEADER_NOT_AVAILABLE

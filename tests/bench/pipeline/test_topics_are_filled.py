@@ -13,13 +13,13 @@ from chronik.client.offsets import latest_offsets
 from chronik.testing import Broker
 
 
-def test_records_are_of_100_bytes_and_differ() -> None:
+def test_generated_events_have_100_bytes_and_differ() -> None:
     values = events(1000, np.random.default_rng(1))["value"].to_pylist()
     assert {len(value) for value in values} == {100}
     assert len(set(values)) == 1000
 
 
-def test_every_partition_has_as_many(chronik_broker: Broker, chronik_topic: str) -> None:
+def test_fill_distributes_records_evenly_over_partitions(chronik_broker: Broker, chronik_topic: str) -> None:
     topic = f"{chronik_topic}-filled"
     fill(chronik_broker.bootstrap, topic, PARTITIONS * ROWS_PER_CALL)
     with chronik_broker.cluster() as cluster:
@@ -28,8 +28,8 @@ def test_every_partition_has_as_many(chronik_broker: Broker, chronik_topic: str)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="what processes take is read from /proc")
-def test_memory_and_time_of_processes_that_a_process_started_count() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="process memory is read from /proc")
+def test_peak_memory_and_cpu_include_child_processes() -> None:
     use = "held = b'x' * 60_000_000\nwhile time.process_time() < 0.3: pass"
     hold = f"import time\n{use}\nprint('held', flush=True)\ninput()"
     start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"

@@ -19,19 +19,21 @@ LITERAL, PREFIXED = 3, 4
 ACLS = [AclBinding(2, "t", LITERAL, "User:a", "*", 3, 3), AclBinding(3, "g", PREFIXED, "User:b", "10.0.0.1", 3, 2)]
 
 
-def test_who_removes_acls_is_told_how_many_are_gone_when_some_are_not() -> None:
-    left = DeleteAclsMatchingAcl(resource_name="b", error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="no majority")
-    matching = [DeleteAclsMatchingAcl(resource_name="a"), left]
+def test_partial_acl_removal_error_reports_counts() -> None:
+    remaining = DeleteAclsMatchingAcl(
+        resource_name="b", error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="no majority"
+    )
+    matching = [DeleteAclsMatchingAcl(resource_name="a"), remaining]
     response = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(matching_acls=matching)])
     controller = SimpleNamespace(request=lambda *_: response)
-    cluster: Any = SimpleNamespace(controller=lambda: controller, retrying=lambda ask: ask())
-    with pytest.raises(KafkaError, match="1 are gone, 1 may still be there: no majority") as told:
+    cluster: Any = SimpleNamespace(controller=lambda: controller, retrying=lambda send: send())
+    with pytest.raises(KafkaError, match="1 ACLs were removed, 1 may still exist: no majority") as raised:
         remove_acls(cluster, [AclFilter()])
-    assert told.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
 @pytest.mark.slow
-def test_acls_come_back_as_they_were_added_and_survive_a_crash() -> None:
+def test_acls_persist_across_broker_crash() -> None:
     with Broker(broker={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}) as broker:
         with Cluster(broker.bootstrap) as cluster:
             add_acls(cluster, ACLS)
@@ -43,23 +45,23 @@ def test_acls_come_back_as_they_were_added_and_survive_a_crash() -> None:
             assert list_acls(cluster, AclFilter(principal="User:b")) == ACLS[1:]
             assert remove_acls(cluster, [AclFilter(*ACLS[0]), AclFilter(*ACLS[0])]) == ACLS[:1]
             assert list_acls(cluster, AclFilter()) == ACLS[1:]
-            with pytest.raises(KafkaError, match="Invalid empty resource name") as refused:
+            with pytest.raises(KafkaError, match="Invalid empty resource name") as rejection:
                 add_acls(cluster, [ACLS[0]._replace(name="")])
-            assert refused.value.code is ErrorCode.INVALID_REQUEST
+            assert rejection.value.code is ErrorCode.INVALID_REQUEST
             with pytest.raises(KafkaError) as unknown:
                 remove_acls(cluster, [AclFilter(operation=99)])
             assert unknown.value.code is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.slow
-def test_who_may_not_is_told_so() -> None:
+def test_acl_requests_without_permission_are_rejected() -> None:
     configs = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     with Broker(broker=configs) as broker, Cluster(broker.bootstrap) as cluster:
-        for ask in (
+        for send in (
             lambda: list_acls(cluster, AclFilter()),
             lambda: add_acls(cluster, ACLS),
             lambda: remove_acls(cluster, [AclFilter()]),
         ):
-            with pytest.raises(KafkaError) as refused:
-                ask()
-            assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            with pytest.raises(KafkaError) as rejection:
+                send()
+            assert rejection.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
