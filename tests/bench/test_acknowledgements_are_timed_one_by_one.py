@@ -27,7 +27,7 @@ def _reset_faults(bench_broker: Broker) -> Iterator[None]:
     bench_broker.heal()
 
 
-@pytest.mark.parametrize("wanted", ["all", "1"])
+@pytest.mark.parametrize("acks_setting", ["all", "1"])
 def test_acks_measures_latency_of_every_record(
     capsys: pytest.CaptureFixture[str], bench_broker: Broker, acks_setting: str
 ) -> None:

@@ -42,7 +42,7 @@ def test_trips_over_50_and_100_ms_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sync", "apart"),
+    ("sync", "affected"),
     [
         (Span(0.9, 0.99), 0),
         (Span(0.9, 1.0), 1),

@@ -101,7 +101,7 @@ def test_partitions_are_retried_until_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker", "look"),
+    ("script", "query"),
     [
         (ScriptedResponses(quorum_response(ErrorCode.LEADER_NOT_AVAILABLE)), list_voters),
         (ScriptedResponses(metadata_response(ErrorCode.LEADER_NOT_AVAILABLE)), list_partition_indexes),

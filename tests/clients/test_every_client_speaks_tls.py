@@ -1,5 +1,4 @@
-"""Every client over TLS with its ordinary settings, with certificates of its own and without; and under load a node's
-certificate changes without a record lost."""
+"""TLS with every client: with and without client certificates, and during a certificate renewal under load."""
 
 from __future__ import annotations
 
@@ -13,60 +12,62 @@ from tests.long import LONG, count
 from tests.tls.certificates import LOCAL, authority, issued, written
 
 from .catalogue import SECURED
-from .drivers.secured import COUNT, NOT_LET_IN, Way
+from .drivers.secured import COUNT, LOGIN_REJECTED, AccessSettings
 from .running import Clients, CommandFailed, RunningClient, wait_for
-from .securing import GuardedBroker, came_in, writing_and_reading
+from .securing import GuardedBroker, write_and_check, writing_and_reading
 
 pytestmark = pytest.mark.slow
 
 UNDER_LOAD = list(SECURED) if LONG else ["confluent", "kafka-python", "java-4"]
 
 
-def is_not_let_in(client: RunningClient, way: Way) -> bool:
-    with pytest.raises(CommandFailed) as refused:
-        came_in(client, way)
-    return refused.value.name == NOT_LET_IN
+def is_rejected(client: RunningClient, access: AccessSettings) -> bool:
+    with pytest.raises(CommandFailed) as raised:
+        write_and_check(client, access)
+    return raised.value.name == LOGIN_REJECTED
 
 
-@pytest.mark.parametrize("line", ["TLS", "MUTUAL_TLS"])
+@pytest.mark.parametrize("listener", ["TLS", "MUTUAL_TLS"])
 @pytest.mark.parametrize("client", list(SECURED))
-def test_with_what_is_asked_for(
-    guarded_broker: GuardedBroker, secured_clients: Clients, client: str, line: str
+def test_client_connects_with_tls_and_mutual_tls(
+    guarded_broker: GuardedBroker, secured_clients: Clients, client: str, listener: str
 ) -> None:
-    assert came_in(secured_clients.get(client), guarded_broker.way(line)) == COUNT
+    assert write_and_check(secured_clients.get(client), guarded_broker.access(listener)) == COUNT
 
 
-@pytest.mark.parametrize("shown", ["none", "a stranger's"])
+@pytest.mark.parametrize("client_certificate", ["none", "untrusted"])
 @pytest.mark.parametrize("client", list(SECURED))
-def test_without_the_certificate_that_is_required(
-    guarded_broker: GuardedBroker, secured_clients: Clients, client: str, shown: str, tmp_path: Path
+def test_mutual_tls_rejects_missing_or_untrusted_client_certificate(
+    guarded_broker: GuardedBroker, secured_clients: Clients, client: str, client_certificate: str, tmp_path: Path
 ) -> None:
-    theirs = written(tmp_path / "client.pem", issued("CN=client", "a stranger's CA").both)
-    way = replace(guarded_broker.way("MUTUAL_TLS"), pem=None if shown == "none" else theirs)
-    assert is_not_let_in(secured_clients.get(client), way)
+    untrusted_certificate = written(tmp_path / "client.pem", issued("CN=client", "untrusted CA").both)
+    access = replace(
+        guarded_broker.access("MUTUAL_TLS"), pem=None if client_certificate == "none" else untrusted_certificate
+    )
+    assert is_rejected(secured_clients.get(client), access)
 
 
 @pytest.mark.parametrize("client", list(SECURED))
-def test_a_client_that_does_not_trust_the_broker_goes_away(
+def test_client_rejects_untrusted_broker_certificate(
     guarded_broker: GuardedBroker, secured_clients: Clients, client: str, tmp_path: Path
 ) -> None:
     other = written(tmp_path / "other.pem", authority("another").certificate)
-    assert is_not_let_in(secured_clients.get(client), replace(guarded_broker.way("TLS"), ca=other))
+    assert is_rejected(secured_clients.get(client), replace(guarded_broker.access("TLS"), ca=other))
 
 
 @pytest.mark.parametrize("client", UNDER_LOAD)
-def test_a_certificate_that_changes_under_load_costs_no_record(
+def test_certificate_renewal_under_load_loses_no_records(
     guarded_broker: GuardedBroker, secured_clients: Clients, client: str, tmp_path: Path
 ) -> None:
     running = secured_clients.get(client)
-    host, _, port = guarded_broker.at("TLS").rpartition(":")
+    host, _, port = guarded_broker.listener_address("TLS").rpartition(":")
     before = len(guarded_broker.log)
-    with writing_and_reading(guarded_broker, running, guarded_broker.way("TLS"), tmp_path) as load:
+    with writing_and_reading(guarded_broker, running, guarded_broker.access("TLS"), tmp_path) as load:
         for number in range(count(1, 3)):
             certificate = authority().issue(f"CN=renewed {number}", LOCAL)
             wanted = certificate.certificate.decode().split()
             written(guarded_broker.keystore, certificate.both)
             wait_for("new certificate", lambda: ssl.get_server_certificate((host, int(port))).split() == wanted)  # noqa: B023
     assert load.result() > COUNT
-    assert came_in(running, guarded_broker.way("TLS")) == COUNT
+    assert write_and_check(running, guarded_broker.access("TLS")) == COUNT
     assert "listener TLS has loaded its certificates anew" in guarded_broker.log[before:]

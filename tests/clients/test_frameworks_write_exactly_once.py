@@ -1,5 +1,4 @@
-"""Frameworks that write exactly once, each tried once: a worker of Kafka Connect that is killed, and a job of Flink's
-that fails."""
+"""Exactly-once frameworks: a Kafka Connect worker that is killed, and a Flink job that fails."""
 
 from __future__ import annotations
 
@@ -13,15 +12,13 @@ LINES = 2000
 NUMBERS = 3000
 
 
-def committed(clients: Clients, topic: str, count: int) -> list[bytes | None]:
+def read_committed_values(clients: Clients, topic: str, count: int) -> list[bytes | None]:
     received, problem = clients.get("confluent").consume({topic: count}, None, isolation=READ_COMMITTED)
     assert problem is None
     return [record.value for record in received]
 
 
-def test_a_worker_of_connect_that_is_killed_reads_its_file_exactly_once(
-    clients: Clients, bootstrap: str, tmp_path: Path
-) -> None:
+def test_killed_connect_worker_reads_file_exactly_once(clients: Clients, bootstrap: str, tmp_path: Path) -> None:
     topic, source = clients.create_topic(unique("connect"), 1), tmp_path / "lines.txt"
     source.touch()
     config = {
@@ -33,19 +30,19 @@ def test_a_worker_of_connect_that_is_killed_reads_its_file_exactly_once(
         "transaction.boundary": "poll",
     }
     lines = [f"line {number}" for number in range(LINES)]
-    with Connect(bootstrap, unique("workers"), tmp_path) as connect, source.open("a", buffering=1) as growing:
+    with Connect(bootstrap, unique("workers"), tmp_path) as connect, source.open("a", buffering=1) as source_file:
         connect.configure("lines", config)
         for number, line in enumerate(lines, 1):
-            growing.write(f"{line}\n")
+            source_file.write(f"{line}\n")
             if number == LINES // 2:
-                assert committed(clients, topic, LINES // 4)
+                assert read_committed_values(clients, topic, LINES // 4)
             if number == LINES * 3 // 4:
-                connect.kill()  # in the midst of it, or behind it: both have to be right
+                connect.kill()  # within a transaction or between two
                 connect.start()
-        assert committed(clients, topic, LINES) == [line.encode() for line in lines]
+        assert read_committed_values(clients, topic, LINES) == [line.encode() for line in lines]
 
 
-def test_a_job_of_flinks_that_fails_writes_exactly_once(clients: Clients, bootstrap: str) -> None:
+def test_failing_flink_job_writes_exactly_once(clients: Clients, bootstrap: str) -> None:
     topic = clients.create_topic(unique("flink"), 1)
     run_flink(bootstrap, topic, str(NUMBERS), unique("flink"))
-    assert committed(clients, topic, NUMBERS) == [str(number).encode() for number in range(NUMBERS)]
+    assert read_committed_values(clients, topic, NUMBERS) == [str(number).encode() for number in range(NUMBERS)]

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, run against a broker as an operator would."""
+"""Kafka's command-line tools: kafka-features, kafka-configs and kafka-metadata-quorum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .kafka_tools import ToolFailed, run_tool
 MINUTE_MS = 60_000
 
 
-def test_features_are_described(bootstrap: str) -> None:
+def test_kafka_features_describes_levels(bootstrap: str) -> None:
     lines = run_tool("kafka-features", bootstrap, "describe").strip().splitlines()
     expected = [
         ("chronik.version", "1", str(HIGHEST), str(HIGHEST)),
@@ -22,28 +22,36 @@ def test_features_are_described(bootstrap: str) -> None:
     ]
     for line, (name, lowest, highest, level) in zip(lines, expected, strict=True):
         feature, epoch = line.split("Epoch:")
-        told = [name, "SupportedMinVersion:", lowest, "SupportedMaxVersion:", highest, "FinalizedVersionLevel:", level]
-        assert feature.split() == ["Feature:", *told]
+        output = [
+            name,
+            "SupportedMinVersion:",
+            lowest,
+            "SupportedMaxVersion:",
+            highest,
+            "FinalizedVersionLevel:",
+            level,
+        ]
+        assert feature.split() == ["Feature:", *output]
         assert int(epoch) > 0
 
 
-def test_a_feature_is_upgraded_as_far_as_brokers_support_it(bootstrap: str) -> None:
+def test_kafka_features_upgrades_up_to_supported_level(bootstrap: str) -> None:
     upgrade = ("upgrade", "--feature")
     for reached in (f"chronik.version={HIGHEST}", "transaction.version=2"):
-        told = run_tool("kafka-features", bootstrap, *upgrade, reached)
-        assert f"{reached.replace('=', ' was upgraded to ')}" in told
-    with pytest.raises(ToolFailed) as refused:
+        output = run_tool("kafka-features", bootstrap, *upgrade, reached)
+        assert f"{reached.replace('=', ' was upgraded to ')}" in output
+    with pytest.raises(ToolFailed) as raised:
         run_tool("kafka-features", bootstrap, *upgrade, f"chronik.version={HIGHEST + 1}")
-    told = f"Invalid update version {HIGHEST + 1} for feature chronik.version. Not all brokers support it"
-    assert told in str(refused.value)
+    output = f"Invalid update version {HIGHEST + 1} for feature chronik.version. Not all brokers support it"
+    assert output in str(raised.value)
 
 
-def test_transactions_are_not_switched_off_by_themselves(bootstrap: str) -> None:
+def test_kafka_features_rejects_downgrade_of_transaction_version(bootstrap: str) -> None:
     with pytest.raises(ToolFailed, match="is never changed alone"):
         run_tool("kafka-features", bootstrap, "downgrade", "--feature", "transaction.version=1")
 
 
-def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None:
+def test_kafka_configs_describes_no_users_by_default(bootstrap: str) -> None:
     assert run_tool("kafka-configs", bootstrap, "--describe", "--entity-type", "users").strip() == ""
 
 
@@ -60,13 +68,15 @@ def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None
         (("--entity-type", "ips", "--entity-name", "127.9.9.9"), {"connection_creation_rate": "7.0"}),
     ],
 )
-def test_quotas_are_set_described_and_deleted(bootstrap: str, entity: tuple[str, ...], quotas: dict[str, str]) -> None:
+def test_kafka_configs_sets_describes_and_deletes_quotas(
+    bootstrap: str, entity: tuple[str, ...], quotas: dict[str, str]
+) -> None:
     wanted = ",".join(f"{name}={float(value):.15g}" for name, value in quotas.items())
     try:
         run_tool("kafka-configs", bootstrap, "--alter", *entity, "--add-config", wanted)
-        shown = run_tool("kafka-configs", bootstrap, "--describe", *entity)
+        described = run_tool("kafka-configs", bootstrap, "--describe", *entity)
         for name, value in quotas.items():
-            assert f"{name}={value}" in shown
+            assert f"{name}={value}" in described
     finally:
         run_tool("kafka-configs", bootstrap, "--alter", *entity, "--delete-config", ",".join(quotas))
     assert not any(name in run_tool("kafka-configs", bootstrap, "--describe", *entity) for name in quotas)
@@ -75,7 +85,7 @@ def test_quotas_are_set_described_and_deleted(bootstrap: str, entity: tuple[str,
 BROKERS = ("--entity-type", "brokers")
 
 
-KEPT = {
+BROKER_CONFIGS = {
     "num.io.threads": "9",
     "background.threads": "9",
     "num.replica.fetchers": "2",
@@ -85,50 +95,50 @@ KEPT = {
 }
 
 
-def test_configs_of_all_brokers_are_changed_described_and_deleted(bootstrap: str) -> None:
-    everywhere = (*BROKERS, "--entity-default")
-    wanted = [f"{name}={value}" for name, value in KEPT.items()]
+def test_kafka_configs_alters_cluster_wide_broker_configs(bootstrap: str) -> None:
+    all_brokers = (*BROKERS, "--entity-default")
+    wanted = [f"{name}={value}" for name, value in BROKER_CONFIGS.items()]
     try:
-        run_tool("kafka-configs", bootstrap, "--alter", *everywhere, "--add-config", ",".join(wanted))
-        shown = run_tool("kafka-configs", bootstrap, "--describe", *everywhere)
+        run_tool("kafka-configs", bootstrap, "--alter", *all_brokers, "--add-config", ",".join(wanted))
+        described = run_tool("kafka-configs", bootstrap, "--describe", *all_brokers)
         for each in wanted:
-            assert f"{each} sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{each}}}" in shown
+            assert f"{each} sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{each}}}" in described
     finally:
-        run_tool("kafka-configs", bootstrap, "--alter", *everywhere, "--delete-config", ",".join(KEPT))
-    assert "sensitive" not in run_tool("kafka-configs", bootstrap, "--describe", *everywhere)
+        run_tool("kafka-configs", bootstrap, "--alter", *all_brokers, "--delete-config", ",".join(BROKER_CONFIGS))
+    assert "sensitive" not in run_tool("kafka-configs", bootstrap, "--describe", *all_brokers)
 
 
-def test_what_needs_a_restart_is_refused_with_kafkas_words(bootstrap: str) -> None:
+def test_kafka_configs_rejects_static_broker_config(bootstrap: str) -> None:
     change = ("--alter", *BROKERS, "--entity-default", "--add-config", "log.retention.hours=9")
-    with pytest.raises(ToolFailed) as refused:
+    with pytest.raises(ToolFailed) as raised:
         run_tool("kafka-configs", bootstrap, *change)
-    told = "InvalidRequestException: Cannot update these configs dynamically: [log.retention.hours]"
-    assert told in str(refused.value)
+    output = "InvalidRequestException: Cannot update these configs dynamically: [log.retention.hours]"
+    assert output in str(raised.value)
 
 
-def test_a_logger_is_made_talkative_and_quiet_again(bootstrap: str) -> None:
+def test_kafka_configs_changes_log_level(bootstrap: str) -> None:
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
     run_tool("kafka-configs", bootstrap, "--alter", *loggers, "--add-config", "chronik.broker=DEBUG")
-    shown = run_tool("kafka-configs", bootstrap, "--describe", *loggers)
-    assert "chronik.broker=DEBUG sensitive=false synonyms={}" in shown
+    described = run_tool("kafka-configs", bootstrap, "--describe", *loggers)
+    assert "chronik.broker=DEBUG sensitive=false synonyms={}" in described
     run_tool("kafka-configs", bootstrap, "--alter", *loggers, "--delete-config", "chronik.broker")
     assert "chronik.broker=DEBUG" not in run_tool("kafka-configs", bootstrap, "--describe", *loggers)
 
 
-def test_configs_of_a_group_are_changed_and_described(bootstrap: str) -> None:
+def test_kafka_configs_alters_group_config(bootstrap: str) -> None:
     group = ("--entity-type", "groups", "--entity-name", "described-by-a-tool")
     run_tool("kafka-configs", bootstrap, "--alter", *group, "--add-config", "consumer.session.timeout.ms=46000")
-    shown = run_tool("kafka-configs", bootstrap, "--describe", *group)
+    described = run_tool("kafka-configs", bootstrap, "--describe", *group)
     own = "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=46000"
     default = "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000"
-    assert f"consumer.session.timeout.ms=46000 sensitive=false synonyms={{{own}, {default}}}" in shown
+    assert f"consumer.session.timeout.ms=46000 sensitive=false synonyms={{{own}, {default}}}" in described
     run_tool("kafka-configs", bootstrap, "--alter", *group, "--delete-config", "consumer.session.timeout.ms")
 
 
-def test_the_quorum_tells_when_its_voters_were_heard(bootstrap: str) -> None:
+def test_kafka_metadata_quorum_reports_voter_fetch_times(bootstrap: str) -> None:
     head, voter = run_tool("kafka-metadata-quorum", bootstrap, "describe", "--replication").strip().splitlines()
-    told = dict(zip(head.split(), voter.split(), strict=True))
-    assert (told["NodeId"], told["Lag"], told["Status"]) == ("1", "0", "Leader")
+    output = dict(zip(head.split(), voter.split(), strict=True))
+    assert (output["NodeId"], output["Lag"], output["Status"]) == ("1", "0", "Leader")
     now_ms = time.time() * 1000
-    assert abs(int(told["LastFetchTimestamp"]) - now_ms) < MINUTE_MS
-    assert abs(int(told["LastCaughtUpTimestamp"]) - now_ms) < MINUTE_MS
+    assert abs(int(output["LastFetchTimestamp"]) - now_ms) < MINUTE_MS
+    assert abs(int(output["LastCaughtUpTimestamp"]) - now_ms) < MINUTE_MS

@@ -1,4 +1,4 @@
-"""kafka-transactions, Apache Kafka's own tool, unmodified: transactions are listed, described, looked for and ended."""
+"""Kafka's kafka-transactions tool: list, describe, find hanging and abort transactions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .stories import FENCED, READ_COMMITTED, refused
 
 TOOL = "kafka-transactions"
 TIMEOUT_MS = 600_000
-"""The tool is a Java virtual machine that starts, which may take minutes on a machine that does much else."""
+"""Long, because starting the tool's JVM may take minutes on a machine with other load."""
 
 
 @contextmanager
-def left_open(clients: Clients, transactional_id: str, topic: str) -> Iterator[TransactionalProducer]:
-    """A transaction with one record in partition 0."""
+def open_transaction(clients: Clients, transactional_id: str, topic: str) -> Iterator[TransactionalProducer]:
+    """Open a transaction with one record in partition 0."""
     producer = clients.get("confluent").open_producer(transactional_id, TIMEOUT_MS)
     producer.begin()
     producer.send(topic, [Record(b"key", b"value", partition=0)])
@@ -28,22 +28,24 @@ def left_open(clients: Clients, transactional_id: str, topic: str) -> Iterator[T
     producer.close()
 
 
-def rows(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
-    """The table that the tool prints, by its headings. The last cell may be empty."""
+def run_and_parse_table(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
+    """Run the tool and return its table as dicts. The last cell may be empty."""
     head, *lines = run_tool(TOOL, bootstrap, *arguments).strip().splitlines()
     return [dict(zip_longest(head.split(), line.split(), fillvalue="")) for line in lines]
 
 
-def state_of(bootstrap: str, transactional_id: str) -> dict[str, str]:
-    (described,) = rows(bootstrap, "describe", "--transactional-id", transactional_id)
+def describe_transaction(bootstrap: str, transactional_id: str) -> dict[str, str]:
+    (described,) = run_and_parse_table(bootstrap, "describe", "--transactional-id", transactional_id)
     return described
 
 
-def test_an_open_transaction_is_listed_and_described_until_it_ends(clients: Clients, bootstrap: str) -> None:
+def test_list_and_describe_show_open_transaction_until_commit(clients: Clients, bootstrap: str) -> None:
     topic, transactional_id = clients.create_topic(unique("listed"), 1), unique("listed")
-    with left_open(clients, transactional_id, topic) as producer:
-        (listed,) = (row for row in rows(bootstrap, "list") if row["TransactionalId"] == transactional_id)
-        described = state_of(bootstrap, transactional_id)
+    with open_transaction(clients, transactional_id, topic) as producer:
+        (listed,) = (
+            row for row in run_and_parse_table(bootstrap, "list") if row["TransactionalId"] == transactional_id
+        )
+        described = describe_transaction(bootstrap, transactional_id)
         assert listed["TransactionState"] == described["TransactionState"] == "Ongoing"
         assert listed["ProducerId"] == described["ProducerId"]
         assert listed["Coordinator"] == described["CoordinatorId"]
@@ -51,53 +53,56 @@ def test_an_open_transaction_is_listed_and_described_until_it_ends(clients: Clie
         assert described["TopicPartitions"] == f"{topic}-0"
         assert 0 <= int(described["TransactionDurationMs"]) < TIMEOUT_MS
         producer.commit()
-        wait_for("the commit", lambda: state_of(bootstrap, transactional_id)["TransactionState"] == "CompleteCommit")
+        wait_for(
+            "the commit",
+            lambda: describe_transaction(bootstrap, transactional_id)["TransactionState"] == "CompleteCommit",
+        )
 
 
-def test_what_is_not_there_cannot_be_described(bootstrap: str) -> None:
-    with pytest.raises(ToolFailed) as refusal:
+def test_describe_of_unknown_transactional_id_fails(bootstrap: str) -> None:
+    with pytest.raises(ToolFailed) as raised:
         run_tool(TOOL, bootstrap, "describe", "--transactional-id", unique("nobody"))
-    assert "failed because the ID could not be found" in str(refusal.value)
+    assert "failed because the ID could not be found" in str(raised.value)
 
 
-def test_the_producers_of_a_partition_are_described(clients: Clients, bootstrap: str) -> None:
+def test_describe_producers_shows_open_transaction(clients: Clients, bootstrap: str) -> None:
     topic, transactional_id = clients.create_topic(unique("written"), 1), unique("written")
     clients.get("confluent").produce(topic, [Record(b"key", b"plain", partition=0)])
-    with left_open(clients, transactional_id, topic) as producer:
-        (row,) = rows(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
-        described = state_of(bootstrap, transactional_id)
+    with open_transaction(clients, transactional_id, topic) as producer:
+        (row,) = run_and_parse_table(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
+        described = describe_transaction(bootstrap, transactional_id)
         assert (row["ProducerId"], row["ProducerEpoch"]) == (described["ProducerId"], described["ProducerEpoch"])
         assert (row["LastSequence"], row["CurrentTransactionStartOffset"]) == ("0", "1")
         producer.abort()
 
         def start() -> str:
-            (row,) = rows(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
+            (row,) = run_and_parse_table(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
             return row["CurrentTransactionStartOffset"]
 
         wait_for("the end of the transaction", lambda: start() == "None")
 
 
-def test_a_transaction_that_its_coordinator_knows_does_not_hang(clients: Clients, bootstrap: str) -> None:
+def test_find_hanging_ignores_transaction_known_to_coordinator(clients: Clients, bootstrap: str) -> None:
     topic = clients.create_topic(unique("sought"), 1)
-    with left_open(clients, unique("sought"), topic) as producer:
+    with open_transaction(clients, unique("sought"), topic) as producer:
         (broker,) = clients.get("confluent").admin("describe_cluster")["nodes"]
         wanted = ("--broker-id", str(broker["id"]), "--max-transaction-timeout", "0")
-        assert rows(bootstrap, "find-hanging", *wanted) == []
+        assert run_and_parse_table(bootstrap, "find-hanging", *wanted) == []
         producer.commit()
 
 
-def test_an_id_is_terminated_by_force(clients: Clients, bootstrap: str) -> None:
+def test_force_terminate_fences_producer(clients: Clients, bootstrap: str) -> None:
     topic, transactional_id = clients.create_topic(unique("ended"), 1), unique("ended")
-    with left_open(clients, transactional_id, topic) as producer:
+    with open_transaction(clients, transactional_id, topic) as producer:
         run_tool(TOOL, bootstrap, "forceTerminateTransaction", "--transactionalId", transactional_id)
         refused(producer.commit, FENCED)
-    assert state_of(bootstrap, transactional_id)["TransactionState"] in ("CompleteAbort", "Empty")
+    assert describe_transaction(bootstrap, transactional_id)["TransactionState"] in ("CompleteAbort", "Empty")
 
 
-def test_a_known_transaction_is_not_aborted_in_one_partition_alone(clients: Clients, bootstrap: str) -> None:
-    """Kafka does what it is told, and half of a transaction may be committed."""
+def test_abort_in_one_partition_rejects_known_transaction(clients: Clients, bootstrap: str) -> None:
+    """Kafka would abort it there, and half of the transaction could be committed."""
     topic, transactional_id = clients.create_topic(unique("kept"), 1), unique("kept")
-    with left_open(clients, transactional_id, topic) as producer:
+    with open_transaction(clients, transactional_id, topic) as producer:
         where = ("--topic", topic, "--partition", "0", "--start-offset", "0")
         with pytest.raises(ToolFailed):
             run_tool(TOOL, bootstrap, "abort", *where)
@@ -107,10 +112,10 @@ def test_a_known_transaction_is_not_aborted_in_one_partition_alone(clients: Clie
     assert [record.value for record in received] == [b"value"]
 
 
-def test_nothing_is_aborted_where_no_transaction_begins(clients: Clients, bootstrap: str) -> None:
+def test_abort_fails_without_open_transaction_at_offset(clients: Clients, bootstrap: str) -> None:
     topic = clients.create_topic(unique("closed"), 1)
-    with left_open(clients, unique("closed"), topic) as producer:
+    with open_transaction(clients, unique("closed"), topic) as producer:
         producer.commit()
-    with pytest.raises(ToolFailed) as refusal:
+    with pytest.raises(ToolFailed) as raised:
         run_tool(TOOL, bootstrap, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
-    assert "Could not find any open transactions starting at offset 0" in str(refusal.value)
+    assert "Could not find any open transactions starting at offset 0" in str(raised.value)

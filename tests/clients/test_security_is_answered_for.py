@@ -1,4 +1,4 @@
-"""Real admin clients that ask for ACLs, credentials and features: they hear what they hear of a Kafka without them."""
+"""Security APIs on a broker without an authorizer: admin clients receive the same errors as from Kafka."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def librdkafka(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
-def test_librdkafka_is_told_that_there_is_no_authorizer(librdkafka: AdminClient) -> None:
-    """When it deletes. When it describes it takes the error for an empty list, Apache Kafka's too."""
+def test_librdkafka_delete_acls_reports_security_disabled(librdkafka: AdminClient) -> None:
+    """Deleting reports the error. When describing, librdkafka ignores it, also with Apache Kafka."""
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
     assert librdkafka.describe_acls(everything, request_timeout=CALL_SECONDS).result() == []
     (deleted,) = librdkafka.delete_acls([everything], request_timeout=CALL_SECONDS).values()
-    with pytest.raises(KafkaException) as refused:
+    with pytest.raises(KafkaException) as raised:
         deleted.result()
-    assert refused.value.args[0].code() == KafkaError.SECURITY_DISABLED
+    assert raised.value.args[0].code() == KafkaError.SECURITY_DISABLED
 
 
-def test_librdkafka_finds_no_scram_credentials(librdkafka: AdminClient) -> None:
+def test_librdkafka_describes_no_scram_credentials(librdkafka: AdminClient) -> None:
     assert librdkafka.describe_user_scram_credentials(request_timeout=CALL_SECONDS).result() == {}
-    (asked,) = librdkafka.describe_user_scram_credentials(["alice"], request_timeout=CALL_SECONDS).values()
+    (described,) = librdkafka.describe_user_scram_credentials(["alice"], request_timeout=CALL_SECONDS).values()
     with pytest.raises(KafkaException) as missing:
-        asked.result()
+        described.result()
     assert missing.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_kafka_python_takes_the_broker_for_one_of_its_time(bootstrap: str) -> None:
+def test_kafka_python_detects_current_broker_version(bootstrap: str) -> None:
     pattern = PatternFilter(PythonResourceType.ANY, None, ACLResourcePatternType.ANY)
     everything = ACLFilter(None, "*", ACLOperation.ANY, ACLPermissionType.ANY, pattern)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)

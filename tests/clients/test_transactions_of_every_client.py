@@ -1,5 +1,7 @@
-"""Transactions of every client that has them, on three nodes: committed, aborted, fenced by a second instance, timed
-out, and left behind by a crash; each read by every client, as committed and as it stands, through every node."""
+"""Transactions of every client on three nodes: committed, aborted, fenced, timed out and left open by a crash.
+
+Every client reads the records of every other through every node, with both isolation levels.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ def clients(bootstrap: str) -> Iterator[Clients]:
 
 
 @dataclass
-class Library:
-    """The stories, each written once, and what each reader has read of them."""
+class ScenarioData:
+    """The scenarios, each written once, and what each reader has read."""
 
     brokers: Brokers
     clients: Clients
@@ -46,7 +48,7 @@ class Library:
     read: dict[tuple[str, str, str], tuple[dict[str, list[Received]], str | None]] = field(default_factory=dict)
 
     def read_by(self, reader: str, isolation: str, address: str) -> tuple[dict[str, list[Received]], str | None]:
-        """All topics in one go, whichever test asks first."""
+        """Return all topics' records as a reader sees them; read once and cached."""
         key = (reader, isolation, address)
         if key not in self.read:
             self.read[key] = self._read_all(*key)
@@ -67,38 +69,36 @@ class Library:
 
 
 @pytest.fixture(scope="module")
-def library(brokers: Brokers, clients: Clients) -> Library:
+def scenario_data(brokers: Brokers, clients: Clients) -> ScenarioData:
     stories = {}
     for name in NAMES:
         if clients.missing(name) is None:
             writer = Writer(clients, name)
             try:
                 writer.write()
-            except (AssertionError, CommandFailed, DriverDied) as failure:  # fails its own tests, not those of others
+            except (AssertionError, CommandFailed, DriverDied) as failure:  # fails only the tests of this writer
                 writer.story.failure = str(failure)
             stories[name] = writer.story
-    return Library(brokers, clients, stories)
+    return ScenarioData(brokers, clients, stories)
 
 
 @pytest.mark.parametrize("writer", NAMES)
-def test_a_client_commits_aborts_is_fenced_times_out_and_crashes(
-    library: Library, clients: Clients, writer: str
-) -> None:
+def test_client_completes_transaction_scenario(scenario_data: ScenarioData, clients: Clients, writer: str) -> None:
     assert clients.get(writer).capabilities["transactions"]
-    assert library.stories[writer].failure is None
+    assert scenario_data.stories[writer].failure is None
 
 
 @pytest.mark.parametrize("writer", NAMES)
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
 @pytest.mark.parametrize("reader", NAMES)
-def test_every_client_reads_what_was_committed_through_every_node(
-    library: Library, clients: Clients, reader: str, isolation: str, writer: str
+def test_client_reads_transactions_of_every_client_through_every_node(
+    scenario_data: ScenarioData, clients: Clients, reader: str, isolation: str, writer: str
 ) -> None:
     clients.get(reader), clients.get(writer)
-    story = library.stories[writer]
+    story = scenario_data.stories[writer]
     assert story.failure is None
-    for address in library.brokers.addresses:
-        by_topic, problem = library.read_by(reader, isolation, address)
+    for address in scenario_data.brokers.addresses:
+        by_topic, problem = scenario_data.read_by(reader, isolation, address)
         assert problem is None, f"through {address}: {problem}"
         for partition in range(PARTITIONS):
             values = [each.value for each in by_topic[story.topic] if each.partition == partition]

@@ -52,7 +52,7 @@ def test_oauth_token_file_is_reread_for_each_login(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("properties", "expected"),
     [
         ({"security.protocol": "TLS"}, r"security\.protocol = 'TLS': expected PLAINTEXT or SSL or"),
         ({"security.protocol": "SASL_SSL"}, r"sasl\.mechanism = '\(none\)': expected PLAIN or SCRAM-SHA-256"),

@@ -40,7 +40,7 @@ async function opened(producer, send) {
     await send(COUNT)
   } catch (error) {
     await producer.disconnect()
-    throw Object.assign(new Error(error.message), { name: 'NOT_LET_IN' })
+    throw Object.assign(new Error(error.message), { name: 'LOGIN_REJECTED' })
   }
 }
 

@@ -49,7 +49,7 @@ public final class Secured {
             answer.set("result", asked ? writeAndRead(request.get("arguments")) : JSON.createObjectNode());
         } catch (Exception failure) { // the driver outlives a command that fails: the test is told and decides
             Throwable cause = failure instanceof ExecutionException ? failure.getCause() : failure;
-            String name = cause instanceof AuthenticationException ? "NOT_LET_IN" : cause.getClass().getSimpleName();
+            String name = cause instanceof AuthenticationException ? "LOGIN_REJECTED" : cause.getClass().getSimpleName();
             answer.putObject("error").put("name", name).put("message", String.valueOf(cause.getMessage()));
         }
         return answer;
