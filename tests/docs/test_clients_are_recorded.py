@@ -1,4 +1,4 @@
-"""Which client can do what is counted from tests that real clients have passed, and shown as a table."""
+"""The table of client compatibility, from the recorded outcomes of client tests."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from tools.docs.clients_table import COLUMNS, table
     [
         (("test_x", "test_admin_clients"), {"admin": "java-4"}, ["java-4"]),
         (("test_x", "test_y"), {"reader": "kcat", "writer": "confluent", "grouped": True}, ["confluent", "kcat"]),
-        (("test_x", "test_kafkas_own_tools"), {"quotas": {}}, ["Kafka's own tools"]),
-        (("test_different_clients_share_one_group", "test_groups"), {}, []),
+        (("test_x", "test_kafka_tools"), {"quotas": {}}, ["Kafka's own tools"]),
+        (("test_group_of_different_clients_uses_range_assignor", "test_groups"), {}, []),
     ],
 )
-def test_a_test_is_of_the_clients_that_it_names(
+def test_clients_of_test_are_taken_from_its_parameters(
     names: tuple[str, str], parameters: dict[str, object], expected: list[str]
 ) -> None:
     assert clients_of(names, parameters) == expected
 
 
-def test_a_feature_fails_if_one_of_its_tests_does() -> None:
+def test_feature_is_failed_if_one_test_failed() -> None:
     recorder = Recorder()
-    names = ("test_x", "test_transactions_of_every_client")
+    names = ("test_x", "test_transactions")
     for outcome in ("passed", "passed", "failed"):
         recorder.count(names, SimpleNamespace(params={"writer": "kafkajs"}), outcome)
     recorder.count(("test_x", "test_admin_clients"), SimpleNamespace(params={"admin": "java-4"}), "skipped")
-    shown = table(json.loads(recorder.told()))
-    assert "**1 failed**, 2 passed" in shown
-    assert "passed" not in next(line for line in shown.splitlines() if "java-4" in line)
+    table_text = table(json.loads(recorder.told()))
+    assert "**1 failed**, 2 passed" in table_text
+    assert "passed" not in next(line for line in table_text.splitlines() if "java-4" in line)
 
 
-def test_every_feature_has_a_column_and_tests() -> None:
+def test_every_recorded_feature_has_a_column_and_tests() -> None:
     assert set(FEATURES.values()) == set(COLUMNS)
     sources = {path.stem: path.read_text() for path in (ROOT / "tests" / "clients").glob("test_*.py")}
     missing = [
@@ -50,7 +50,7 @@ def test_every_feature_has_a_column_and_tests() -> None:
     assert missing == []
 
 
-def test_the_table_that_is_kept_knows_every_client() -> None:
-    kept = ROOT / "docs" / "client-compatibility.json"
-    recorded = json.loads(kept.read_text(encoding="utf-8"))
+def test_recorded_compatibility_contains_every_client() -> None:
+    recorded_file = ROOT / "docs" / "client-compatibility.json"
+    recorded = json.loads(recorded_file.read_text(encoding="utf-8"))
     assert set(CLIENTS) <= set(recorded)

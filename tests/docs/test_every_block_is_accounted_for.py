@@ -1,4 +1,4 @@
-"""Every fenced block of the pages is run, or read as the settings that it is, or says why not; those are counted."""
+"""Every code block of the docs is run, parsed as settings, or marked with the reason why not."""
 
 from __future__ import annotations
 
@@ -9,38 +9,42 @@ import pytest
 from tests.docs.blocks import BACKGROUND, FILE, NOT_RUN, ONCE_IT_WORKS, PAGES, ROOT, all_blocks, printed
 from tests.docs.pages import RUN_ELSEWHERE, RUN_HERE, is_run
 
-SHOWN = {"text", "mermaid"}
-"""What is looked at: outputs, pictures, and texts that a test compares."""
+DISPLAY_ONLY = {"text", "mermaid"}
+"""Languages that are only displayed: outputs, diagrams, and texts that a test compares."""
 SETTINGS = {"toml", "properties", "json", "ini"}
 RUN = {"sh", "python"}
 NEVER_RUN = {"bash", "console"}
-"""Commands that no test could run as they stand there."""
+"""Languages of commands that no test can run."""
 
 NOT_RUN_MAX = 29
-"""A ratchet: make it smaller when there are fewer, and have a very good reason to make it larger."""
+"""A ratchet: decrease it when there are fewer; increase it only with a very good reason."""
 REASON_WORDS_MIN = 2
 
 
-def test_each_says_what_it_is() -> None:
-    known = SHOWN | SETTINGS | RUN | NEVER_RUN
+def test_every_block_has_a_known_language() -> None:
+    known = DISPLAY_ONLY | SETTINGS | RUN | NEVER_RUN
     wrong = [str(block) for block in all_blocks() if block.language not in known]
-    assert wrong == [], "``` needs a language: text, if it is no code"
+    assert wrong == [], "every ``` needs a language; use text for anything that is not code"
 
 
-def test_each_mark_is_known() -> None:
+def test_every_block_mark_is_known() -> None:
     marks = {name for block in all_blocks() for name, _ in block.marks}
     assert marks == {NOT_RUN, BACKGROUND, ONCE_IT_WORKS, FILE}
 
 
-def test_commands_are_run_or_say_why_not() -> None:
+def test_command_blocks_are_run_or_marked_with_a_reason() -> None:
     commands = [block for block in all_blocks() if block.language in RUN | NEVER_RUN]
-    silent = [str(block) for block in commands if not is_run(block) and not block.mark(NOT_RUN)]
-    assert silent == [], "run it (tests/docs/pages.py), or say before it why not (tests/docs/blocks.py)"
-    hopeless = [str(block) for block in commands if block.language in NEVER_RUN and not block.mark(NOT_RUN)]
-    assert hopeless == []
+    without_reason = [str(block) for block in commands if not is_run(block) and not block.mark(NOT_RUN)]
+    assert without_reason == [], (
+        "run the block (tests/docs/pages.py), or give a reason before it (tests/docs/blocks.py)"
+    )
+    never_run_without_reason = [
+        str(block) for block in commands if block.language in NEVER_RUN and not block.mark(NOT_RUN)
+    ]
+    assert never_run_without_reason == []
 
 
-def test_no_commands_hide_in_what_is_only_shown() -> None:
+def test_text_blocks_contain_no_commands() -> None:
     hidden = [
         f"{block}: {line}"
         for block in all_blocks()
@@ -50,13 +54,13 @@ def test_no_commands_hide_in_what_is_only_shown() -> None:
     assert [line for line in hidden if not line.startswith("docs/cli-reference.md")] == []
 
 
-def test_what_is_not_run_becomes_less() -> None:
+def test_number_of_unrun_blocks_does_not_grow() -> None:
     reasons = {str(block): reason for block in all_blocks() if (reason := block.mark(NOT_RUN)) is not None}
     assert {where: reason for where, reason in reasons.items() if len(reason.split()) < REASON_WORDS_MIN} == {}
-    assert len(reasons) == NOT_RUN_MAX, "if there are fewer by now, make NOT_RUN_MAX smaller"
+    assert len(reasons) == NOT_RUN_MAX, "if there are fewer, decrease NOT_RUN_MAX"
 
 
-def test_a_page_that_is_run_elsewhere_is_named_there() -> None:
+def test_tests_of_pages_name_their_page() -> None:
     unnamed = [
         page
         for (page, _), test in RUN_ELSEWHERE.items()
@@ -65,21 +69,21 @@ def test_a_page_that_is_run_elsewhere_is_named_there() -> None:
     assert unnamed == []
 
 
-def test_pages_that_are_run_are_there() -> None:
-    there = {page.relative_to(ROOT).as_posix() for page in PAGES}
-    assert {*RUN_HERE, *(page for page, _ in RUN_ELSEWHERE)} <= there
+def test_tested_pages_exist() -> None:
+    existing_pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
+    assert {*RUN_HERE, *(page for page, _ in RUN_ELSEWHERE)} <= existing_pages
 
 
 @pytest.mark.parametrize(
-    ("shown", "output", "same"),
+    ("expected", "output", "is_match"),
     [
         ("a\nb\n", "before\na\nb\n", True),
         ("a\nb\n", "a\nb\nafter\n", False),
         ("…denied…\n", "chronik: denied by an ACL\n", True),
-        ("…denied…\n", "chronik: refused\n", False),
+        ("…denied…\n", "chronik: rejected\n", False),
         ("…\nlanded: 3\n", "x\ny\nlanded: 3\n", True),
         ("b\n", "ab\n", False),
     ],
 )
-def test_outputs_are_compared_from_their_end(shown: str, output: str, same: bool) -> None:
-    assert printed(shown, output) is same
+def test_expected_output_is_matched_at_end_of_output(expected: str, output: str, is_match: bool) -> None:
+    assert printed(expected, output) is is_match

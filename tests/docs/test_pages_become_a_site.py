@@ -1,4 +1,4 @@
-"""Pages as GitHub reads them become what the site is made of, and the site needs nobody else's host."""
+"""The docs site: GitHub Markdown is converted for mkdocs, and the site loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.docs.hooks import site_target
 from tools.docs.states import drawn, steps_of
 
 MKDOCS = ROOT / ".tools" / "docs" / "bin" / "mkdocs"
-FETCHED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)")
+EXTERNAL_RESOURCE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ FETCHED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=
         ("- one\n\nafter\n", "- one\n\nafter\n"),
     ],
 )
-def test_lists_blocks_and_tables_are_set_apart(github: str, python: str) -> None:
+def test_github_markdown_is_converted_to_python_markdown(github: str, python: str) -> None:
     assert for_python_markdown(github) == python
 
 
@@ -48,34 +48,34 @@ def test_lists_blocks_and_tables_are_set_apart(github: str, python: str) -> None
         ("#tails", "docs/benchmarks.md", "benchmarks.md", "#tails"),
     ],
 )
-def test_links_lead_where_they_led(link: str, source: str, page: str, target: str | None) -> None:
+def test_links_are_resolved_for_the_site(link: str, source: str, page: str, target: str | None) -> None:
     assert site_target(link, source, page) == target
 
 
-def test_a_link_to_nowhere_on_the_site_keeps_its_words_and_code_is_left_alone() -> None:
+def test_links_off_the_site_become_text_and_code_is_unchanged() -> None:
     text = "[a\nb](x) and [c](y)\n```text\n[d](x)\n```\n"
     expected = "a\nb and [c](Y)\n```text\n[d](x)\n```\n"
     assert with_links(text, lambda target: None if target == "x" else target.upper()) == expected
 
 
-def test_states_are_drawn_with_every_step() -> None:
-    told = [step for step in steps_of(mermaid()) if "[*]" not in (step.source, step.target)]
+def test_state_diagram_contains_every_transition() -> None:
+    steps = [step for step in steps_of(mermaid()) if "[*]" not in (step.source, step.target)]
     root = ElementTree.fromstring(drawn(mermaid()))
-    words = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert len(told) > 5
-    assert all(any(step.why in word for word in words) for step in told)
+    texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(steps) > 5
+    assert all(any(step.why in text_line for text_line in texts) for step in steps)
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_site_builds_without_warnings_or_external_resources(tmp_path: Path) -> None:
     if not MKDOCS.exists():
-        pytest.skip("mkdocs-material is not set up: make docs")
+        pytest.skip("mkdocs-material is not installed; run make docs")
     site = tmp_path / "site"
     command = [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", str(site)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert built.returncode == 0, built.stderr
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
-    fetched = {url for page in pages for url in FETCHED.findall(page.read_text(encoding="utf-8"))}
-    assert fetched == set()
+    external_urls = {url for page in pages for url in EXTERNAL_RESOURCE.findall(page.read_text(encoding="utf-8"))}
+    assert external_urls == set()
     assert not any('class="mermaid"' in page.read_text(encoding="utf-8") for page in pages)

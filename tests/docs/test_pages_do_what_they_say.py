@@ -1,5 +1,4 @@
-"""Pages are followed as a reader would follow them: their files are written, their commands run in order, in one shell,
-in an empty folder, and what they print is compared with what stands behind them."""
+"""Run pages as a reader would: write their files, run their commands in one shell, and compare the outputs."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ from tests.docs.pages import RUN_HERE
 pytestmark = pytest.mark.xdist_group("cluster")
 
 PAGE_SECONDS_MAX = 600.0
-"""For a machine that does much else."""
+"""Generous, for a machine with other load."""
 STOP_SECONDS_MAX = 60.0
 FIRST_PORTS = (9092, 6092, 5001)
-"""Those that pages name, each with its next two: of clients, of HTTP and of nodes among themselves."""
+"""Ports in the pages, each followed by two more: Kafka, HTTP and Raft."""
 CLUSTER_UP = "chronik cluster up "
-BETWEEN = "\x1e"
+SEPARATOR = "\x1e"
 SECURITY = "docs/security.md"
 
 WAIT = """\
@@ -45,17 +44,17 @@ until {{ {commands}
 """
 
 
-def other_ports() -> dict[int, int]:
-    """Ports in place of those of the page, free a moment ago: other tests run beside this one."""
+def map_ports() -> dict[int, int]:
+    """Return free ports in place of those in the page, because other tests run concurrently."""
     free = [Neighbours() for _ in FIRST_PORTS]
     ports: dict[int, int] = {}
-    for told, neighbours in zip(FIRST_PORTS, free, strict=True):
+    for stderr_file, neighbours in zip(FIRST_PORTS, free, strict=True):
         neighbours.release()
-        ports |= {told + number: neighbours.first + number for number in range(3)}
+        ports |= {stderr_file + number: neighbours.first + number for number in range(3)}
     return ports
 
 
-def with_ports(text: str, ports: dict[int, int]) -> str:
+def replace_ports(text: str, ports: dict[int, int]) -> str:
     kafka, http, raft = (ports[first] for first in FIRST_PORTS)
     text = re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda port: str(ports.get(int(port[0]), int(port[0]))), text)
     text = text.replace(CLUSTER_UP, f"{CLUSTER_UP}--kafka-port {kafka} --http-port {http} --raft-port {raft} ")
@@ -65,13 +64,13 @@ def with_ports(text: str, ports: dict[int, int]) -> str:
 def blocks_to_run(page: str) -> list[Block]:
     blocks = [block for block in blocks_of(ROOT / page) if block.mark(NOT_RUN) is None]
     wanted = [block for block in blocks if block.language in ("sh", "python") or block.mark(FILE)]
-    return wanted[1:] if page == SECURITY else wanted  # the first has a test of its own
+    return wanted[1:] if page == SECURITY else wanted  # the first block has its own test
 
 
-def script_of(blocks: list[Block], folder: Path, ports: dict[int, int]) -> str:
+def build_script(blocks: list[Block], folder: Path, ports: dict[int, int]) -> str:
     parts = ["set -eo pipefail"]
     for number, block in enumerate(blocks):
-        text = with_ports(block.text, ports)
+        text = replace_ports(block.text, ports)
         if name := block.mark(FILE):
             (folder / name).write_text(text, encoding="utf-8")
             continue
@@ -83,19 +82,19 @@ def script_of(blocks: list[Block], folder: Path, ports: dict[int, int]) -> str:
             parts += [f"{{ {text}\n}} >background.log 2>&1 &", WAIT.format(port=ports[FIRST_PORTS[0]])]
         else:
             parts.append(RETRY.format(commands=text) if block.mark(ONCE_IT_WORKS) is not None else text)
-        parts.append(f"printf '\\n{BETWEEN}'")
+        parts.append(f"printf '\\n{SEPARATOR}'")
     return "\n".join(parts)
 
 
 def run(script: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """What the shell says goes to files, which processes in the background may keep open."""
+    """Run the script with output to files, because background processes may keep them open."""
     output, errors = folder.parent / "output", folder.parent / "errors"
-    with output.open("w") as said, errors.open("w") as told:
+    with output.open("w") as stdout_file, errors.open("w") as stderr_file:
         shell = subprocess.Popen(
             ["bash", "--norc", "--noprofile", "-c", script],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=told,
+            stdout=stdout_file,
+            stderr=stderr_file,
             cwd=folder,
             env=environ,
             start_new_session=True,
@@ -103,16 +102,16 @@ def run(script: str, folder: Path, environ: dict[str, str]) -> subprocess.Comple
     try:
         shell.wait(PAGE_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        told_so_far = f"{output.read_text()[-2000:]}{errors.read_text()[-2000:]}"
-        pytest.fail(f"it takes longer than {PAGE_SECONDS_MAX:g} s: {told_so_far}")
+        output_so_far = f"{output.read_text()[-2000:]}{errors.read_text()[-2000:]}"
+        pytest.fail(f"timed out after {PAGE_SECONDS_MAX:g} s: {output_so_far}")
     finally:
-        end_group(shell.pid)
+        stop_process_group(shell.pid)
         shell.wait()
     return subprocess.CompletedProcess(shell.args, shell.returncode, output.read_text(), errors.read_text())
 
 
-def end_group(group: int) -> None:
-    """Of what went on in the background; whoever stays longer than nodes take to hand over is killed."""
+def stop_process_group(group: int) -> None:
+    """Stop the process group of the shell; kill what does not exit in time."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(group, number)
@@ -134,7 +133,7 @@ def wait_until_gone(group: int) -> bool:
 
 
 @pytest.mark.parametrize("page", RUN_HERE)
-def test_a_page_is_followed_from_its_beginning_to_its_end(page: str, tmp_path: Path) -> None:
+def test_page_commands_succeed_with_shown_outputs(page: str, tmp_path: Path) -> None:
     blocks = blocks_to_run(page)
     assert any(block.language in ("sh", "python") for block in blocks)
     folder, tools = tmp_path / "reader", tmp_path / "bin"
@@ -143,18 +142,18 @@ def test_a_page_is_followed_from_its_beginning_to_its_end(page: str, tmp_path: P
     (tools / "chronik").write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
     (tools / "chronik").chmod(0o755)
     with ExitStack() as stack:
-        ports = other_ports()
+        ports = map_ports()
         bootstrap = f"127.0.0.1:{ports[FIRST_PORTS[0]]}"
         if (config := RUN_HERE[page]) is not None:
             bootstrap = stack.enter_context(Broker(tmp_path / "broker", **config)).bootstrap
         environ = environment(bootstrap) | {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(tmp_path)}
         stack.callback(end_all, folder / "cluster")
-        done = run(script_of(blocks, folder, ports), folder, environ)
-    outputs = done.stdout.split(f"\n{BETWEEN}")
+        completed = run(build_script(blocks, folder, ports), folder, environ)
+    outputs = completed.stdout.split(f"\n{SEPARATOR}")
     commands = [block for block in blocks if not block.mark(FILE)]
     where = commands[min(len(outputs) - 1, len(commands) - 1)]
     log = folder / "background.log"
     background = log.read_text()[-2000:] if log.exists() else ""
-    assert done.returncode == 0, f"{where}: {outputs[-1][-2000:]}{done.stderr[-3000:]}{background}"
+    assert completed.returncode == 0, f"{where}: {outputs[-1][-2000:]}{completed.stderr[-3000:]}{background}"
     for block, output in zip(commands, outputs[:-1], strict=True):
         assert block.prints is None or printed(block.prints, output), f"{block} printed:\n{output}"

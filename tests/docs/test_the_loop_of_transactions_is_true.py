@@ -1,4 +1,4 @@
-"""The program of docs/transactions.md copies what is in a topic to another, exactly once, until somebody stops it."""
+"""The program in docs/transactions.md, which copies records between topics exactly once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "transactions.md"
 WAIT_SECONDS_MAX = 60.0
 
 
-def test_orders_become_bills(chronik_broker_factory: BrokerFactory) -> None:
-    broker = chronik_broker_factory()  # others have topics of these names, too
+def test_transactional_copy_loop_copies_records_once(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()  # its own broker, because other tests use the same topic names
     (program,) = [block.text for block in blocks_of(PAGE) if block.language == "python"]
     for topic in ("orders", "bills"):
         broker.create_topic(topic)
@@ -24,14 +24,14 @@ def test_orders_become_bills(chronik_broker_factory: BrokerFactory) -> None:
     with broker.cluster() as cluster:
         Producer(cluster).send("orders", [OutgoingRecord(value) for value in values])
     assert "127.0.0.1:9092" in program
-    running = subprocess.Popen([sys.executable, "-c", program.replace("127.0.0.1:9092", broker.bootstrap)])
+    process = subprocess.Popen([sys.executable, "-c", program.replace("127.0.0.1:9092", broker.bootstrap)])
     try:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while len(billed := [record.value for record in broker.records("bills")]) < len(values):
-            assert running.poll() is None, "the program ended"
+            assert process.poll() is None, "the program exited"
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert billed == values
     finally:
-        running.kill()
-        running.wait()
+        process.kill()
+        process.wait()

@@ -1,4 +1,4 @@
-"""What `python -m tools.docs` writes is what stands in docs/."""
+"""Generated pages and images in docs/ are up to date."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ PICTURES = sorted((ROOT / "docs" / "images").glob("*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_they_are_as_they_would_be_written_now() -> None:
-    old = [str(path) for path, text in written().items() if (ROOT / path).read_text(encoding="utf-8") != text]
-    assert old == [], "they are written anew by .venv/bin/python -m tools.docs"
+def test_generated_pages_are_up_to_date() -> None:
+    outdated = [str(path) for path, text in written().items() if (ROOT / path).read_text(encoding="utf-8") != text]
+    assert outdated == [], "regenerate them with .venv/bin/python -m tools.docs"
 
 
-def test_figures_beside_kafka_are_those_that_are_kept() -> None:
+def test_benchmark_page_and_images_match_stored_results() -> None:
     peers = kept()
     page = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert page == with_section(page, peers), "written anew by .venv/bin/python -m bench.peers --draw"
-    drawn = {} if peers is None else plots(peers)
-    assert {name: (ROOT / IMAGES / name).read_text(encoding="utf-8") for name in drawn} == drawn
+    assert page == with_section(page, peers), "regenerate it with .venv/bin/python -m bench.peers --draw"
+    images = {} if peers is None else plots(peers)
+    assert {name: (ROOT / IMAGES / name).read_text(encoding="utf-8") for name in images} == images
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
-def test_a_picture_says_what_it_shows_and_nothing_is_cut_off(picture: Path) -> None:
+def test_svg_images_have_descriptions_and_fit_their_size(picture: Path) -> None:
     root = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
     title, description = root.findtext(f"{SVG}title"), root.findtext(f"{SVG}desc")
     assert title

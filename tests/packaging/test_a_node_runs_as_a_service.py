@@ -1,4 +1,4 @@
-"""packaging/systemd/chronik.service: systemd understands it, it is confined, and what it runs is a node."""
+"""The systemd unit: it is valid and sandboxed, and it runs a node."""
 
 from __future__ import annotations
 
@@ -21,54 +21,58 @@ from tests.packaging.starting import placed, running
 UNIT = ROOT / "packaging" / "systemd" / "chronik.service"
 CONFIG = "/etc/chronik/node.toml"
 EXPOSURE_MAX = 20
-"""In tenths, by systemd's own reckoning: 100 is a service that may do everything, 20 is "OK", the best but one."""
+"""Exposure level in tenths, as systemd computes it: 100 is unrestricted, 20 is "OK"."""
 
 
 def settings() -> dict[str, str]:
-    """The last value of each."""
+    """Return the unit's settings, the last value of each."""
     return dict(re.findall(r"^([A-Z]\w+)=(.*)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def told_by_systemd(*words: str) -> subprocess.CompletedProcess[str]:
+def run_systemd_analyze(*command_arguments: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     return subprocess.run(
-        ["systemd-analyze", *words], capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+        ["systemd-analyze", *command_arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        stdin=subprocess.DEVNULL,
     )
 
 
 @pytest.fixture
 def unit(tmp_path: Path) -> str:
-    """The unit with a program that is there, as systemd asks whether it is."""
+    """The unit with an existing program, because systemd checks that."""
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/chronik/bin/chronik", sys.executable))
     return str(copy)
 
 
 @pytest.mark.slow
-def test_systemd_finds_nothing_wrong_with_it(unit: str) -> None:
-    """Other units of the machine are looked at, too, and may have faults of their own."""
-    finished = told_by_systemd("verify", "--man=no", "--recursive-errors=no", unit)
-    assert finished.returncode == 0, finished.stderr
-    assert "chronik.service" not in finished.stderr
+def test_systemd_unit_is_valid(unit: str) -> None:
+    """Other units of the machine may have errors, which are ignored."""
+    completed = run_systemd_analyze("verify", "--man=no", "--recursive-errors=no", unit)
+    assert completed.returncode == 0, completed.stderr
+    assert "chronik.service" not in completed.stderr
 
 
 @pytest.mark.slow
-def test_systemd_would_find_a_word_that_it_does_not_know(unit: str) -> None:
-    """What the test above is worth."""
+def test_systemd_analyze_detects_invalid_setting(unit: str) -> None:
+    """A counter-check of the previous test."""
     Path(unit).write_text(Path(unit).read_text().replace("KillMode=mixed", "KillMode=sometimes"))
-    finished = told_by_systemd("verify", "--man=no", "--recursive-errors=no", unit)
-    assert finished.returncode != 0
-    assert "chronik.service" in finished.stderr
+    completed = run_systemd_analyze("verify", "--man=no", "--recursive-errors=no", unit)
+    assert completed.returncode != 0
+    assert "chronik.service" in completed.stderr
 
 
 @pytest.mark.slow
-def test_it_is_confined(unit: str) -> None:
-    finished = told_by_systemd("security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE_MAX}", unit)
-    assert finished.returncode == 0, finished.stdout
+def test_systemd_unit_is_sandboxed(unit: str) -> None:
+    completed = run_systemd_analyze("security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE_MAX}", unit)
+    assert completed.returncode == 0, completed.stdout
 
 
-def test_what_it_says_of_nodes_is_so() -> None:
+def test_systemd_unit_matches_node_settings() -> None:
     assert settings()["RestartPreventExitStatus"] == str(EXIT_REFUSED)
     assert int(settings()["LimitNOFILE"]) == DESCRIPTORS_WANTED
     assert settings()["Type"] == "notify"
@@ -76,18 +80,18 @@ def test_what_it_says_of_nodes_is_so() -> None:
 
 
 @pytest.mark.slow
-def test_what_it_runs_is_a_node_that_tells_when_it_is_ready_and_ends_in_time(tmp_path: Path) -> None:
-    program, *words = settings()["ExecStart"].split()
+def test_systemd_unit_command_notifies_readiness_and_stops_in_time(tmp_path: Path) -> None:
+    program, *command_arguments = settings()["ExecStart"].split()
     assert program.endswith("/bin/chronik")
-    assert CONFIG in words
+    assert CONFIG in command_arguments
     (tmp_path / "node.toml").write_text('kafka = "127.0.0.1:0"\n')
-    place = tmp_path / "notify"
+    socket_path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(place))
+        manager.bind(str(socket_path))
         manager.settimeout(TIMEOUT_S)
-        words = placed(words, {CONFIG: str(tmp_path / "node.toml")})
-        with running(words, tmp_path, NOTIFY_SOCKET=str(place)) as process:
+        command_arguments = placed(command_arguments, {CONFIG: str(tmp_path / "node.toml")})
+        with running(command_arguments, tmp_path, NOTIFY_SOCKET=str(socket_path)) as process:
             assert manager.recv(100) == b"READY=1"
-            assert (tmp_path / "data").is_dir(), "where the unit's WorkingDirectory is"
+            assert (tmp_path / "data").is_dir(), "the data directory is in the unit's WorkingDirectory"
             process.send_signal(getattr(signal, settings()["KillSignal"]))
             assert process.wait(float(settings()["TimeoutStopSec"])) == 0

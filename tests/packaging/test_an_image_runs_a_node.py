@@ -1,5 +1,7 @@
-"""packaging/Containerfile: what it copies is there, what it runs is a node, not as root, and its health is seen.
-Without a container engine: its words are read, and run as plain processes."""
+"""The Containerfile: it copies existing files, and runs a node without root and with a health check.
+
+No container engine is needed: its instructions are parsed and run as plain processes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ Instruction = tuple[str, str]
 
 
 def stages() -> list[list[Instruction]]:
-    """The instructions, from each FROM on."""
+    """Return the instructions of each build stage."""
     lines = [line for line in FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     text = re.sub(r"\\\n\s*", "", "\n".join(lines))
     found: list[list[Instruction]] = []
@@ -39,13 +41,13 @@ def stages() -> list[list[Instruction]]:
     return found
 
 
-def last(word: str) -> str:
-    """The value in the image: that of its last stage."""
+def last_value(word: str) -> str:
+    """Return the last value of an instruction in the final stage."""
     return [rest for name, rest in stages()[-1] if name == word][-1]
 
 
 def copies() -> Iterator[tuple[str, str]]:
-    """What is copied from the repository, and where to."""
+    """Yield the sources and targets that are copied from the repository."""
     for stage in stages():
         for word, rest in stage:
             *sources, target = rest.split()
@@ -54,17 +56,17 @@ def copies() -> Iterator[tuple[str, str]]:
 
 
 def variables() -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in shlex.split(last("ENV")))
+    return dict(pair.split("=", 1) for pair in shlex.split(last_value("ENV")))
 
 
-def listed(word: str) -> list[str]:
-    """Of a value that is a list, which no shell comes between: it would not pass signals on."""
-    found: list[str] = json.loads(last(word).rpartition("CMD ")[2])
+def parse_exec_form(word: str) -> list[str]:
+    """Return a value in exec form, which involves no shell (a shell would not forward signals)."""
+    found: list[str] = json.loads(last_value(word).rpartition("CMD ")[2])
     return found
 
 
 def is_ignored(path: str) -> bool:
-    """By .dockerignore, where the last line that fits counts."""
+    """Return whether .dockerignore ignores the path; the last matching line counts."""
     ignored = False
     for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
         pattern = line.removeprefix("!")
@@ -73,13 +75,13 @@ def is_ignored(path: str) -> bool:
     return ignored
 
 
-def test_it_is_read() -> None:
+def test_containerfile_is_parsed() -> None:
     building = {"FROM", "WORKDIR", "COPY", "RUN"}
     running = {"ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     assert [{word for word, _ in stage} for stage in stages()] == [building, building | running]
 
 
-def test_all_that_it_copies_is_there_and_sent_to_the_builder() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     sources = [source for source, _ in copies()]
     assert len(sources) > 5
     assert [source for source in sources if not (ROOT / source).exists()] == []
@@ -88,52 +90,54 @@ def test_all_that_it_copies_is_there_and_sent_to_the_builder() -> None:
     assert is_ignored("tests")
 
 
-def test_all_that_a_build_needs_is_copied() -> None:
-    """What pyproject.toml and setup.py read."""
+def test_files_needed_for_build_are_copied() -> None:
+    """Contains everything that pyproject.toml and setup.py read."""
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "src"} <= {source for source, _ in copies()}
 
 
-def test_it_does_not_run_as_root_and_keeps_its_data_in_the_volume() -> None:
-    user, _, group = last("USER").partition(":")
+def test_image_runs_without_root_and_stores_data_in_volume() -> None:
+    user, _, group = last_value("USER").partition(":")
     assert int(user) > 0
     assert int(group) > 0
-    [volume] = listed("VOLUME")
+    [volume] = parse_exec_form("VOLUME")
     config = load_config(ROOT / "packaging" / "container" / "node.toml", {})
     assert config.data_dir.is_relative_to(volume)
     assert config.data_dir != Path(volume), "a volume may hold a lost+found"
-    assert f"--owner chronik --group chronik --mode 0700 {volume}" in last("RUN")
+    assert f"--owner chronik --group chronik --mode 0700 {volume}" in last_value("RUN")
 
 
-def test_its_ports_are_those_of_its_config() -> None:
+def test_exposed_ports_match_config() -> None:
     config = load_config(ROOT / "packaging" / "container" / "node.toml", {})
     assert config.http is not None
-    assert last("EXPOSE").split() == [str(config.kafka.port), str(config.http.port)]
-    assert config.http.host == HOST, "to be seen from outside it needs a token, which a person sets"
+    assert last_value("EXPOSE").split() == [str(config.kafka.port), str(config.http.port)]
+    assert config.http.host == HOST, "exposing it requires a token, which the user sets"
 
 
 @pytest.mark.slow
-def test_its_command_is_a_node_whose_health_is_seen(tmp_path: Path) -> None:
-    """With its own files, and by the environment another folder and other ports than those that may be taken here."""
+def test_image_command_runs_node_with_health_check(tmp_path: Path) -> None:
+    """Run it with its own files, but with another data directory and other ports from the environment."""
     places = {target: str(ROOT / source) for source, target in copies()} | {"/opt/chronik/bin/python": sys.executable}
-    program, *words = listed("ENTRYPOINT") + listed("CMD")
+    program, *words = parse_exec_form("ENTRYPOINT") + parse_exec_form("CMD")
     assert program == "/opt/chronik/bin/chronik"
     reserved = ReservedPorts(2)
     kafka, http = (f"{HOST}:{port}" for port in reserved.ports)
-    own = {name: places.get(value, value) for name, value in variables().items() if name != "PATH"}
-    own |= {"CHRONIK_DATA_DIR": str(tmp_path / "data"), "CHRONIK_KAFKA": kafka, "CHRONIK_HTTP": http}
+    variables_of_test = {name: places.get(value, value) for name, value in variables().items() if name != "PATH"}
+    variables_of_test |= {"CHRONIK_DATA_DIR": str(tmp_path / "data"), "CHRONIK_KAFKA": kafka, "CHRONIK_HTTP": http}
 
     def health() -> int:
-        words = placed(listed("HEALTHCHECK"), places)
-        return subprocess.run(words, env=environment(None) | own, timeout=TIMEOUT_S, check=False).returncode
+        words = placed(parse_exec_form("HEALTHCHECK"), places)
+        return subprocess.run(
+            words, env=environment(None) | variables_of_test, timeout=TIMEOUT_S, check=False
+        ).returncode
 
     assert health() == 1
-    with running(words, tmp_path, **own) as process:
+    with running(words, tmp_path, **variables_of_test) as process:
         address = address_in(tmp_path / "log", process)
         assert address == kafka
         assert health() == 0
         with Cluster(address) as cluster:
             [broker] = cluster.metadata([]).brokers
-            assert (broker.host, broker.port) == ("localhost", 9092), "as its file says"
-        process.send_signal(getattr(signal, last("STOPSIGNAL")))
+            assert (broker.host, broker.port) == ("localhost", 9092), "as in its config file"
+        process.send_signal(getattr(signal, last_value("STOPSIGNAL")))
         assert process.wait(TIMEOUT_S) == 0
     assert health() == 1

@@ -1,4 +1,4 @@
-"""The version stands in `chronik.__version__`, and everything else says the same."""
+"""The version is defined in `chronik.__version__` only, and everything else agrees with it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from chronik.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-TOLD = re.compile(r"\bchronik(?:-|==| )(\d+\.\d+\.\d+)(?![\w.]*\d)")
-"""As in `chronik 1.2.3` (what `--version` prints), `chronik==1.2.3` and `chronik-1.2.3-py3-none-any.whl`. Pages tell of
-earlier versions in other words."""
+VERSION_REFERENCE = re.compile(r"\bchronik(?:-|==| )(\d+\.\d+\.\d+)(?![\w.]*\d)")
+"""Matches `chronik 1.2.3` (the output of `--version`), `chronik==1.2.3` and `chronik-1.2.3-py3-none-any.whl`."""
 HEADING = re.compile(r"^## (\d+\.\d+\.\d+) · (.*)$", re.MULTILINE)
 
 
-def test_the_project_file_takes_it_from_the_source() -> None:
+def test_pyproject_reads_version_from_source() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
     assert "version" in project["project"]["dynamic"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "chronik.__version__"}
 
 
-def test_the_command_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_option_prints_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"chronik {chronik.__version__}\n"
 
 
-def test_the_newest_step_of_the_changelog_that_is_done_is_this_version() -> None:
-    """Steps that are under way come first, and are no versions yet."""
+def test_latest_released_changelog_section_is_current_version() -> None:
+    """Unreleased sections come first and do not count."""
     steps = HEADING.findall((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert len(steps) > 3
     assert next(number for number, rest in steps if "(under way)" not in rest) == chronik.__version__
@@ -40,7 +39,9 @@ def test_the_newest_step_of_the_changelog_that_is_done_is_this_version() -> None
     assert [number for number, _ in steps] == in_order
 
 
-def test_pages_that_name_it_name_this_one() -> None:
-    told = [(page.name, number) for page in PAGES for number in TOLD.findall(page.read_text(encoding="utf-8"))]
-    assert told
-    assert [(page, number) for page, number in told if number != chronik.__version__] == []
+def test_docs_refer_to_current_version() -> None:
+    references = [
+        (page.name, number) for page in PAGES for number in VERSION_REFERENCE.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert references
+    assert [(page, number) for page, number in references if number != chronik.__version__] == []

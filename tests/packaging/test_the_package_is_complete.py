@@ -1,5 +1,4 @@
-"""The wheel and the source distribution: an index takes them, nothing is missing, nothing is too much, and a node runs
-from them where nothing else is installed."""
+"""The wheel and the source distribution: valid, complete, without extra files, and a node runs from the wheel."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from tests.packaging.building import ROOT, TOOLS, Failed, built, check, done, fr
 
 pytestmark = pytest.mark.slow
 
-NEEDED = {"uvloop", "msgspec", "crc32c", "cramjam", "h11"}
+REQUIRED_PACKAGES = {"uvloop", "msgspec", "crc32c", "cramjam", "h11"}
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     if not (TOOLS / ".ready").exists():
-        pytest.skip("build and twine are not there: `make package` fetches them from PyPI")
+        pytest.skip("build and twine are not installed; run `make package`")
     return built(tmp_path_factory.mktemp("package"))
 
 
@@ -39,11 +38,11 @@ def metadata(packages: tuple[Path, Path]) -> Message:
         return Parser().parsestr(wheel.read(f"chronik-{chronik.__version__}.dist-info/METADATA").decode())
 
 
-def test_an_index_would_take_them(packages: tuple[Path, Path]) -> None:
+def test_packages_pass_twine_check(packages: tuple[Path, Path]) -> None:
     assert check(packages).count("PASSED") == 2
 
 
-def test_the_wheel_holds_the_whole_source_and_nothing_else(names: set[str]) -> None:
+def test_wheel_contains_exactly_the_source_files(names: set[str]) -> None:
     source = ROOT / "src"
     files = [path for path in source.rglob("*") if path.suffix == ".py" or path.name == "py.typed"]
     files += [path for path in (source / "chronik" / "console" / "web" / "static").rglob("*") if path.is_file()]
@@ -53,7 +52,7 @@ def test_the_wheel_holds_the_whole_source_and_nothing_else(names: set[str]) -> N
     assert f"chronik-{chronik.__version__}.dist-info/licenses/LICENSE" in names
 
 
-def test_the_source_distribution_holds_the_pages_and_no_tests(packages: tuple[Path, Path]) -> None:
+def test_source_distribution_contains_docs_but_no_tests(packages: tuple[Path, Path]) -> None:
     with tarfile.open(packages[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")}
@@ -63,17 +62,17 @@ def test_the_source_distribution_holds_the_pages_and_no_tests(packages: tuple[Pa
     assert top.isdisjoint({"tests", "bench", "build", "dist", "tools", ".venv", ".tools"})
 
 
-def test_the_metadata_says_what_it_is(metadata: Message) -> None:
+def test_wheel_metadata(metadata: Message) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("chronik", chronik.__version__)
     assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     required = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
-    assert {re.split(r"[>=;]", each)[0] for each in required} == NEEDED
+    assert {re.split(r"[>=;]", each)[0] for each in required} == REQUIRED_PACKAGES
 
 
-def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> None:
+def test_description_contains_only_absolute_links(metadata: Message) -> None:
     text = str(metadata.get_payload())
     assert "**Kafka, in Python.**" in text
     assert "More in docs/testing.md." in text
@@ -81,15 +80,15 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> No
     assert "## Read on" not in text
 
 
-def test_a_node_runs_where_nothing_else_is_installed(packages: tuple[Path, Path], tmp_path: Path) -> None:
+def test_node_runs_from_wheel_in_clean_environment(packages: tuple[Path, Path], tmp_path: Path) -> None:
     environment = fresh(tmp_path / "fresh")
     try:
         pip(environment, "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "probe"), "h11")
     except Failed as failure:
-        pytest.skip(f"PyPI cannot be reached: {str(failure).splitlines()[-1]}")
+        pytest.skip(f"PyPI is unreachable: {str(failure).splitlines()[-1]}")
     pip(environment, "install", "--quiet", str(packages[0]))
     installed = {path.name.split("-")[0] for path in environment.rglob("*.dist-info")}
-    assert installed == NEEDED | {"chronik"}
-    told = done([python_of(environment), "-c", "import chronik; print(chronik.__file__)"], cwd=tmp_path)
-    assert Path(told.strip()).is_relative_to(environment)
+    assert installed == REQUIRED_PACKAGES | {"chronik"}
+    module_path = done([python_of(environment), "-c", "import chronik; print(chronik.__file__)"], cwd=tmp_path)
+    assert Path(module_path.strip()).is_relative_to(environment)
     assert greeted(environment, tmp_path) == "hello\n"

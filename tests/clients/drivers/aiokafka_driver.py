@@ -29,7 +29,7 @@ from .wire import ExpectedRecords, Received, Record
 
 SEND_TIMEOUT_S = 60
 ConsumerRebalanceListener.register(RebalanceCount)
-ResultT = TypeVar("Result")
+Result = TypeVar("Result")
 
 
 class Driver:
@@ -65,7 +65,7 @@ class Driver:
     ) -> dict[str, Any]:
         return self._run(_consume(bootstrap, topics, group, timeout_s, isolation))
 
-    def _run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _open_member(self, wanted: Membership) -> _GroupConsumer:

@@ -52,7 +52,7 @@ class AccessSettings:
 
 
 class SecuredClient(Protocol):
-    """A client's producer and consumer. By the end of the first `flush` it is authenticated or has raised `CommandRejected`."""
+    """A client's producer and consumer. The first `flush` raises `CommandRejected` if login fails."""
 
     def send(self, number: int) -> None: ...
 
