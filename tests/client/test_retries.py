@@ -24,7 +24,7 @@ from chronik.protocol.messages.describe_quorum import (
 from chronik.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from chronik.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from chronik.protocol.schema import Response
-from tests.client.scripted import scripted_broker
+from tests.client.scripted_broker import scripted_broker
 
 LONG_TIMEOUT_SECONDS, SHORT_TIMEOUT_SECONDS = 10.0, 0.3
 

@@ -24,7 +24,7 @@ from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsR
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.ports import ReservedPorts
 
-from .scripted import framed, scripted_broker, spoken_versions
+from .scripted_broker import framed, scripted_broker, spoken_versions
 
 
 def encode_metadata_response(header: RequestHeader) -> bytes:
